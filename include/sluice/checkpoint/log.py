@@ -1,0 +1,129 @@
+"""Spark's numbered logs: `offsets/`, `commits/`, `sources/<n>/`, `_spark_metadata/`.
+
+A log is a folder of files named by a number; the first line of each is its version. Logs of files are compacted:
+every so many ids the file is `<id>.compact` and holds all entries so far. Dot-files are sidecars (`.N.crc`) and
+temporary files; other names are tolerated and ignored, as Spark does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sluice.errors import Problem, RefusedError
+from sluice.storage import Storage, join
+
+DEFAULT_COMPACT_INTERVAL = 10
+"""`spark.sql.streaming.fileSource.log.compactInterval` unless a session says otherwise; ours never does."""
+
+_ID = re.compile(r"0|[1-9]\d{0,17}")
+_SIDECAR = re.compile(r"\.(\d{1,18})(?:\.compact)?\.crc")
+_VERSION = re.compile(r"v(\d{1,9})")
+
+
+@dataclass(frozen=True)
+class LogFolder:
+    """The names in one numbered log."""
+
+    location: str
+    ids: tuple[int, ...]
+    """Ids of plain files, ascending."""
+    compact_ids: tuple[int, ...]
+    """Ids of `.compact` files, ascending."""
+    sidecar_ids: frozenset[int]
+    """Ids that have a `.crc` file beside them, or had."""
+
+    @property
+    def latest(self) -> int | None:
+        """The newest id, plain or compacted; None in an empty log."""
+        newest = [ids[-1] for ids in (self.ids, self.compact_ids) if ids]
+        return max(newest, default=None)
+
+    def file(self, log_id: int) -> str:
+        """The location of one id's file."""
+        return join(self.location, f"{log_id}.compact" if log_id in self.compact_ids else str(log_id))
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a log: its version and the lines after it."""
+
+    location: str
+    version: int
+    lines: tuple[bytes, ...]
+
+
+def list_log(location: str, *, storage: Storage) -> LogFolder | None:
+    """List a log; None when its folder does not exist."""
+    folder = storage.list_folder(location)
+    if folder is None:
+        return None
+    plain, compacted, sidecars = [], [], set()
+    for name in folder.files:
+        if _ID.fullmatch(name):
+            plain.append(int(name))
+        elif name.endswith(".compact") and _ID.fullmatch(name[: -len(".compact")]):
+            compacted.append(int(name[: -len(".compact")]))
+        elif match := _SIDECAR.fullmatch(name):
+            sidecars.add(int(match[1]))
+    return LogFolder(location, tuple(sorted(plain)), tuple(sorted(compacted)), frozenset(sidecars))
+
+
+def read_log_file(location: str, *, storage: Storage, max_version: int, max_bytes: int) -> LogFile | None:
+    """Read one file of a log; None when there is none.
+
+    Raises:
+        RefusedError: It is empty, has no version line, or a version that Spark 4.2 does not write.
+        StorageError: It can't be read.
+    """
+    content = storage.read(location, max_bytes=max_bytes)
+    if content is None:
+        return None
+    if not content.strip():
+        raise damaged(location, "the file is empty")
+    # Only `\n` ends a line: a path may hold any other character that Python would split at.
+    header, *lines = content.rstrip(b"\n").split(b"\n")
+    match = _VERSION.fullmatch(header.decode("ascii", errors="replace"))
+    if match is None:
+        raise damaged(location, f"the first line is no version: {header[:40]!r}")
+    version = int(match[1])
+    if not 1 <= version <= max_version:
+        raise RefusedError(
+            Problem(
+                code="LOG_VERSION_UNKNOWN",
+                file=location,
+                cause=f"the file has version v{version}; Spark 4.2 writes up to v{max_version}",
+                consequence="Spark 4.2 refuses to read it",
+                remedy="upgrade Spark and Sluice; never edit the version",
+            )
+        )
+    return LogFile(location, version, tuple(lines))
+
+
+def damaged(location: str, cause: str) -> RefusedError:
+    """The refusal for a file of a checkpoint that does not parse."""
+    return RefusedError(
+        Problem(
+            code="FILE_DAMAGED",
+            file=location,
+            cause=cause,
+            consequence="Spark fails at the next start, mostly without naming the file",
+            remedy="restore the file and its `.crc` from a backup, or start a new generation",
+        )
+    )
+
+
+def compact_interval(compact_ids: tuple[int, ...], default: int = DEFAULT_COMPACT_INTERVAL) -> int:
+    """The interval that Spark goes on with, given the `.compact` files that are there.
+
+    The rules are those of `CompactibleFileStreamLog`: two or more files tell it by their distance; a single one
+    allows the smallest divisor of its id + 1 that is not below the default.
+    """
+    if not compact_ids:
+        return default
+    if len(compact_ids) >= 2:
+        return compact_ids[-1] - compact_ids[-2]
+    length = compact_ids[0] + 1
+    if length <= default or default >= length // 2:
+        return length
+    return next((divisor for divisor in range(default, length // 2 + 1) if length % divisor == 0), length)

@@ -1,0 +1,70 @@
+"""`_spark_metadata`: the manifest in which Spark's file sink records what it wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from sluice.checkpoint.log import damaged, list_log, read_log_file
+from sluice.checkpoint.source_log import MAX_BYTES
+from sluice.storage import Storage, join
+
+FOLDER = "_spark_metadata"
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    path: str
+    size: int
+    modification_time: int
+    action: str
+    is_dir: bool = False
+
+
+_STATUSES = msgspec.json.Decoder(list[_Status])
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """One file that a file sink has published."""
+
+    path: str
+    """The file as a URI."""
+    size_bytes: int
+    mtime_ms: int
+
+
+def latest_batch(path: str, *, storage: Storage) -> int | None:
+    """The newest batch that a file sink holds; None when it holds none. Spark's sink skips every id up to it."""
+    folder = list_log(join(path, FOLDER), storage=storage)
+    return None if folder is None else folder.latest
+
+
+def read_manifest(path: str, *, storage: Storage) -> list[ManifestFile] | None:
+    """The files that count in a file sink's folder; None when the folder is no file sink's.
+
+    Raises:
+        RefusedError: The manifest is damaged.
+    """
+    folder = list_log(join(path, FOLDER), storage=storage)
+    if folder is None or folder.latest is None:
+        return None
+    newest_compact = folder.compact_ids[-1] if folder.compact_ids else None
+    live: dict[str, ManifestFile] = {}
+    for log_id in range(0 if newest_compact is None else newest_compact, folder.latest + 1):
+        for status in _read(folder.file(log_id), storage):
+            if status.action == "delete":
+                live.pop(status.path, None)
+            elif not status.is_dir:
+                live[status.path] = ManifestFile(status.path, status.size, status.modification_time)
+    return list(live.values())
+
+
+def _read(location: str, storage: Storage) -> list[_Status]:
+    file = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
+    if file is None:
+        raise damaged(location, "the file is gone, and the manifest goes on after it")
+    try:
+        return _STATUSES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise damaged(location, f"an entry does not parse: {exc}") from exc

@@ -1,0 +1,289 @@
+"""Reads a whole checkpoint, of any Spark from 3.5 to 4.2, whoever made it. Never writes.
+
+What is wrong is collected, not raised, so that `inspect` shows all of it; planning refuses on the first problem that
+blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from sluice.checkpoint.log import LogFolder, list_log
+from sluice.checkpoint.offsets import CommitFile, OffsetFile, logged_offset, read_commit_file, read_offset_file
+from sluice.checkpoint.source_log import log_file_name, read_source_log
+from sluice.checkpoint.state_store import Operator, read_state_layout
+from sluice.errors import Problem, RefusedError
+from sluice.storage import Storage, join
+from sluice.stream import SourceLog
+
+_METADATA_MAX_BYTES = 1024 * 1024
+
+T = TypeVar("T")
+
+
+class _Metadata(msgspec.Struct):
+    id: str
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """What the files of one checkpoint say."""
+
+    location: str
+    query_id: str | None = None
+    planned: OffsetFile | None = None
+    """The newest planned batch."""
+    previous: OffsetFile | None = None
+    """The batch planned before it."""
+    committed: CommitFile | None = None
+    """The newest committed batch."""
+    source_logs: Mapping[str, SourceLog] = field(default_factory=dict)
+    """The logs of file sources, by folder name; logs of other kinds are left out."""
+    operators: tuple[Operator, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was planned yet."""
+        return self.planned is None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the newest planned batch is not committed: Spark runs it again as logged."""
+        return self.planned is not None and self.planned_id != self.committed_id
+
+    @property
+    def planned_id(self) -> int | None:
+        """The newest planned batch's id."""
+        return None if self.planned is None else self.planned.batch_id
+
+    @property
+    def committed_id(self) -> int | None:
+        """The newest committed batch's id."""
+        return None if self.committed is None else self.committed.batch_id
+
+    @property
+    def watermark_ms(self) -> int:
+        """The newest committed watermark, in milliseconds since the epoch; 0 for none."""
+        return self.committed.next_watermark_ms if self.committed else 0
+
+    @property
+    def next_watermark_ms(self) -> int:
+        """The watermark of the next batch: never below the one that a batch ran with."""
+        return max(self.watermark_ms, self.planned.watermark_ms if self.planned else 0)
+
+    @property
+    def blocking(self) -> Problem | None:
+        """The first problem that does not allow going on."""
+        return next((problem for problem in self.problems if problem.is_blocking), None)
+
+
+def read_checkpoint(
+    location: str, *, storage: Storage, log_keys: Mapping[str, str] | None = None
+) -> CheckpointState:
+    """Read the checkpoint under `location`; a folder that does not exist is a new checkpoint.
+
+    Args:
+        location: The root folder, as given to Spark as `checkpointLocation`.
+        storage: Where to read.
+        log_keys: Which folder below `sources/` belongs to which line of an offset file, where that is known.
+
+    Raises:
+        StorageError: A folder or file can't be read.
+    """
+    problems: list[Problem] = []
+    offsets = list_log(join(location, "offsets"), storage=storage)
+    commits = list_log(join(location, "commits"), storage=storage)
+    planned_ids = offsets.ids if offsets else ()
+    committed_ids = commits.ids if commits else ()
+    query_id = _read_query_id(location, problems, storage, is_needed=bool(planned_ids or committed_ids))
+    planned = _newest(offsets, read_offset_file, problems, storage)
+    committed = _newest(commits, read_commit_file, problems, storage)
+    previous = None
+    if planned_ids and planned_ids[-1] > 0 and offsets is not None:
+        previous = _read_previous(offsets, problems, storage)
+    problems += _check_order(location, planned_ids, committed_ids)
+    problems += [problem for log in (offsets, commits) if log for problem in _check_sidecars(log)]
+    source_logs = _read_source_logs(location, problems, storage)
+    damaged = {problem.file.rpartition("/")[0] for problem in problems}
+    problems += _check_logged_offsets(location, planned, source_logs, log_keys, damaged)
+    state = read_state_layout(
+        join(location, "state"), None if not committed_ids else committed_ids[-1] + 1, storage=storage
+    )
+    return CheckpointState(
+        location=location,
+        query_id=query_id,
+        planned=planned,
+        previous=previous,
+        committed=committed,
+        source_logs=source_logs,
+        operators=state.operators,
+        problems=(*problems, *state.problems),
+    )
+
+
+def _read_query_id(location: str, problems: list[Problem], storage: Storage, *, is_needed: bool) -> str | None:
+    file = join(location, "metadata")
+    content = storage.read(file, max_bytes=_METADATA_MAX_BYTES)
+    if content is None:
+        if is_needed:
+            problems.append(
+                Problem(
+                    code="METADATA_MISSING",
+                    file=file,
+                    cause="the checkpoint has batches, but its `metadata` file with the query id is gone",
+                    consequence="Spark 4.2 refuses to start; an earlier Spark makes a new id, and sinks double rows",
+                    remedy='restore it as {"id":"<query id>"}; the sink\'s log knows the id',
+                )
+            )
+        return None
+    try:
+        return msgspec.json.decode(content, type=_Metadata).id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        problems.append(
+            Problem(
+                code="METADATA_DAMAGED",
+                file=file,
+                cause=f"the query id does not parse: {exc}",
+                consequence="Spark fails at the next start with an error of its JSON parser",
+                remedy='restore it as {"id":"<query id>"}; the sink\'s log knows the id',
+            )
+        )
+        return None
+
+
+def _newest(
+    log: LogFolder | None, read: Callable[..., T | None], problems: list[Problem], storage: Storage
+) -> T | None:
+    if log is None or not log.ids:
+        return None
+    try:
+        return read(log.file(log.ids[-1]), log.ids[-1], storage=storage)
+    except RefusedError as refused:
+        problems.append(refused.finding)
+        return None
+
+
+def _read_previous(offsets: LogFolder, problems: list[Problem], storage: Storage) -> OffsetFile | None:
+    previous_id = offsets.ids[-1] - 1
+    file = offsets.file(previous_id)
+    try:
+        previous = read_offset_file(file, previous_id, storage=storage)
+    except RefusedError as refused:
+        problems.append(refused.finding)
+        return None
+    if previous is None:
+        problems.append(
+            Problem(
+                code="OFFSETS_GAP",
+                file=file,
+                cause=f"batch {previous_id} is missing in front of the newest planned batch {offsets.ids[-1]}",
+                consequence=f"Spark fails at the next start: batch {previous_id} doesn't exist",
+                remedy=f"restore offsets/{previous_id} from a backup; deleting offsets/{offsets.ids[-1]} would lose rows",
+            )
+        )
+    return previous
+
+
+def _check_order(location: str, planned: tuple[int, ...], committed: tuple[int, ...]) -> list[Problem]:
+    newest_planned = planned[-1] if planned else -1
+    newest_committed = committed[-1] if committed else -1
+    if newest_committed > newest_planned:
+        return [
+            Problem(
+                code="COMMIT_WITHOUT_OFFSETS",
+                file=join(location, "offsets", str(newest_committed)),
+                cause=f"batch {newest_committed} is committed, but its offsets are gone",
+                consequence="Spark runs an older batch into the sink again, then fails with CONCURRENT_STREAM_LOG_UPDATE",
+                remedy=f"restore offsets/{newest_committed} from a backup, or move to a new generation",
+            )
+        ]
+    if newest_committed < newest_planned - 1:
+        lost = f"{newest_committed + 1} to {newest_planned - 1}"
+        return [
+            Problem(
+                code="COMMITS_MISSING",
+                file=join(location, "commits", str(newest_planned - 1)),
+                cause=f"batch {newest_planned} is planned, but batches {lost} are not committed",
+                consequence=f"Spark runs batch {newest_planned} only; the rows of batches {lost} may be lost",
+                remedy="restore the commits from a backup if the sink has those batches, or move to a new generation",
+            )
+        ]
+    return []
+
+
+def _check_sidecars(log: LogFolder) -> list[Problem]:
+    newest = log.latest if log.latest is not None else -1
+    return [
+        Problem(
+            code="SIDECAR_WITHOUT_FILE",
+            file=join(log.location, f".{log_id}.crc"),
+            cause=f"a checksum file is there for {log_id}, which is not",
+            consequence="Spark's next write of that id fails, blaming a concurrent query that does not exist",
+            remedy="delete the checksum file",
+        )
+        for log_id in sorted(log.sidecar_ids)
+        if log_id > newest
+    ]
+
+
+def _read_source_logs(location: str, problems: list[Problem], storage: Storage) -> dict[str, SourceLog]:
+    root = storage.list_folder(join(location, "sources"))
+    logs: dict[str, SourceLog] = {}
+    for name in sorted(root.folders) if root else []:
+        folder = list_log(join(location, "sources", name), storage=storage)
+        if folder is None or not _is_file_log(folder, storage):
+            continue
+        problems += _check_sidecars(folder)
+        try:
+            logs[name] = read_source_log(folder, storage=storage)
+        except RefusedError as refused:
+            problems.append(refused.finding)
+    return logs
+
+
+def _is_file_log(folder: LogFolder, storage: Storage) -> bool:
+    """Other kinds keep one file, `0`, of another shape: a start time (rate), or offsets after a NUL (Kafka)."""
+    if folder.compact_ids or folder.ids != (0,):
+        return folder.latest is not None
+    content = storage.read(folder.file(0))
+    lines = (content or b"").split(b"\n")
+    if content and content[:1] == b"\0":
+        return False
+    return len(lines) < 2 or not lines[1].strip().isdigit()
+
+
+def _check_logged_offsets(
+    location: str,
+    planned: OffsetFile | None,
+    logs: Mapping[str, SourceLog],
+    log_keys: Mapping[str, str] | None,
+    damaged: set[str],
+) -> list[Problem]:
+    problems = []
+    for line, offset in (planned.offsets if planned else {}).items():
+        log_offset = logged_offset(offset)
+        key = line if log_keys is None else log_keys.get(line, line)
+        folder = join(location, "sources", key)
+        if log_offset is None or log_offset < 0 or folder in damaged:
+            continue
+        # A source that is used twice has two lines and one log: without `log_keys`, a line may have no log.
+        is_known = key in logs or log_keys is not None or len(planned.offsets if planned else ()) == 1
+        latest = logs[key].latest_id if key in logs else -1
+        if is_known and latest < log_offset:
+            compact_ids = logs[key].compact_ids if key in logs else ()
+            problems.append(
+                Problem(
+                    code="SOURCE_LOG_BEHIND",
+                    file=join(folder, log_file_name(log_offset, compact_ids)),
+                    cause=f"the newest planned batch reads up to entry {log_offset} of the file source's log,"
+                    f" which ends at {latest}",
+                    consequence=f"Spark fails at the next start: batch {log_offset} doesn't exist",
+                    remedy="restore the file from a backup, or start a new generation",
+                )
+            )
+    return problems

@@ -1,0 +1,75 @@
+"""The log of a file source: `sources/<n>/<id>` and `<id>.compact`, one JSON line per file."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sluice.checkpoint.log import LogFile, LogFolder, compact_interval, damaged, read_log_file
+from sluice.errors import Problem, RefusedError
+from sluice.storage import Storage, join
+from sluice.stream import LogEntry, SourceLog
+
+MAX_BYTES = 1024 * 1024 * 1024
+"""A compacted log of some millions of files."""
+
+
+_ENTRIES = msgspec.json.Decoder(list[LogEntry])
+
+
+def read_source_log(folder: LogFolder, *, storage: Storage) -> SourceLog:
+    """Read what a file source has taken: the newest compacted file and every file after it.
+
+    Raises:
+        RefusedError: A file that Spark needs is missing or damaged.
+    """
+    latest = folder.latest
+    if latest is None:
+        return SourceLog()
+    newest_compact = folder.compact_ids[-1] if folder.compact_ids else -1
+    missing = set(range(newest_compact + 1, latest + 1)).difference(folder.ids)
+    if missing:
+        raise _missing(folder, max(missing), latest)
+    entries: list[LogEntry] = []
+    for log_id in range(max(newest_compact, 0), latest + 1):
+        entries += _read_entries(folder.file(log_id), storage)
+    return SourceLog(latest, entries, folder.compact_ids)
+
+
+def log_file_name(log_id: int, compact_ids: tuple[int, ...]) -> str:
+    """The name that Spark gives the file of a log id, after the compactions that are there."""
+    return f"{log_id}.compact" if (log_id + 1) % compact_interval(compact_ids) == 0 else str(log_id)
+
+
+def encode_source_log(log: SourceLog, log_id: int, added: tuple[LogEntry, ...]) -> tuple[str, bytes]:
+    """The name and the bytes of the log file that takes `added` under `log_id`, exactly as Spark writes them.
+
+    On every compaction id the file is `<id>.compact` and repeats all earlier entries unchanged.
+    """
+    name = log_file_name(log_id, log.compact_ids)
+    entries = [*log.entries, *added] if name.endswith(".compact") else added
+    return name, b"\n".join([b"v1", *map(_ENCODER.encode, entries)])
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def _read_entries(location: str, storage: Storage) -> list[LogEntry]:
+    file: LogFile | None = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
+    if file is None:
+        raise damaged(location, "the file is gone")
+    try:
+        return _ENTRIES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise damaged(location, f"an entry does not parse: {exc}") from exc
+
+
+def _missing(folder: LogFolder, log_id: int, latest: int) -> RefusedError:
+    return RefusedError(
+        Problem(
+            code="SOURCE_LOG_GAP",
+            file=join(folder.location, log_file_name(log_id, folder.compact_ids)),
+            cause=f"entry {log_id} of the file source's log is missing, the newest is {latest}",
+            consequence="Spark fails at the next start, or reads files again",
+            remedy="restore the file and its `.crc` from a backup, or start a new generation",
+        )
+    )

@@ -1,0 +1,150 @@
+"""`state/`: which stateful operators a checkpoint has, and whether their versions can be loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from sluice.checkpoint.log import read_log_file
+from sluice.errors import Problem, RefusedError
+from sluice.storage import Storage, join
+
+_VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(delta|snapshot|zip|changelog)")
+_NUMBER = re.compile(r"\d+")
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+class _OperatorInfo(msgspec.Struct, rename="camel"):
+    operator_id: int
+    operator_name: str
+
+
+class _StoreInfo(msgspec.Struct, rename="camel"):
+    store_name: str
+    num_partitions: int
+
+
+class _OperatorMetadata(msgspec.Struct, rename="camel"):
+    operator_info: _OperatorInfo
+    state_store_info: list[_StoreInfo]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One stateful operator."""
+
+    operator_id: int
+    name: str | None
+    """Spark's name of the operator, such as `stateStoreSave`; None when its metadata is missing."""
+    partitions: int
+    stores: tuple[str, ...]
+    latest_version: int | None
+    """The newest version that every partition has: batch N leaves version N + 1."""
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """What `state/` holds."""
+
+    operators: tuple[Operator, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def read_state_layout(location: str, needed_version: int | None, *, storage: Storage) -> StateLayout:
+    """Read the layout of `state/`.
+
+    Args:
+        location: The `state` folder.
+        needed_version: The version that the next batch loads; None when no batch was committed.
+        storage: Where to read.
+
+    Raises:
+        StorageError: A folder can't be listed.
+    """
+    root = storage.list_folder(location)
+    if root is None:
+        return StateLayout(())
+    operators: list[Operator] = []
+    problems: list[Problem] = []
+    for name in sorted((name for name in root.folders if _NUMBER.fullmatch(name)), key=int):
+        operator, found = _read_operator(join(location, name), int(name), needed_version, storage)
+        operators.append(operator)
+        problems += found
+    return StateLayout(tuple(operators), tuple(problems))
+
+
+def _read_operator(
+    location: str, operator_id: int, needed_version: int | None, storage: Storage
+) -> tuple[Operator, list[Problem]]:
+    problems: list[Problem] = []
+    metadata = _read_metadata(join(location, "_metadata", "metadata"), storage, problems)
+    folder = storage.list_folder(location)
+    partitions = sorted(int(name) for name in (folder.folders if folder else []) if _NUMBER.fullmatch(name))
+    stores = [store.store_name for store in metadata.state_store_info] if metadata else ["default"]
+    expected = max((store.num_partitions for store in metadata.state_store_info), default=0) if metadata else 0
+    newest: list[int | None] = []
+    for partition in range(max(expected, len(partitions))):
+        for store in stores:
+            place = join(location, str(partition)) if store == "default" else join(location, str(partition), store)
+            versions = _versions(place, storage)
+            newest.append(max(versions, default=None))
+            if needed_version and not _can_load(versions, needed_version):
+                problems.append(_unloadable(place, needed_version))
+    latest = None if not newest or None in newest else min(version for version in newest if version is not None)
+    name = metadata.operator_info.operator_name if metadata else None
+    return Operator(operator_id, name, max(expected, len(partitions)), tuple(stores), latest), problems
+
+
+def _read_metadata(location: str, storage: Storage, problems: list[Problem]) -> _OperatorMetadata | None:
+    try:
+        file = read_log_file(location, storage=storage, max_version=2, max_bytes=_MAX_BYTES)
+        if file is not None and file.lines:
+            return msgspec.json.decode(file.lines[0], type=_OperatorMetadata)
+        cause = "the operator's metadata is missing" if file is None else "the operator's metadata is empty"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RefusedError) as exc:
+        cause = f"the operator's metadata does not parse: {exc}"
+    problems.append(
+        Problem(
+            code="OPERATOR_METADATA_LOST",
+            file=location,
+            cause=cause,
+            consequence="Spark no longer notices when the query's operators change",
+            remedy="restore it before changing the transform",
+            is_blocking=False,
+        )
+    )
+    return None
+
+
+def _versions(location: str, storage: Storage) -> dict[int, set[str]]:
+    folder = storage.list_folder(location)
+    versions: dict[int, set[str]] = {}
+    for name in folder.files if folder else []:
+        match = _VERSIONED.fullmatch(name)
+        if match:
+            versions.setdefault(int(match[1]), set()).add(match[2])
+    return versions
+
+
+def _can_load(versions: dict[int, set[str]], needed: int) -> bool:
+    """A version loads from a snapshot at or below it and every change file in between; version 0 is empty."""
+    for version in range(needed, 0, -1):
+        kinds: Iterable[str] = versions.get(version, ())
+        if "snapshot" in kinds or "zip" in kinds:
+            return True
+        if not kinds:
+            return False
+    return True
+
+
+def _unloadable(location: str, version: int) -> Problem:
+    return Problem(
+        code="STATE_VERSION_LOST",
+        file=location,
+        cause=f"version {version} of the state can't be built from the files here",
+        consequence="Spark fails with CANNOT_LOAD_STATE_STORE when it opens this partition",
+        remedy="restore the folder from a backup, or start a new generation",
+    )

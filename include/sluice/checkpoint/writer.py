@@ -1,0 +1,65 @@
+"""Writes one planned batch into a checkpoint: the only change that Sluice ever makes to a live one.
+
+The order is the engine's own: the logs of the file sources, then `offsets/N`, each durable before the next. A crash
+in between leaves an orphan entry in a source's log, which the next plan adopts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluice.checkpoint.offsets import OffsetFile, encode_offset_file
+from sluice.checkpoint.source_log import encode_source_log
+from sluice.errors import Problem, RefusedError
+from sluice.storage import Storage, join
+from sluice.stream import LogEntry, SourceLog
+
+
+def write_metadata(location: str, query_id: str, *, storage: Storage) -> None:
+    """Give a new checkpoint its query id, as Spark writes it; the id of an old one stays.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    storage.put_if_absent(join(location, "metadata"), f'{{"id":"{query_id}"}}'.encode())
+
+
+def write_planned_batch(
+    location: str,
+    planned: OffsetFile,
+    entries: Mapping[str, tuple[int, tuple[LogEntry, ...]]],
+    logs: Mapping[str, SourceLog],
+    *,
+    storage: Storage,
+) -> None:
+    """Write a batch for Spark to run.
+
+    Args:
+        location: The checkpoint.
+        planned: The batch.
+        entries: By log folder name, the log id and the files that it takes.
+        logs: By log folder name, what was taken before.
+        storage: Where to write.
+
+    Raises:
+        RefusedError: Something else is in the place of a file: somebody else writes this checkpoint.
+        StorageError: A file could not be written.
+    """
+    for key, (log_id, added) in entries.items():
+        name, content = encode_source_log(logs.get(key, SourceLog()), log_id, added)
+        _put(join(location, "sources", key, name), content, storage)
+    _put(join(location, "offsets", str(planned.batch_id)), encode_offset_file(planned), storage)
+
+
+def _put(file: str, content: bytes, storage: Storage) -> None:
+    if storage.put_if_absent(file, content) or storage.read(file, max_bytes=len(content)) == content:
+        return
+    raise RefusedError(
+        Problem(
+            code="CHECKPOINT_CHANGED",
+            file=file,
+            cause="the file appeared while the batch was being planned",
+            consequence="two writers on one checkpoint lose or double rows",
+            remedy="find the other writer (another Airflow, a notebook, a streaming job) and stop it",
+        )
+    )

@@ -1,0 +1,246 @@
+"""A Delta table seen without a JVM: versions, commit times, files, transactions.
+
+delta-rs answers what concerns the table as a whole; single commits are read from the log's own JSON, because only
+they tell what a stream would see: which files each version added, and whether it changed data otherwise. Times are
+those in the log (in-commit timestamps where the table has them), never file times, which do not survive a copy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sluice.errors import Problem, RefusedError, StorageError
+from sluice.storage import Storage, join
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_MAX_COMMIT_BYTES = 512 * 1024 * 1024
+
+
+class _Add(msgspec.Struct, rename="camel"):
+    path: str
+    size: int = 0
+    data_change: bool = True
+    modification_time: int = 0
+    stats: str | None = None
+    deletion_vector: dict[str, Any] | None = None
+
+
+class _Remove(msgspec.Struct, rename="camel"):
+    path: str
+    data_change: bool = True
+
+
+class _CommitInfo(msgspec.Struct, rename="camel"):
+    timestamp: int | None = None
+    in_commit_timestamp: int | None = None
+    operation: str | None = None
+    operation_metrics: dict[str, Any] = {}
+    operation_parameters: dict[str, Any] = {}
+
+
+class _Txn(msgspec.Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class _Action(msgspec.Struct, rename="camel"):
+    add: _Add | None = None
+    remove: _Remove | None = None
+    commit_info: _CommitInfo | None = None
+    txn: _Txn | None = None
+
+
+class _Stats(msgspec.Struct, rename="camel"):
+    num_records: int | None = None
+
+
+_ACTION = msgspec.json.Decoder(_Action)
+_STATS = msgspec.json.Decoder(_Stats)
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """One data file of a version, in the order in which a stream reads them."""
+
+    size_bytes: int
+    rows: int | None
+    """Rows that a reader gets; None when the log does not tell."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one version of a table did."""
+
+    version: int
+    timestamp_ms: int | None
+    """When it was committed, in milliseconds since the epoch; None when its writer did not say."""
+    operation: str | None
+    files: tuple[AddedFile, ...]
+    """Files that it added with new data."""
+    removes_data: bool
+    """Whether it removed or rewrote rows that earlier versions had."""
+    transactions: Mapping[str, int]
+    """Application transactions: version by application id."""
+    metrics: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DeltaLog:
+    """A table's log: its identity and the versions that can still be read one by one."""
+
+    location: str
+    table_id: str
+    latest: int
+    """The newest version."""
+    versions: tuple[int, ...]
+    """Versions whose commit file is still there, ascending."""
+
+
+def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
+    """Look at a table's log; None when nothing is at the location yet.
+
+    Raises:
+        RefusedError: Something else than a Delta table is there.
+        StorageError: It can't be read.
+    """
+    folder = storage.list_folder(join(location, "_delta_log"))
+    names = folder.files if folder is not None else []
+    versions = sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
+    if not versions:
+        _refuse_other(location, storage)
+        return None
+    table = load_table(location, storage=storage)
+    return DeltaLog(location, str(table.metadata().id), table.version(), tuple(versions))
+
+
+def load_table(location: str, *, storage: Storage, version: int | None = None) -> DeltaTable:
+    """Open a table with delta-rs, without its list of files unless `version` is given.
+
+    Raises:
+        StorageError: delta-rs can't read it.
+    """
+    from deltalake import DeltaTable
+
+    try:
+        return DeltaTable(
+            location,
+            version=version,
+            storage_options=dict(storage.options) or None,
+            without_files=version is None,
+        )
+    except Exception as exc:
+        raise StorageError(
+            f"the Delta table can't be read: {exc}", where=location, remedy="check the table's _delta_log"
+        ) from exc
+
+
+def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | None:
+    """Read one version's commit; None when its file is gone (log clean-up).
+
+    Raises:
+        RefusedError: The commit file does not parse.
+        StorageError: It can't be read.
+    """
+    file = join(log.location, "_delta_log", f"{version:020d}.json")
+    content = storage.read(file, max_bytes=_MAX_COMMIT_BYTES)
+    if content is None:
+        return None
+    info = _CommitInfo()
+    files: list[AddedFile] = []
+    transactions: dict[str, int] = {}
+    removes = False
+    try:
+        for line in content.split(b"\n"):
+            if not line.strip():
+                continue
+            action = _ACTION.decode(line)
+            if action.add is not None and action.add.data_change:
+                files.append(AddedFile(action.add.size, _rows(action.add)))
+            if action.remove is not None and action.remove.data_change:
+                removes = True
+            if action.txn is not None:
+                transactions[action.txn.app_id] = action.txn.version
+            info = action.commit_info or info
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise RefusedError(
+            Problem(
+                code="DELTA_COMMIT_DAMAGED",
+                file=file,
+                cause=f"the commit does not parse: {exc}",
+                consequence="no reader can use this table",
+                remedy="restore the file from a backup",
+            )
+        ) from exc
+    return Commit(
+        version=version,
+        timestamp_ms=info.timestamp if info.in_commit_timestamp is None else info.in_commit_timestamp,
+        operation=info.operation,
+        files=tuple(files),
+        removes_data=removes,
+        transactions=transactions,
+        metrics=info.operation_metrics,
+    )
+
+
+def snapshot_files(log: DeltaLog, version: int, *, storage: Storage) -> list[AddedFile]:
+    """The data files of a whole version, in the order in which a stream reads its initial snapshot.
+
+    Raises:
+        StorageError: The version can't be read any more.
+    """
+    import pyarrow as pa
+
+    actions = pa.table(load_table(log.location, storage=storage, version=version).get_add_actions(flatten=True))
+    columns = set(actions.column_names)
+    paths = actions.column("path").to_pylist()
+    sizes = actions.column("size_bytes").to_pylist()
+    times = actions.column("modification_time").to_pylist()
+    rows = actions.column("num_records").to_pylist() if "num_records" in columns else [None] * len(paths)
+    has_vectors = any(name.startswith("deletion_vector") for name in columns)
+    order = sorted(range(len(paths)), key=lambda index: (times[index], paths[index]))
+    return [AddedFile(sizes[index], None if has_vectors else rows[index]) for index in order]
+
+
+def _rows(add: _Add) -> int | None:
+    if add.stats is None:
+        return None
+    try:
+        records = _STATS.decode(add.stats).num_records
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if records is None or add.deletion_vector is None:
+        return records
+    deleted = add.deletion_vector.get("cardinality")
+    return records - deleted if isinstance(deleted, int) else None
+
+
+def _refuse_other(location: str, storage: Storage) -> None:
+    folder = storage.list_folder(location)
+    if folder is not None and any(not name.startswith((".", "_")) for name in (*folder.files, *folder.folders)):
+        raise RefusedError(
+            Problem(
+                code="NOT_A_DELTA_TABLE",
+                file=location,
+                cause="the folder has files, but no Delta log",
+                consequence="Spark would write a table over files that it does not know",
+                remedy="give the table a folder of its own, or convert the files with CONVERT TO DELTA",
+            )
+        )
+    if folder is None and storage.stat(location) is not None:
+        raise RefusedError(
+            Problem(
+                code="NOT_A_DELTA_TABLE",
+                file=location,
+                cause="a file is where the Delta table should be",
+                consequence="Spark can't make a table there",
+                remedy="move the file away, or correct the path",
+            )
+        )

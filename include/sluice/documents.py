@@ -1,0 +1,64 @@
+"""Sluice's own JSON files: one format number, read strictly, written whole."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from sluice.errors import Problem, RefusedError
+from sluice.storage import Storage
+
+FORMAT = 1
+"""The newest document format that this version reads, and the one it writes."""
+
+_MAX_BYTES = 16 * 1024 * 1024
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every JSON file of ours; unknown fields are ignored, missing ones are an error."""
+
+    format: int = FORMAT
+
+
+D = TypeVar("D", bound=Document)
+
+
+def read_document(storage: Storage, location: str, kind: type[D]) -> D | None:
+    """Read one of our files; None when there is none.
+
+    Raises:
+        RefusedError: It does not parse, lacks a field, or was written by a newer Sluice.
+        StorageError: It can't be read.
+    """
+    content = storage.read(location, max_bytes=_MAX_BYTES)
+    if content is None:
+        return None
+    try:
+        document_format = msgspec.json.decode(content, type=Document).format
+        if document_format > FORMAT:
+            raise RefusedError(
+                Problem(
+                    code="DOCUMENT_TOO_NEW",
+                    file=location,
+                    cause=f"the file has format {document_format}, this Sluice reads up to {FORMAT}",
+                    consequence="what it says could be misread",
+                    remedy="upgrade Sluice",
+                )
+            )
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RefusedError(
+            Problem(
+                code="DOCUMENT_DAMAGED",
+                file=location,
+                cause=f"the file does not parse: {exc}",
+                consequence="what it says is not known",
+                remedy="restore it from a backup, or move it away if nothing depends on it",
+            )
+        ) from exc
+
+
+def encode_document(document: Any) -> bytes:
+    """The bytes of one of our files: indented JSON that a person can read, with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

@@ -1,0 +1,137 @@
+"""Every error that Sluice raises on purpose, grouped by who can do something about it.
+
+    SluiceError
+    ├── DeclarationError      the project's author: fix a declaration, an option, a transform      exit 2
+    │   ├── UnknownStreamError
+    │   └── QueryRefusedError
+    ├── RefusedError          an operator must decide: state on disk does not allow going on        exit 3
+    ├── LeaseHeldError        somebody else is running the stream                                   exit 5
+    └── RunError              this run failed; a retry may succeed                                  exit 1
+        ├── StorageError
+        ├── BatchFailedError
+        ├── LeaseLostError
+        └── JarsError
+
+Every message says what is wrong, where, and what to do. Errors carry plain values, so that they survive pickling on
+their way through Airflow and Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with files on disk: found by reading them, shown by `inspect`, and refused by planning."""
+
+    code: str
+    """A stable, upper-case name for the kind of problem, such as `OFFSETS_DAMAGED`."""
+    file: str
+    """The file or folder that is wrong."""
+    cause: str
+    """What is wrong with it."""
+    consequence: str
+    """What Spark would do with it."""
+    remedy: str
+    """What a person can do."""
+    is_blocking: bool = True
+    """Whether going on would lose or double rows, or can only fail."""
+
+    def as_json(self) -> dict[str, str]:
+        """The five keys that `sluice inspect --json` prints."""
+        document = asdict(self)
+        del document["is_blocking"]
+        return document
+
+
+class SluiceError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    Args:
+        problem: What is wrong, in one sentence without a full stop.
+        where: The file, line, option or table that is wrong.
+        remedy: What to do about it.
+    """
+
+    exit_code: ClassVar[int] = 1
+    """What the command line exits with."""
+    retryable: ClassVar[bool] = False
+    """Whether the same call may succeed later without a change by a person."""
+
+    def __init__(self, problem: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        self.problem, self.where, self.remedy = problem, where, remedy
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        place = f" [{self.where}]" if self.where else ""
+        advice = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.problem}{place}{advice}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(kind: type[SluiceError], args: tuple[Any, ...], attributes: dict[str, Any]) -> SluiceError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+class DeclarationError(SluiceError):
+    """A project file, a stream declaration, an option or a transform is wrong."""
+
+    exit_code = 2
+
+
+class UnknownStreamError(DeclarationError):
+    """No declaration in the project has this name."""
+
+
+class QueryRefusedError(DeclarationError):
+    """Spark's analyser refuses the query that a declaration describes."""
+
+
+class RefusedError(SluiceError):
+    """What is on disk does not allow going on; a person must decide.
+
+    Args:
+        problem: The finding, with its file, cause, consequence and remedy.
+    """
+
+    exit_code = 3
+
+    def __init__(self, problem: Problem) -> None:
+        self.finding = problem
+        super().__init__(f"{problem.cause}: {problem.consequence}", where=problem.file, remedy=problem.remedy)
+
+
+class LeaseHeldError(SluiceError):
+    """Another run holds the lease of the stream's generation."""
+
+    exit_code = 5
+    retryable = True
+
+
+class RunError(SluiceError):
+    """A run failed; nothing is lost, and the next run goes on from what is on disk."""
+
+    retryable = True
+
+
+class StorageError(RunError):
+    """A file or folder could not be listed, read or written."""
+
+
+class BatchFailedError(RunError):
+    """Spark failed a batch, or did something else than what was planned."""
+
+
+class LeaseLostError(RunError):
+    """Another run took the lease over; this run must not write any more."""
+
+
+class JarsError(RunError):
+    """A jar that Spark needs is not in the cache and could not be fetched, or has the wrong hash."""

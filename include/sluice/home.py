@@ -1,0 +1,155 @@
+"""The home: where a stream's checkpoints, leases and run records are, and what is known of each generation.
+
+    <home>/<stream>/current.json              which generation is live
+    <home>/<stream>/generations/0001/         a Spark checkpoint, untouched Spark layout
+    <home>/<stream>/generations/0001.json     what we know of it
+    <home>/<stream>/leases/0001/<token>.json
+    <home>/<stream>/runs/<run_id>.json
+    <home>/<stream>/checked.json              the last skip
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.storage import Storage, join
+from sluice.stream import Stream
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    """One source line of an offset file: Spark numbers sources by its analysed plan, not by the declaration."""
+
+    source: str
+    """The declared name; a source that the plan uses twice has two lines."""
+    log: str
+    """The folder below `sources/` that holds the source's own log, if it keeps one."""
+
+
+class Generation(Document, frozen=True, kw_only=True):
+    """What we know of one checkpoint beyond what Spark writes into it."""
+
+    generation: int
+    query_id: str
+    created_at: str
+    lines: tuple[SourceLine, ...]
+    has_timers: bool = False
+    """Whether an operator has processing-time timers: those are due with every run, data or not."""
+    sink_identity: str | None = None
+    """What told the sink's table from others after the first batch; None before, and for sinks without identity."""
+    sources: dict[str, dict[str, Any]] = {}
+    """By source, what `starting` was resolved to when the first run began."""
+
+
+class _Current(Document, frozen=True, kw_only=True):
+    generation: int
+
+
+class Checked(Document, frozen=True, kw_only=True):
+    """The last skip: a skip makes no run record."""
+
+    checked_at: str
+    reason: str
+    skips: int
+    """How many since the last run that did something."""
+
+
+@dataclass(frozen=True)
+class StreamHome:
+    """One stream's folder in the home."""
+
+    location: str
+    storage: Storage
+    checkpoint: str | None = None
+    """A checkpoint elsewhere that the stream uses in place of a generation in the home."""
+
+    def current_generation(self) -> int:
+        """The number of the live generation; 1 before the first run.
+
+        Raises:
+            RefusedError: `current.json` is damaged.
+        """
+        current = read_document(self.storage, join(self.location, "current.json"), _Current)
+        return 1 if current is None else current.generation
+
+    def checkpoint_location(self, generation: int) -> str:
+        """Where a generation's Spark checkpoint is."""
+        return self.checkpoint or join(self.location, "generations", f"{generation:04d}")
+
+    def generation(self, number: int) -> Generation | None:
+        """What is known of a generation; None before its first run.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        return read_document(self.storage, self._generation_file(number), Generation)
+
+    def keep_generation(self, generation: Generation) -> None:
+        """Write what is known of a generation, and make it the live one if none is.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        self.storage.replace(self._generation_file(generation.generation), encode_document(generation))
+        current = _Current(generation=generation.generation)
+        self.storage.put_if_absent(join(self.location, "current.json"), encode_document(current))
+
+    def lease_folder(self, generation: int) -> str:
+        """Where the leases of a generation are."""
+        return join(self.location, "leases", f"{generation:04d}")
+
+    def runs_folder(self) -> str:
+        """Where the run records are."""
+        return join(self.location, "runs")
+
+    def checked(self) -> Checked | None:
+        """The last skip since the last run; None when there was none.
+
+        Raises:
+            RefusedError: `checked.json` is damaged.
+        """
+        return read_document(self.storage, join(self.location, "checked.json"), Checked)
+
+    def keep_skip(self, reason: str, now: datetime) -> None:
+        """Note a skip.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        last = self.checked()
+        checked = Checked(checked_at=iso_time(now), reason=reason, skips=last.skips + 1 if last else 1)
+        self.storage.replace(join(self.location, "checked.json"), encode_document(checked))
+
+    def forget_skips(self) -> None:
+        """Begin counting skips anew: a run did something."""
+        self.storage.delete(join(self.location, "checked.json"))
+
+    def _generation_file(self, number: int) -> str:
+        return join(self.location, "generations", f"{number:04d}.json")
+
+
+def stream_home(home: str, stream: Stream, storage: Storage) -> StreamHome:
+    """The folder of a stream in a home."""
+    return StreamHome(join(home, stream.name), storage, stream.checkpoint)
+
+
+def iso_time(moment: datetime) -> str:
+    """A time as our files and commands write it: ISO 8601, UTC, milliseconds, `Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_millis(milliseconds: int | None) -> str | None:
+    """Milliseconds since the epoch as `iso_time` writes them; None for none."""
+    return None if milliseconds is None else iso_time(datetime.fromtimestamp(milliseconds / 1000, UTC))
+
+
+def log_keys(generation: Generation | None) -> Mapping[str, str] | None:
+    """Which folder below `sources/` belongs to which line of an offset file; None when nothing is known."""
+    if generation is None:
+        return None
+    return {str(index): line.log for index, line in enumerate(generation.lines)}

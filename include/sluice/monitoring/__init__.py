@@ -1,0 +1,1 @@
+"""Looking at streams: what a checkpoint says, how far behind it is. Read-only, without a JVM."""

@@ -1,0 +1,140 @@
+"""What `sluice inspect` and `sluice lag` tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.errors import SluiceError
+from sluice.home import StreamHome, iso_millis
+from sluice.planning.planner import find_refusal
+from sluice.planning.survey import Survey, survey
+from sluice.storage import Storage
+from sluice.stream import Available, Bound, Stream
+
+
+@dataclass(frozen=True)
+class SourceLag:
+    """What waits in one source."""
+
+    files: int
+    size_bytes: int
+    rows: int | None
+    """None where the source's log does not know."""
+    oldest_ms: int | None
+    """Arrival of the oldest thing that waits, in milliseconds since the epoch."""
+    unreadable: str | None = None
+    """Why nothing is known of this source, if so."""
+
+    def as_json(self, now: datetime) -> dict[str, Any]:
+        """The lag with its age in seconds."""
+        age = None if self.oldest_ms is None else max(0.0, now.timestamp() - self.oldest_ms / 1000)
+        return {
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "rows": self.rows,
+            "oldest": iso_millis(self.oldest_ms),
+            "age_seconds": None if age is None else round(age, 3),
+            "unreadable": self.unreadable,
+        }
+
+
+def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, SourceLag]:
+    """What waits in every source of a stream.
+
+    Raises:
+        SluiceError: The checkpoint can't be read, or contradicts what the sources say.
+    """
+    return _lags(survey(stream, home, Bound(), now))
+
+
+def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Any]:
+    """Everything about a stream's live checkpoint, in the keys of DESIGN section 8.
+
+    Raises:
+        StorageError: It can't be read.
+        RefusedError: A file of the home is damaged.
+    """
+    try:
+        seen = survey(stream, home, Bound(), now)
+    except SluiceError as exc:
+        # A source that is not there hides nothing of the checkpoint.
+        number = home.current_generation()
+        checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage)
+        return _document(checkpoint, stream.name, number, {}) | {"source_error": str(exc)}
+    names = [line.source for line in seen.lines] if seen.lines else None
+    document = _document(seen.checkpoint, stream.name, seen.generation, {}, names)
+    document["lag"] = {name: lag.as_json(now) for name, lag in _lags(seen).items()}
+    refusal = find_refusal(seen)
+    noticed = [problem for found in seen.available.values() for problem in found.problems]
+    known = [*seen.checkpoint.problems, *noticed]
+    if refusal is not None and refusal not in known:
+        known.append(refusal)
+    document["problems"] = [problem.as_json() for problem in known]
+    return document
+
+
+def inspect_checkpoint(location: str, storage: Storage) -> dict[str, Any]:
+    """Everything about any Spark checkpoint, whoever made it, in the keys of DESIGN section 8.
+
+    Raises:
+        StorageError: It can't be read.
+    """
+    return _document(read_checkpoint(location, storage=storage), None, None, {})
+
+
+def _document(
+    checkpoint: CheckpointState,
+    stream: str | None,
+    generation: int | None,
+    lag: dict[str, Any],
+    names: list[str] | None = None,
+) -> dict[str, Any]:
+    offsets = checkpoint.planned.offsets if checkpoint.planned else {}
+    keys = names if names is not None and len(names) == len(offsets) else list(offsets)
+    return {
+        "stream": stream,
+        "generation": generation,
+        "checkpoint": checkpoint.location,
+        "query_id": checkpoint.query_id,
+        "planned": checkpoint.planned_id,
+        "committed": checkpoint.committed_id,
+        "watermark": iso_millis(checkpoint.watermark_ms) if checkpoint.watermark_ms else None,
+        "sources": {
+            key: None if offset is None else msgspec.json.decode(offset)
+            for key, offset in zip(keys, offsets.values(), strict=True)
+        },
+        "operators": [
+            {
+                "operator_id": operator.operator_id,
+                "name": operator.name,
+                "partitions": operator.partitions,
+                "stores": list(operator.stores),
+                "latest_version": operator.latest_version,
+            }
+            for operator in checkpoint.operators
+        ],
+        "lag": lag,
+        "problems": [problem.as_json() for problem in checkpoint.problems],
+    }
+
+
+def _lags(seen: Survey) -> dict[str, SourceLag]:
+    lags = {name: _lag(found) for name, found in seen.available.items()}
+    return lags | {name: SourceLag(0, 0, None, None, reason) for name, reason in seen.unreadable.items()}
+
+
+def _lag(found: Available) -> SourceLag:
+    rows = [step.rows for step in found.steps]
+    return SourceLag(
+        files=sum(step.files or 0 for step in found.steps),
+        size_bytes=sum(step.size_bytes or 0 for step in found.steps),
+        rows=None if None in rows else sum(row for row in rows if row is not None),
+        oldest_ms=found.oldest_ms,
+    )
+
+

@@ -1,0 +1,48 @@
+"""Says a plan in lines that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sluice.errors import Problem
+from sluice.home import iso_time
+from sluice.planning.plan import Plan, PlannedBatch, SourceRange
+
+
+def explain(plan: Plan) -> Iterator[str]:
+    """The plan, line by line, without markup."""
+    yield f"{plan.stream}, generation {plan.generation}: {plan.verdict} ({plan.reason})"
+    if plan.until is not None:
+        yield f"  until {iso_time(plan.until)}, exclusive"
+    if plan.batches:
+        yield f"  strategy {plan.strategy}, {len(plan.batches)} batch{'es' if len(plan.batches) != 1 else ''}"
+    for batch in plan.batches:
+        yield from _explain_batch(batch)
+    if plan.problem is not None:
+        yield from explain_problem(plan.problem, "refused")
+    for warning in plan.warnings:
+        yield from explain_problem(warning, "warning")
+
+
+def explain_problem(problem: Problem, label: str) -> Iterator[str]:
+    """One problem, with what it leads to and what to do."""
+    yield f"  {label} {problem.code}: {problem.cause}"
+    yield f"    file: {problem.file}"
+    yield f"    consequence: {problem.consequence}"
+    yield f"    remedy: {problem.remedy}"
+
+
+def _explain_batch(batch: PlannedBatch) -> Iterator[str]:
+    yield f"  batch {batch.batch_id} ({batch.kind.replace('_', ' ')})"
+    for name, source in batch.sources.items():
+        if not source.is_empty:
+            yield f"    {name}: {source.start or 'start'} -> {source.end}{_amount(source)}"
+
+
+def _amount(source: SourceRange) -> str:
+    amounts = [
+        f"{amount:,} {unit}"
+        for amount, unit in ((source.files, "files"), (source.size_bytes, "bytes"), (source.rows, "rows"))
+        if amount is not None
+    ]
+    return f" ({', '.join(amounts)})" if amounts else ""

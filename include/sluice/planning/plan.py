@@ -1,0 +1,109 @@
+"""A plan: the frozen outcome of planning. Data, never behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from sluice.errors import Problem
+from sluice.home import iso_millis, iso_time
+from sluice.stream import LogEntry
+
+Verdict = Literal["skip", "resume", "run", "refuse"]
+Strategy = Literal["exact", "drain"]
+BatchKind = Literal["data", "no_data", "uncommitted"]
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What one batch reads of one source. Offsets are Spark's own JSON, byte for byte; None for none."""
+
+    start: str | None
+    end: str | None
+    files: int | None = None
+    size_bytes: int | None = None
+    rows: int | None = None
+    entries: tuple[LogEntry, ...] = ()
+    is_logged: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the batch takes nothing from this source."""
+        return self.start == self.end
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 8."""
+        return {
+            "start": _decoded(self.start),
+            "end": _decoded(self.end),
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "rows": self.rows,
+        }
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One batch."""
+
+    batch_id: int
+    kind: BatchKind
+    timestamp_ms: int
+    """What `current_timestamp()` returns in the batch, in milliseconds since the epoch."""
+    sources: Mapping[str, SourceRange]
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the sources' logs promise; None when one does not know."""
+        rows = [source.rows for source in self.sources.values() if not source.is_empty]
+        return None if None in rows else sum(row for row in rows if row is not None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 8, and the batch's clock."""
+        return {
+            "batch_id": self.batch_id,
+            "kind": self.kind,
+            "timestamp": iso_millis(self.timestamp_ms),
+            "sources": {name: source.as_json() for name, source in self.sources.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, and why."""
+
+    stream: str
+    generation: int
+    verdict: Verdict
+    reason: str
+    strategy: Strategy
+    until: datetime | None = None
+    batches: tuple[PlannedBatch, ...] = ()
+    problem: Problem | None = None
+    """Why the verdict is `refuse`."""
+    warnings: tuple[Problem, ...] = ()
+    """What was noticed on the way and does not keep the run from going on."""
+    started_at: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By source, what `starting` resolves to; kept when the first run begins."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of DESIGN section 8, and what was noticed on the way."""
+        return {
+            "stream": self.stream,
+            "generation": self.generation,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "strategy": self.strategy,
+            "until": None if self.until is None else iso_time(self.until),
+            "batches": [batch.as_json() for batch in self.batches],
+            "problem": None if self.problem is None else self.problem.as_json(),
+            "warnings": [warning.as_json() for warning in self.warnings],
+        }
+
+
+def _decoded(offset: str | None) -> Any:
+    return None if offset is None else msgspec.json.decode(offset)

@@ -1,0 +1,268 @@
+"""Decides what a run does. A pure function: what was seen, the limits and the time are its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import zip_longest
+
+from sluice.errors import DeclarationError, Problem
+from sluice.planning.plan import Plan, PlannedBatch, SourceRange, Strategy
+from sluice.planning.survey import Survey, positions
+from sluice.storage import join
+from sluice.stream import Available, Bound, Step
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one run may do."""
+
+    bound: Bound = Bound()
+    max_batches: int | None = None
+    """The most data batches; no-data batches and a batch that is resumed do not count."""
+    strategy: Strategy | None = None
+    """`drain` asks for AvailableNow; None lets the planner choose."""
+
+
+def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
+    """Decide what a run does.
+
+    Args:
+        seen: What the checkpoint, the sources and the sink say.
+        limits: How much the run may do.
+        now: The clock of the batches that are planned.
+
+    Raises:
+        DeclarationError: `drain` was asked for where AvailableNow would do something else.
+    """
+    blank = Plan(
+        stream=seen.stream.name,
+        generation=seen.generation,
+        verdict="skip",
+        reason="",
+        strategy="exact",
+        until=limits.bound.until,
+        warnings=_warnings(seen),
+        started_at={name: found.started_at for name, found in seen.available.items() if found.started_at},
+    )
+    problem = find_refusal(seen)
+    if problem is not None:
+        return replace(blank, verdict="refuse", reason=problem.cause, problem=problem)
+    undecided = _undecided(seen)
+    strategy = _strategy(seen, limits, undecided)
+    if undecided and strategy == "drain":
+        return _drain_blindly(seen, replace(blank, strategy="drain"), undecided, now)
+    batches = [*_uncommitted(seen), *_data(seen, limits.max_batches, now)]
+    if not batches and _is_no_data_due(seen):
+        batches = [_no_data(seen, now)]
+    verdict = "resume" if seen.checkpoint.is_pending else "run" if batches else "skip"
+    return replace(
+        blank,
+        verdict=verdict,
+        reason=_reason(seen, batches, limits.bound),
+        strategy=strategy,
+        batches=tuple(batches),
+    )
+
+
+def find_refusal(seen: Survey) -> Problem | None:
+    """The first reason not to go on: nothing of the checkpoint, the sources and the sink may contradict the rest."""
+    checkpoint, record, sink = seen.checkpoint, seen.record, seen.sink
+    if checkpoint.blocking is not None:
+        return checkpoint.blocking
+    if record is not None and checkpoint.query_id not in (None, record.query_id):
+        return Problem(
+            code="QUERY_ID_CHANGED",
+            file=join(checkpoint.location, "metadata"),
+            cause=f"the checkpoint bears query id {checkpoint.query_id}, this generation began with {record.query_id}",
+            consequence="the sink would take every batch as new, and rows would be doubled",
+            remedy=f'restore the file as {{"id":"{record.query_id}"}}',
+        )
+    lines = seen.lines
+    if lines is None:
+        return Problem(
+            code="SOURCE_ORDER_UNKNOWN",
+            file=join(checkpoint.location, "offsets", str(checkpoint.planned_id)),
+            cause="the checkpoint was not made by Sluice and has several sources, whose order only the query can tell",
+            consequence="offsets could be taken for those of another source",
+            remedy="run the stream once without a plan: `sluice run` reads the order from the query",
+        )
+    problem = _check_lines(seen)
+    if problem is not None:
+        return problem
+    if seen.refusal is not None:
+        return seen.refusal
+    if seen.pending_problems:
+        return seen.pending_problems[0]
+    return _check_sink(seen, record.sink_identity if record else None, sink.last_batch)
+
+
+def _check_lines(seen: Survey) -> Problem | None:
+    planned, lines = seen.checkpoint.planned, seen.lines or ()
+    if planned is not None and len(planned.offsets) != len(lines):
+        return Problem(
+            code="SOURCES_CHANGED",
+            file=join(seen.checkpoint.location, "offsets", str(planned.batch_id)),
+            cause=f"the checkpoint has offsets of {len(planned.offsets)} sources, the query has {len(lines)}",
+            consequence="Spark refuses to start: sources can't be added to or removed from a checkpoint",
+            remedy="put the sources back, or start a new generation",
+        )
+    missing = [line.source for line in lines if line.source not in seen.stream.sources]
+    if missing:
+        return Problem(
+            code="SOURCES_CHANGED",
+            file=join(seen.checkpoint.location, "offsets"),
+            cause=f"the checkpoint reads a source `{missing[0]}`, which is not declared any more",
+            consequence="its offsets would be taken for those of another source",
+            remedy="put the source back under its name, or start a new generation",
+        )
+    return None
+
+
+def _check_sink(seen: Survey, identity: str | None, last_batch: int | None) -> Problem | None:
+    checkpoint, sink = seen.checkpoint, seen.sink
+    place = seen.stream.sink.location or seen.stream.sink.kind
+    if identity is not None and sink.identity != identity:
+        now_there = f"now there is table {sink.identity}" if sink.identity else "and now it is gone"
+        return Problem(
+            code="SINK_REPLACED",
+            file=place,
+            cause=f"this generation has written table {identity}, {now_there}",
+            consequence="the rows that were written before would be missing in it for ever",
+            remedy="restore the table, or start a new generation that fills a new one",
+        )
+    planned = -1 if checkpoint.planned_id is None else checkpoint.planned_id
+    if last_batch is not None and last_batch > planned:
+        return Problem(
+            code="SINK_AHEAD",
+            file=place,
+            cause=f"the sink holds batch {last_batch}, the checkpoint has planned only up to {planned}",
+            consequence="the sink would skip the next batches as done, and their rows would be lost without a word",
+            remedy="restore the checkpoint that belongs to this sink, or use a new sink",
+        )
+    return None
+
+
+def _undecided(seen: Survey) -> str | None:
+    """Why the batches can't be decided here, if they can't."""
+    if seen.unreadable:
+        name, reason = next(iter(seen.unreadable.items()))
+        return f"source `{name}` could not be read ({reason})"
+    if seen.checkpoint.planned is not None and seen.checkpoint.planned.version != 1:
+        return "the checkpoint's offset log has format v2, which only Spark writes"
+    return next((found.unplannable for found in seen.available.values() if found.unplannable), None)
+
+
+def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
+    if undecided is None and limits.strategy != "drain":
+        return "exact"
+    why = undecided or "it was asked for"
+    obstacle = None
+    if limits.strategy == "exact":
+        obstacle = "`exact` was asked for"
+    elif limits.bound != Bound() or limits.max_batches is not None:
+        obstacle = "AvailableNow keeps no bound"
+    elif seen.record is not None and seen.record.has_timers:
+        obstacle = "AvailableNow never ends on processing-time timers"
+    else:
+        obstacle = next((found.undrainable for found in seen.available.values() if found.undrainable), None)
+    if obstacle is not None:
+        raise DeclarationError(
+            f"the run can't be drained: {obstacle}",
+            where=f"stream `{seen.stream.name}`, strategy `drain` because {why}",
+            remedy="leave out the bound or the strategy, or mend the source and try again",
+        )
+    return "drain"
+
+
+def _drain_blindly(seen: Survey, blank: Plan, undecided: str, now: datetime) -> Plan:
+    return replace(
+        blank,
+        verdict="resume" if seen.checkpoint.is_pending else "run",
+        reason=f"{undecided}: Spark decides the batches",
+        batches=tuple(_uncommitted(seen)),
+    )
+
+
+def _uncommitted(seen: Survey) -> list[PlannedBatch]:
+    """The batch that is planned and not committed: it runs again exactly as logged."""
+    checkpoint = seen.checkpoint
+    if not checkpoint.is_pending or checkpoint.planned is None:
+        return []
+    before, after = positions(seen, checkpoint.previous), positions(seen, checkpoint.planned)
+    ranges = {name: SourceRange(before[name].offset, after[name].offset) for name in after}
+    return [PlannedBatch(checkpoint.planned.batch_id, "uncommitted", checkpoint.planned.timestamp_ms, ranges)]
+
+
+def _data(seen: Survey, max_batches: int | None, now: datetime) -> list[PlannedBatch]:
+    """Batch k takes the k-th step of every source; a source that has no more repeats its offset."""
+    at = {name: position.offset for name, position in positions(seen, seen.checkpoint.planned).items()}
+    names = [name for name in seen.stream.sources if name in seen.available]
+    steps: list[Sequence[Step]] = [seen.available[name].steps for name in names]
+    first = -1 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id
+    batches: list[PlannedBatch] = []
+    for taken in zip_longest(*steps):
+        if max_batches is not None and len(batches) >= max_batches:
+            break
+        ranges = {name: SourceRange(offset, offset) for name, offset in at.items()}
+        for name, step in zip(names, taken, strict=True):
+            if step is not None:
+                ranges[name] = _range(at[name], step)
+                at[name] = step.end
+        batches.append(PlannedBatch(first + len(batches) + 1, "data", _clock(seen, now), ranges))
+    return batches
+
+
+def _range(start: str | None, step: Step) -> SourceRange:
+    return SourceRange(start, step.end, step.files, step.size_bytes, step.rows, step.entries, step.is_logged)
+
+
+def _no_data(seen: Survey, now: datetime) -> PlannedBatch:
+    at = positions(seen, seen.checkpoint.planned)
+    ranges = {name: SourceRange(position.offset, position.offset) for name, position in at.items()}
+    return PlannedBatch((seen.checkpoint.planned_id or 0) + 1, "no_data", _clock(seen, now), ranges)
+
+
+def _is_no_data_due(seen: Survey) -> bool:
+    """Spark's rule: state would change though no data came.
+
+    Either the committed watermark has passed the one that the newest batch ran with, so that windows close, or
+    time-outs may be pending.
+    """
+    checkpoint = seen.checkpoint
+    if checkpoint.planned is None or not checkpoint.operators or seen.stream.output_mode == "complete":
+        return False
+    has_timers = seen.record is not None and seen.record.has_timers
+    return has_timers or checkpoint.watermark_ms > checkpoint.planned.watermark_ms
+
+
+def _clock(seen: Survey, now: datetime) -> int:
+    """The time of a batch: never before that of the batch in front of it."""
+    return max(int(now.timestamp() * 1000), seen.checkpoint.planned.timestamp_ms if seen.checkpoint.planned else 0)
+
+
+def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
+    if batches and batches[0].kind == "no_data":
+        return "nothing new, but the watermark has passed state that is due, or time-outs are pending"
+    new = _describe(seen.available)
+    limit = "" if bound.until is None else f" before {bound.until.isoformat()}"
+    limit += "" if bound.to_version is None else f" up to version {bound.to_version}"
+    if seen.checkpoint.is_pending:
+        again = f"batch {seen.checkpoint.planned_id} was planned and not committed"
+        return f"{again}; {new}{limit}" if len(batches) > 1 else again
+    return f"{new}{limit}" if batches else f"nothing new{limit}"
+
+
+def _describe(available: Mapping[str, Available]) -> str:
+    parts = []
+    for name, found in available.items():
+        files = sum(step.files or 0 for step in found.steps)
+        if found.steps:
+            parts.append(f"`{name}`: {files:,} new file{'s' if files != 1 else ''}")
+    return ", ".join(parts) or "nothing new"
+
+
+def _warnings(seen: Survey) -> tuple[Problem, ...]:
+    noticed = [problem for problem in seen.checkpoint.problems if not problem.is_blocking]
+    return (*noticed, *(problem for found in seen.available.values() for problem in found.problems))

@@ -1,0 +1,117 @@
+"""Looks at everything that a plan is decided from: the checkpoint's logs, the sources, the sink. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sluice.checkpoint.offsets import OffsetFile
+from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
+from sluice.home import Generation, SourceLine, StreamHome, log_keys
+from sluice.stream import Available, Bound, Position, SinkState, Stream
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen."""
+
+    stream: Stream
+    generation: int
+    record: Generation | None
+    """What is known of the generation; None before its first run."""
+    checkpoint: CheckpointState
+    lines: tuple[SourceLine, ...] | None
+    """The order of sources in Spark's plan; None when only Spark can tell."""
+    available: Mapping[str, Available]
+    unreadable: Mapping[str, str]
+    """Sources that could not be read, with the reason."""
+    pending_problems: tuple[Problem, ...] = ()
+    """What the planned, uncommitted batch lacks."""
+    sink: SinkState = SinkState(exists=False)
+    refusal: Problem | None = None
+    """Why a source or the sink does not allow going on."""
+
+
+def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Survey:
+    """Look at a stream.
+
+    Args:
+        stream: The declaration, with absolute locations.
+        home: The stream's folder in the home.
+        bound: Where the run must stop taking input.
+        now: The time of planning.
+
+    Raises:
+        StorageError: The checkpoint can't be read.
+        RefusedError: A file of the home is damaged.
+        DeclarationError: A source is not what the declaration says.
+    """
+    number = home.current_generation()
+    record = home.generation(number)
+    checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
+    lines = source_lines(stream, record, checkpoint)
+    seen = Survey(stream, number, record, checkpoint, lines, {}, {})
+    if checkpoint.blocking is not None or lines is None:
+        return seen
+    try:
+        sink = stream.sink.state(record.query_id if record else checkpoint.query_id, storage=home.storage)
+        seen = replace(seen, sink=sink)
+        return _survey_sources(seen, home, bound, now)
+    except RefusedError as refused:
+        return replace(seen, refusal=refused.finding)
+
+
+def source_lines(
+    stream: Stream, record: Generation | None, checkpoint: CheckpointState
+) -> tuple[SourceLine, ...] | None:
+    """The order of sources, as far as it can be told without Spark."""
+    if record is not None:
+        return record.lines
+    if checkpoint.planned is not None and checkpoint.planned.version == 2:
+        return tuple(SourceLine(key, key) for key in checkpoint.planned.offsets)
+    if checkpoint.is_new or len(stream.sources) == 1:
+        return tuple(SourceLine(name, str(index)) for index, name in enumerate(stream.sources))
+    return None
+
+
+def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
+    """How far a planned batch reads every declared source."""
+    offsets = list(planned.offsets.values()) if planned else []
+    found: dict[str, Position] = {}
+    for index, line in enumerate(seen.lines or ()):
+        if line.source not in found:
+            found[line.source] = Position(
+                offset=offsets[index] if index < len(offsets) else None,
+                log=seen.checkpoint.source_logs.get(line.log),
+                started_at=seen.record.sources.get(line.source, {}) if seen.record else {},
+            )
+    return {name: found.get(name, Position(None)) for name in seen.stream.sources}
+
+
+def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime) -> Survey:
+    stream, checkpoint = seen.stream, seen.checkpoint
+    if bound.to_version is not None and not any(source.kind == "delta" for source in stream.sources.values()):
+        raise DeclarationError(
+            "the run is bounded by a table version, and no source is a Delta table",
+            where=f"stream `{stream.name}`",
+            remedy="bound it by a time (`--until`)",
+        )
+    at = positions(seen, checkpoint.planned)
+    before = positions(seen, checkpoint.previous)
+    available: dict[str, Available] = {}
+    unreadable: dict[str, str] = {}
+    pending: list[Problem] = []
+    read_sources = {line.source for line in seen.lines or ()}
+    for name, source in stream.sources.items():
+        if name not in read_sources:
+            continue
+        try:
+            end = at[name].offset
+            if checkpoint.is_pending and end is not None and end != before[name].offset:
+                pending += source.check_inputs(before[name], end, storage=home.storage)
+            available[name] = source.available(at[name], bound, storage=home.storage, now=now)
+        except StorageError as exc:
+            unreadable[name] = str(exc)
+    return replace(seen, available=available, unreadable=unreadable, pending_problems=tuple(pending))

@@ -1,0 +1,337 @@
+"""A project: `sluice.toml`, the declarations that it points at, and the functions that they name."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
+from sluice.storage import Storage, is_local
+from sluice.stream import Stream
+
+FILE_NAME = "sluice.toml"
+
+_TABLES: dict[str, dict[str, type]] = {
+    "project": {"name": str, "home": str, "streams": list, "path": list},
+    "spark": {"master": str, "conf": dict},
+    "storage": {},
+}
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A stream and the file that declares it."""
+
+    stream: Stream
+    file: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """What `sluice.toml` says, with absolute paths and environment overrides applied."""
+
+    root: str
+    """The folder that `sluice.toml` is in."""
+    name: str
+    home: str
+    """Where checkpoints, leases and run records are kept: a location."""
+    stream_folders: tuple[str, ...]
+    import_roots: tuple[str, ...]
+    """Folders that transforms are imported from."""
+    spark_master: str = "local[*]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+
+    def storage(self) -> Storage:
+        """Where the project's files are read from and written to."""
+        return Storage(self.storage_options)
+
+    def streams(self) -> dict[str, Declared]:
+        """Load every declaration: the streams by name, in the order of files and lines.
+
+        Raises:
+            DeclarationError: A file does not import, or a name is declared twice.
+        """
+        found: dict[str, Declared] = {}
+        for file in self.declaration_files():
+            for stream in load_declarations(file):
+                if stream.name in found:
+                    raise DeclarationError(
+                        f"stream `{stream.name}` is declared twice",
+                        where=f"{file} and {found[stream.name].file}",
+                        remedy="give one of them another name",
+                    )
+                found[stream.name] = Declared(self.resolve(stream), file)
+        return found
+
+    def stream(self, name: str) -> Stream:
+        """The stream of this name, with absolute locations.
+
+        Raises:
+            UnknownStreamError: No declaration has this name.
+            DeclarationError: A declaration does not import.
+        """
+        streams = self.streams()
+        if name not in streams:
+            near = difflib.get_close_matches(name, streams, n=1)
+            known = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(streams) or 'none'}"
+            raise UnknownStreamError(
+                f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=known
+            )
+        return streams[name].stream
+
+    def declaration_files(self) -> list[str]:
+        """Every `.py` file directly in the declaration folders, sorted; names that start with `_` are left out.
+
+        Raises:
+            DeclarationError: A folder does not exist.
+        """
+        files: list[str] = []
+        for folder in self.stream_folders:
+            if not os.path.isdir(folder):
+                raise DeclarationError(
+                    "the folder of declarations does not exist",
+                    where=folder,
+                    remedy=f"create it, or correct `streams` in {FILE_NAME}",
+                )
+            files += [str(path) for path in sorted(Path(folder).glob("*.py")) if not path.name.startswith("_")]
+        return files
+
+    def resolve(self, stream: Stream) -> Stream:
+        """The same stream with every relative path made absolute.
+
+        Raises:
+            DeclarationError: A path leaves the project.
+        """
+        changes: dict[str, Any] = {
+            "sources": {name: source.resolved(self.root) for name, source in stream.sources.items()},
+            "sink": stream.sink.resolved(self.root),
+        }
+        if stream.checkpoint is not None:
+            changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=f"stream `{stream.name}`")
+        return _replace(stream, changes)
+
+    def load_function(self, reference: str) -> Any:
+        """Import the function behind `module:function` from the project's import roots.
+
+        Raises:
+            DeclarationError: The module does not import, or has no such function.
+        """
+        for root in reversed(self.import_roots):
+            if root not in sys.path:
+                sys.path.insert(0, root)
+        module_name, _, function_name = reference.partition(":")
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as exc:
+            raise DeclarationError(
+                f"`{module_name}` does not import: {type(exc).__name__}: {exc}",
+                where=error_line(exc) or f"import roots {', '.join(self.import_roots)}",
+                remedy=f"correct the module, or `path` in {FILE_NAME}",
+            ) from exc
+        function = getattr(module, function_name, None)
+        if not callable(function):
+            names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+            near = difflib.get_close_matches(function_name, names, n=1)
+            raise DeclarationError(
+                f"`{module_name}` has no function `{function_name}`",
+                where=module.__file__,
+                remedy=f"did you mean `{near[0]}`?" if near else "define it, or correct the reference",
+            )
+        return function
+
+
+def find_project(start: str | None = None) -> Project:
+    """Load the project of a folder: `sluice.toml` there or in the nearest folder above.
+
+    Args:
+        start: The folder to start at; `$SLUICE_PROJECT`, else the working directory, when not given.
+
+    Raises:
+        DeclarationError: There is none, or it is not right.
+    """
+    origin = Path(start or os.environ.get("SLUICE_PROJECT") or os.getcwd()).resolve()
+    for folder in (origin, *origin.parents):
+        if (folder / FILE_NAME).is_file():
+            return load_project(folder / FILE_NAME)
+    raise DeclarationError(
+        f"no {FILE_NAME} here or in a folder above", where=str(origin), remedy="run `sluice init DIR` to make a project"
+    )
+
+
+def load_project(file: Path) -> Project:
+    """Read one `sluice.toml`.
+
+    Environment variables override it: `SLUICE_HOME`, `SLUICE_SPARK_MASTER`.
+
+    Raises:
+        DeclarationError: It does not parse, or a key or value is not what it must be.
+    """
+    try:
+        tables = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise DeclarationError(f"the file does not parse: {exc}", where=str(file), remedy="correct the TOML") from exc
+    _check_tables(tables, str(file))
+    root = str(file.parent)
+    project, spark = tables.get("project", {}), tables.get("spark", {})
+    place = str(file)
+
+    def folders(key: str, default: list[str]) -> tuple[str, ...]:
+        return tuple(resolve_path(path, root, place=place) for path in project.get(key, default))
+
+    return Project(
+        root=root,
+        name=project.get("name", file.parent.name),
+        home=resolve_path(os.environ.get("SLUICE_HOME") or project.get("home", "var/sluice"), root, place=place),
+        stream_folders=folders("streams", ["streams"]),
+        import_roots=folders("path", ["."]),
+        spark_master=os.environ.get("SLUICE_SPARK_MASTER") or spark.get("master", "local[*]"),
+        spark_conf={key: _conf_value(key, value, place) for key, value in spark.get("conf", {}).items()},
+        storage_options={key: expand(value, place=place) for key, value in tables.get("storage", {}).items()},
+    )
+
+
+def load_declarations(file: str) -> list[Stream]:
+    """Import one declaration file under a private module name and return its streams, in order.
+
+    Raises:
+        DeclarationError: The file does not import; the message names the line.
+    """
+    name = f"_sluice_declarations_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise DeclarationError("the file can't be imported", where=file, remedy="give it the ending .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SluiceError as exc:
+        raise DeclarationError(
+            exc.problem, where=f"{error_line(exc, file) or file}: {exc.where}" if exc.where else error_line(exc, file),
+            remedy=exc.remedy,
+        ) from exc
+    except Exception as exc:
+        raise DeclarationError(
+            f"the declaration does not import: {type(exc).__name__}: {exc}",
+            where=error_line(exc, file) or file,
+            remedy="correct it; `sluice check` shows every problem",
+        ) from exc
+    return [value for value in vars(module).values() if isinstance(value, Stream)]
+
+
+def resolve_path(path: str, root: str, *, place: str) -> str:
+    """Make a declared path a location: `${ENV}` expanded, relative ones below the project.
+
+    A relative path may not leave the project, neither through `..` nor through a link; to point elsewhere, an
+    absolute path or a URL says so openly.
+
+    Raises:
+        DeclarationError: It leaves the project, or names a variable that is not set.
+    """
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise DeclarationError(f"{path!r} is not a path", where=place, remedy="give a path or a URL")
+    expanded = expand(path, place=place)
+    if not is_local(expanded):
+        return expanded.rstrip("/")
+    if expanded.startswith(("/", "file:")):
+        return expanded.rstrip("/") or "/"
+    absolute = os.path.normpath(os.path.join(root, expanded))
+    real_root = os.path.realpath(root)
+    # What a glob matches is checked where it is listed; the fixed part in front of it is checked here.
+    fixed = re.split(r"[*?\[{]", absolute, maxsplit=1)[0]
+    if os.path.commonpath([os.path.realpath(fixed), real_root]) != real_root:
+        raise DeclarationError(
+            f"the path {path!r} leaves the project",
+            where=place,
+            remedy="write the absolute path if that is what you mean",
+        )
+    return absolute
+
+
+def expand(text: str, *, place: str) -> str:
+    """Replace every `${NAME}` by the environment's value.
+
+    Raises:
+        DeclarationError: A variable is not set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if found is None:
+            raise DeclarationError(
+                f"the environment variable {match[1]} is not set", where=place, remedy="set it, or write the value"
+            )
+        return found
+
+    return _VARIABLE.sub(value, text)
+
+
+def error_line(exc: BaseException, file: str | None = None) -> str | None:
+    """`file:line` of the innermost frame of an exception that lies in `file` (or of the innermost frame at all)."""
+    if isinstance(exc, SyntaxError) and exc.filename:
+        return f"{exc.filename}:{exc.lineno}"
+    line = None
+    trace = exc.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if (file is None and not name.startswith("<frozen")) or name == file:
+            line = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def _check_tables(tables: dict[str, Any], place: str) -> None:
+    for table, keys in tables.items():
+        if table not in _TABLES:
+            _refuse_name(table, list(_TABLES), "table", place)
+        if not isinstance(keys, dict):
+            raise DeclarationError(f"`{table}` is not a table", where=place, remedy=f"write [{table}]")
+        for key, value in keys.items():
+            kinds = _TABLES[table]
+            if table == "storage":
+                kind: type = str
+            elif key not in kinds:
+                _refuse_name(key, list(kinds), f"key in [{table}]", place)
+            else:
+                kind = kinds[key]
+            if not isinstance(value, kind) or (kind is list and not all(isinstance(item, str) for item in value)):
+                raise DeclarationError(
+                    f"`{key}` in [{table}] is {value!r}", where=place, remedy=f"give a {_KIND_NAMES[kind]}"
+                )
+
+
+_KIND_NAMES: dict[type, str] = {str: "string", list: "list of strings", dict: "table"}
+
+
+def _refuse_name(name: str, known: list[str], what: str, place: str) -> None:
+    near = difflib.get_close_matches(name, known, n=1)
+    remedy = f"did you mean `{near[0]}`?" if near else f"valid are: {', '.join(known)}"
+    raise DeclarationError(f"unknown {what}: `{name}`", where=place, remedy=remedy)
+
+
+def _conf_value(key: str, value: Any, place: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return expand(value, place=place)
+    if isinstance(value, int | float):
+        return str(value)
+    raise DeclarationError(
+        f"`{key}` in [spark.conf] is {value!r}", where=place, remedy='give a string, a number or a boolean; quote dotted keys'
+    )
+
+
+def _replace(stream: Stream, changes: dict[str, Any]) -> Stream:
+    from dataclasses import replace
+
+    return replace(stream, **changes)

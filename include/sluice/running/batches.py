@@ -1,0 +1,305 @@
+"""Runs batches: writes each planned one into the offset log, lets Spark run exactly that, and checks that it did."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.offsets import (
+    CommitFile,
+    OffsetFile,
+    read_commit_file,
+    read_offset_file,
+)
+from sluice.checkpoint.reader import CheckpointState
+from sluice.checkpoint.source_log import log_file_name
+from sluice.checkpoint.writer import write_planned_batch
+from sluice.errors import BatchFailedError, Problem, RefusedError
+from sluice.home import Generation, iso_millis
+from sluice.planning.plan import Plan, PlannedBatch, SourceRange
+from sluice.running.lease import Lease
+from sluice.running.progress import ProgressLog, Report
+from sluice.running.query import Query, spark_message
+from sluice.running.record import BatchRecord
+from sluice.running.session import pinned_conf
+from sluice.storage import Storage, join
+from sluice.stream import LogEntry, SourceLog
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+_POLL_SECONDS = 1.0
+
+
+class BatchRunner:
+    """Runs the batches of one plan on one generation.
+
+    Args:
+        query: The analysed query.
+        generation: What is known of the generation.
+        storage: Where the checkpoint is read and written.
+        lease: The right to write to it; checked before every batch.
+        stop: Once set, no further batch is started.
+        state: What the checkpoint says now.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        generation: Generation,
+        storage: Storage,
+        lease: Lease,
+        stop: threading.Event,
+        state: CheckpointState,
+    ) -> None:
+        self._query, self._generation, self._storage, self._lease = query, generation, storage, lease
+        self._stop, self._state = stop, state
+        self._session = query.frame.sparkSession
+        self.is_complete = False
+        """Whether everything that was planned, and what became due by it, is done."""
+
+    def run(self, plan: Plan) -> Iterator[BatchRecord]:
+        """Run a plan; yields each batch once it is committed.
+
+        Raises:
+            BatchFailedError: Spark failed a batch, or did something else than was planned.
+            LeaseLostError: Another run took over.
+            RefusedError: Somebody else writes this checkpoint.
+        """
+        progress = ProgressLog()
+        self._session.streams.addListener(progress)
+        try:
+            for batch in plan.batches if plan.strategy == "exact" else plan.batches[: int(self._state.is_pending)]:
+                if self._stop.is_set():
+                    return
+                yield self._run_one(batch, progress)
+            if plan.strategy == "drain":
+                yield from self._drain(progress)
+            else:
+                yield from self._run_no_data(plan, progress)
+        finally:
+            progress.drain()
+            self._session.streams.removeListener(progress)
+
+    def _run_no_data(self, plan: Plan, progress: ProgressLog) -> Iterator[BatchRecord]:
+        """After the last batch, Spark's own rule: run no-data batches as long as the watermark makes state due."""
+        while self._is_no_data_due():
+            if self._stop.is_set():
+                return
+            planned = self._state.planned
+            if planned is None:
+                return
+            at = dict(zip((line.source for line in self._generation.lines), planned.offsets.values(), strict=True))
+            ranges = {name: SourceRange(offset, offset) for name, offset in at.items()}
+            clock = max([planned.timestamp_ms, *(batch.timestamp_ms for batch in plan.batches)])
+            yield self._run_one(PlannedBatch(planned.batch_id + 1, "no_data", clock, ranges), progress)
+        self.is_complete = True
+
+    def _is_no_data_due(self) -> bool:
+        planned, stream = self._state.planned, self._query.stream
+        if planned is None or stream.output_mode == "complete" or self._state.watermark_ms <= planned.watermark_ms:
+            return False
+        state = self._storage.list_folder(join(self._state.location, "state"))
+        return state is not None and bool(state.folders)
+
+    def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> BatchRecord:
+        self._lease.check()
+        if batch.kind != "uncommitted":
+            self._write(batch)
+        planned = self._check_planned(batch)
+        was_in_sink = self._sink_holds(batch.batch_id)
+        query = self._start(once=True)
+        self._await(query)
+        committed = self._check_committed(batch.batch_id)
+        reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
+        report = reports.get(batch.batch_id, {})
+        self._check_report(batch, planned, report, was_in_sink=was_in_sink)
+        self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
+        return self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
+
+    def _drain(self, progress: ProgressLog) -> Iterator[BatchRecord]:
+        """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed."""
+        self._lease.check()
+        first = -1 if self._state.planned_id is None else self._state.planned_id
+        next_id = first + 1
+        query = self._start(once=False)
+        while not query.awaitTermination(_POLL_SECONDS):
+            if self._stop.is_set():
+                query.stop()
+                break
+            for batch_id, report in sorted(progress.latest(str(query.runId)).items()):
+                if batch_id == next_id and self._committed(batch_id) is not None:
+                    yield self._drained(batch_id, report)
+                    next_id += 1
+        self._check_exception(query)
+        commits = list_log(join(self._state.location, "commits"), storage=self._storage)
+        newest = -1 if commits is None or commits.latest is None else commits.latest
+        reports = progress.reports(query, range(next_id, newest + 1))
+        for batch_id in range(next_id, newest + 1):
+            yield self._drained(batch_id, reports.get(batch_id, {}))
+        self.is_complete = not self._stop.is_set()
+
+    def _drained(self, batch_id: int, report: Report) -> BatchRecord:
+        committed = self._committed(batch_id)
+        if committed is None:
+            raise self._differs(batch_id, "it was reported and is not committed")
+        kind = "data" if report.get("numInputRows") or not report else "no_data"
+        return self._record(batch_id, kind, committed, report, was_in_sink=False)
+
+    def _write(self, batch: PlannedBatch) -> None:
+        state = self._state
+        latest = -1 if state.planned_id is None else state.planned_id
+        if batch.batch_id != latest + 1 or state.is_pending:
+            raise self._differs(batch.batch_id, f"the checkpoint stands at batch {latest}")
+        self._check_files(batch)
+        lines = self._generation.lines
+        entries = {
+            line.log: (source.entries[0].batch_id, source.entries)
+            for line in lines
+            if (source := batch.sources[line.source]).entries and not source.is_logged
+        }
+        planned = OffsetFile(
+            batch_id=batch.batch_id,
+            version=1,
+            watermark_ms=state.next_watermark_ms,
+            timestamp_ms=batch.timestamp_ms,
+            conf=state.planned.conf if state.planned else pinned_conf(self._session),
+            offsets={str(index): batch.sources[line.source].end for index, line in enumerate(lines)},
+        )
+        write_planned_batch(state.location, planned, entries, state.source_logs, storage=self._storage)
+        logs = {**state.source_logs}
+        for key, (log_id, added) in entries.items():
+            logs[key] = _extended(logs.get(key, SourceLog()), log_id, added)
+        self._state = replace(state, source_logs=logs)
+
+    def _check_files(self, batch: PlannedBatch) -> None:
+        gone = [
+            entry.path
+            for source in batch.sources.values()
+            for entry in source.entries
+            if not source.is_logged and self._storage.stat(entry.path) is None
+        ]
+        if gone:
+            raise BatchFailedError(
+                f"{len(gone)} planned input files vanished before batch {batch.batch_id} was written",
+                where=gone[0],
+                remedy="nothing was written for this batch; the next try plans it without them",
+            )
+
+    def _check_planned(self, batch: PlannedBatch) -> OffsetFile:
+        """Just before the start: the newest offsets are this batch, as planned."""
+        location = join(self._state.location, "offsets")
+        offsets = list_log(location, storage=self._storage)
+        planned = None
+        if offsets is not None and offsets.latest == batch.batch_id:
+            planned = read_offset_file(offsets.file(batch.batch_id), batch.batch_id, storage=self._storage)
+        ends = [batch.sources[line.source].end for line in self._generation.lines]
+        if planned is None or list(planned.offsets.values()) != ends:
+            raise RefusedError(_foreign_writer(join(location, str(batch.batch_id)), "the offset log is not as planned"))
+        return planned
+
+    def _check_committed(self, batch_id: int) -> CommitFile:
+        """Just after the end: this batch is the newest in both logs."""
+        for log in ("offsets", "commits"):
+            found = list_log(join(self._state.location, log), storage=self._storage)
+            if found is None or found.latest != batch_id:
+                latest = None if found is None else found.latest
+                raise self._differs(batch_id, f"`{log}` stands at {latest} after it ended")
+        committed = self._committed(batch_id)
+        if committed is None:
+            raise self._differs(batch_id, "it ended without a commit")
+        return committed
+
+    def _committed(self, batch_id: int) -> CommitFile | None:
+        return read_commit_file(
+            join(self._state.location, "commits", str(batch_id)), batch_id, storage=self._storage
+        )
+
+    def _check_report(self, batch: PlannedBatch, planned: OffsetFile, report: Report, *, was_in_sink: bool) -> None:
+        reported = [source.get("endOffset") for source in report.get("sources", [])]
+        ends = [None if end is None else msgspec.json.decode(end) for end in planned.offsets.values()]
+        if report and reported != ends:
+            raise self._differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
+        rows, is_reused = report.get("numInputRows"), len({line.log for line in self._generation.lines}) < len(ends)
+        if rows is not None and batch.rows is not None and not is_reused and rows > batch.rows and not was_in_sink:
+            raise self._differs(batch.batch_id, f"Spark read {rows} rows, the sources' logs promised {batch.rows}")
+
+    def _sink_holds(self, batch_id: int) -> bool:
+        sink = self._query.stream.sink
+        if not sink.is_idempotent:
+            return False
+        last = sink.state(self._generation.query_id, storage=self._storage).last_batch
+        return last is not None and last >= batch_id
+
+    def _record(
+        self, batch_id: int, kind: str, committed: CommitFile, report: Report, *, was_in_sink: bool
+    ) -> BatchRecord:
+        outcome = self._query.stream.sink.outcome(self._generation.query_id, batch_id, storage=self._storage)
+        reported_rows = report.get("sink", {}).get("numOutputRows", -1)
+        output_rows = outcome.output_rows if outcome else (reported_rows if reported_rows >= 0 else None)
+        return BatchRecord(
+            batch_id=batch_id,
+            kind=kind,
+            input_rows=None if was_in_sink else report.get("numInputRows"),
+            output_rows=output_rows,
+            watermark=iso_millis(committed.next_watermark_ms) if committed.next_watermark_ms else None,
+            duration_ms={name: int(value) for name, value in report.get("durationMs", {}).items()},
+            observed={} if was_in_sink else report.get("observedMetrics", {}),
+            sink_version=outcome.version if outcome else None,
+            was_in_sink=was_in_sink,
+        )
+
+    def _start(self, *, once: bool) -> StreamingQuery:
+        try:
+            return self._query.start(self._state.location, once=once)
+        except Exception as exc:
+            raise self._failed(exc) from exc
+
+    def _await(self, query: StreamingQuery) -> None:
+        try:
+            query.awaitTermination()
+        except Exception as exc:
+            raise self._failed(exc) from exc
+
+    def _check_exception(self, query: StreamingQuery) -> None:
+        exception = query.exception()
+        if exception is not None:
+            raise self._failed(exception) from exception
+
+    def _failed(self, exc: Exception) -> BatchFailedError:
+        return BatchFailedError(
+            f"Spark failed: {spark_message(exc)}",
+            where=f"stream `{self._query.stream.name}`, {self._state.location}",
+            remedy="mend the cause (the driver's log has all of it); the next run repeats this batch as planned",
+        )
+
+    def _differs(self, batch_id: int, what: str) -> BatchFailedError:
+        return BatchFailedError(
+            f"batch {batch_id} is not what was planned: {what}",
+            where=self._state.location,
+            remedy="look at the checkpoint with `sluice inspect`, and find out who else writes it",
+        )
+
+
+def _extended(log: SourceLog, log_id: int, added: tuple[LogEntry, ...]) -> SourceLog:
+    is_compact = log_file_name(log_id, log.compact_ids).endswith(".compact")
+    return SourceLog(
+        log_id, (*log.entries, *added), (*log.compact_ids, log_id) if is_compact else log.compact_ids
+    )
+
+
+def _foreign_writer(file: str, cause: str) -> Problem:
+    return Problem(
+        code="CHECKPOINT_CHANGED",
+        file=file,
+        cause=cause,
+        consequence="two writers on one checkpoint lose or double rows",
+        remedy="find the other writer (another Airflow, a notebook, a streaming job) and stop it",
+    )
+
+

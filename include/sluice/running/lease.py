@@ -1,0 +1,245 @@
+"""The lease: the right to write to one generation.
+
+A lease is a numbered file, put if absent; the highest number holds, and is the fencing token. It is an honest lock
+between well-behaved runs, not a fence inside a batch: a process that was stopped and wakes up could still write.
+There the sink's own identity holds. So a lease that has run out is taken over at once where the owner is provably
+dead or the sink is idempotent, and otherwise only by a person.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.errors import LeaseHeldError, LeaseLostError, SluiceError
+from sluice.home import iso_time
+from sluice.storage import Storage, join
+
+logger = logging.getLogger(__name__)
+
+TTL = timedelta(seconds=60)
+HEARTBEAT = timedelta(seconds=10)
+_DEATH_PATIENCE_SECONDS = 5.0
+"""How long the JVM of a dead driver may take to follow it (measured: 0.5 to 1.1 s)."""
+
+Clock = Callable[[], datetime]
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process of the owner. The start time tells it from another one that got its number later."""
+
+    pid: int
+    started: int
+    """Start time in clock ticks since boot."""
+
+
+class LeaseFile(Document, frozen=True, kw_only=True):
+    """What a lease file says."""
+
+    token: int
+    run_id: str
+    host: str
+    machine: str
+    """What tells apart machines, and containers with process numbers of their own."""
+    boot_id: str
+    processes: tuple[Process, ...]
+    acquired_at: datetime
+    expires_at: datetime
+    is_released: bool = False
+
+
+class Lease:
+    """A lease that this process holds, kept alive by a thread; a context manager that releases it."""
+
+    def __init__(self, storage: Storage, folder: str, content: LeaseFile, clock: Clock) -> None:
+        self._storage, self._folder, self._content, self._clock = storage, folder, content, clock
+        self._guard = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name="sluice-lease", daemon=True)
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+        return self._content.token
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        try:
+            self._write(is_released=True)
+        except SluiceError:
+            # The work is done; an unreleased lease of a dead owner costs the next run nothing.
+            logger.warning("the lease could not be released", exc_info=True)
+
+    def check(self) -> None:
+        """Make sure that the lease still holds.
+
+        Raises:
+            LeaseLostError: Another run has taken it over.
+        """
+        newest = _newest_token(self._storage, self._folder)
+        if newest != self.token:
+            raise LeaseLostError(
+                f"the lease {self.token} was taken over by {newest}",
+                where=join(self._folder, f"{newest}.json"),
+                remedy="nothing more was written; the other run goes on from what is on disk",
+            )
+
+    def add_process(self, pid: int) -> None:
+        """Name a further process that writes for this lease: Spark's JVM outlives its driver by a second."""
+        process = Process(pid, _start_ticks(pid) or 0)
+        with self._guard:
+            self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, process))
+        self._write()
+
+    def _keep_alive(self) -> None:
+        while not self._ended.wait(HEARTBEAT.total_seconds()):
+            try:
+                self._write()
+            except SluiceError:
+                logger.warning("the lease's heartbeat failed; it is tried again", exc_info=True)
+
+    def _write(self, *, is_released: bool = False) -> None:
+        with self._guard:
+            content = msgspec.structs.replace(
+                self._content, expires_at=self._clock() + TTL, is_released=is_released
+            )
+            self._storage.replace(_file(self._folder, self.token), encode_document(content))
+
+
+def acquire(
+    storage: Storage, folder: str, *, run_id: str, sink_is_idempotent: bool, clock: Clock = lambda: datetime.now(UTC)
+) -> Lease:
+    """Take the lease of a generation.
+
+    Args:
+        storage: Where leases are.
+        folder: The generation's lease folder.
+        run_id: The run that wants it.
+        sink_is_idempotent: Whether the sink itself keeps a second writer from doubling rows; without that, a lease
+            is taken over only from an owner that is provably dead.
+        clock: Tells the time.
+
+    Raises:
+        LeaseHeldError: Another run holds it.
+        StorageError: It could not be written.
+    """
+    newest = _newest_token(storage, folder)
+    if newest is not None:
+        held = read_document(storage, _file(folder, newest), LeaseFile)
+        if held is not None and not held.is_released:
+            _check_takeover(held, _file(folder, newest), clock(), sink_is_idempotent=sink_is_idempotent)
+    token = (newest or 0) + 1
+    content = LeaseFile(
+        token=token,
+        run_id=run_id,
+        host=socket.gethostname(),
+        machine=_machine(),
+        boot_id=_boot_id(),
+        processes=(Process(os.getpid(), _start_ticks(os.getpid()) or 0),),
+        acquired_at=clock(),
+        expires_at=clock() + TTL,
+    )
+    if not storage.put_if_absent(_file(folder, token), encode_document(content)):
+        raise LeaseHeldError(
+            "another run took the lease at the same moment", where=_file(folder, token), remedy="try again later"
+        )
+    return Lease(storage, folder, content, clock)
+
+
+def _check_takeover(held: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool) -> None:
+    if is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS):
+        logger.info("taking over lease %s: its owner is dead", held.token)
+        return
+    age = f"since {iso_time(held.acquired_at)}"
+    owner = f"run {held.run_id} on {held.host}, process {held.processes[0].pid}"
+    if held.expires_at > now:
+        ahead = held.expires_at - now
+        clocks = f" (by a clock {ahead - TTL} ahead of this one)" if ahead > 2 * TTL else ""
+        raise LeaseHeldError(
+            f"the stream is being run by {owner}, {age}{clocks}", where=file, remedy="wait for it, or stop it"
+        )
+    if not sink_is_idempotent:
+        raise LeaseHeldError(
+            f"the lease of {owner} has run out, but it may still be writing, and this sink can't refuse a second writer",
+            where=file,
+            remedy="make sure that the process is gone, then delete the file",
+        )
+    logger.warning("taking over lease %s, which ran out at %s", held.token, iso_time(held.expires_at))
+
+
+def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
+    """Whether every process of an owner is provably gone: same machine, same boot, no such process any more.
+
+    When only the first one (the driver) is gone, its JVM follows shortly: that is waited for.
+    """
+    if held.machine != _machine():
+        return False
+    if held.boot_id != _boot_id():
+        return True
+    if _is_alive(held.processes[0]):
+        return False
+    deadline = time.monotonic() + patience_seconds
+    while any(_is_alive(process) for process in held.processes):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _newest_token(storage: Storage, folder: str) -> int | None:
+    listed = storage.list_folder(folder)
+    names = listed.files if listed is not None else []
+    tokens = [int(name[: -len(".json")]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+    return max(tokens, default=None)
+
+
+def _file(folder: str, token: int) -> str:
+    return join(folder, f"{token}.json")
+
+
+def _is_alive(process: Process) -> bool:
+    return _start_ticks(process.pid) == process.started
+
+
+def _start_ticks(pid: int) -> int | None:
+    """The start time of a process in clock ticks since boot; None when there is no such process, or it is a zombie."""
+    try:
+        # The command's name, in parentheses, may hold spaces; the fields after it are fixed.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _machine() -> str:
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return f"{socket.gethostname()} {_content('/etc/machine-id')} {namespace}"
+
+
+def _boot_id() -> str:
+    return _content("/proc/sys/kernel/random/boot_id")
+
+
+def _content(file: str) -> str:
+    try:
+        return Path(file).read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,92 @@
+"""What Spark reports of its batches, from two sides: a listener, and the query's own recent progress.
+
+The query keeps about the last 100 reports, and a listener's events arrive late and can be dropped: together they miss
+nothing that either has seen.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming import StreamingQueryListener
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+Report = dict[str, Any]
+"""One progress report: Spark's own JSON, decoded."""
+
+
+class ProgressLog(StreamingQueryListener):
+    """Collects the reports of every query of a session, by run id and batch id."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._reports: dict[str, dict[int, Report]] = {}
+        self._running: set[str] = set()
+        self._ended: set[str] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Remember that this query's end must be waited for."""
+        with self._changed:
+            self._running.add(str(event.runId))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """An idle query has no batch to report."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Keep a batch's report."""
+        with self._changed:
+            self._keep(json.loads(event.progress.json))
+            self._changed.notify_all()
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """No more reports of this query will come."""
+        with self._changed:
+            self._ended.add(str(event.runId))
+            self._running.discard(str(event.runId))
+            self._changed.notify_all()
+
+    def drain(self, *, patience_seconds: float = 10.0) -> None:
+        """Wait for the events of every query that was started: Spark sends them after the query has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running, timeout=patience_seconds)
+
+    def reports(self, query: StreamingQuery, batch_ids: range, *, patience_seconds: float = 10.0) -> dict[int, Report]:
+        """The reports of a query that has ended, by batch id.
+
+        Args:
+            query: The query.
+            batch_ids: The batches that it committed.
+            patience_seconds: How long a listener's last events are waited for when the query itself does not have
+                them any more.
+        """
+        run_id = str(query.runId)
+        with self._changed:
+            for recent in query.recentProgress:
+                self._keep(json.loads(recent.json))
+            self._changed.wait_for(
+                lambda: run_id in self._ended or self._has(run_id, batch_ids), timeout=patience_seconds
+            )
+            return dict(self._reports.pop(run_id, {}))
+
+    def latest(self, run_id: str) -> dict[int, Report]:
+        """What is known so far of a query that is running."""
+        with self._changed:
+            return dict(self._reports.get(run_id, {}))
+
+    def _has(self, run_id: str, batch_ids: range) -> bool:
+        return all(batch_id in self._reports.get(run_id, {}) for batch_id in batch_ids)
+
+    def _keep(self, report: Report) -> None:
+        # An idle trigger reports the id of the next batch, without having run it.
+        if "addBatch" in report.get("durationMs", {}):
+            self._reports.setdefault(str(report["runId"]), {})[int(report["batchId"])] = report

@@ -1,0 +1,121 @@
+"""Run records: what a run planned, did, measured and decided, as JSON on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.home import StreamHome, iso_time
+from sluice.storage import join
+
+Status = Literal["planned", "running", "skipped", "succeeded", "failed", "stopped", "refused"]
+
+
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch did."""
+
+    batch_id: int
+    kind: str
+    input_rows: int | None
+    output_rows: int | None
+    watermark: str | None
+    duration_ms: dict[str, int] = {}
+    observed: dict[str, dict[str, Any]] = {}
+    sink_version: int | None = None
+    """The table version that the batch made; None for sinks without versions, and for batches without rows."""
+    was_in_sink: bool = False
+    """Whether the sink held the batch already (a crash came between the sink and the commit): nothing was read."""
+
+
+class RunRecord(Document, frozen=True, kw_only=True):
+    """One run. It exists, with its plan, before anything starts."""
+
+    run_id: str
+    stream: str
+    generation: int
+    query_id: str | None = None
+    token: int | None = None
+    run_key: str | None = None
+    """Names the run for its retries: they find this record and keep its plan."""
+    tries: int = 1
+    planned_at: datetime
+    """The clock of the first try's plan; every try plans by it."""
+    until: datetime | None = None
+    to_version: int | None = None
+    max_batches: int | None = None
+    plan: dict[str, Any]
+    status: Status
+    started_at: str | None = None
+    ended_at: str | None = None
+    batches: tuple[BatchRecord, ...] = ()
+    error: dict[str, Any] | None = None
+
+
+class RunRecords:
+    """The records of one stream."""
+
+    def __init__(self, home: StreamHome) -> None:
+        self._storage, self._folder = home.storage, home.runs_folder()
+
+    def save(self, record: RunRecord) -> None:
+        """Write a record, durably, over its former content.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        self._storage.replace(join(self._folder, f"{record.run_id}.json"), encode_document(record))
+
+    def read(self, run_id: str) -> RunRecord | None:
+        """One record; None when there is none.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        return read_document(self._storage, join(self._folder, f"{run_id}.json"), RunRecord)
+
+    def find(self, run_key: str) -> RunRecord | None:
+        """The record that bears a run key; None when there is none.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        for run_id in self.run_ids():
+            if run_id.endswith(_key_suffix(run_key)):
+                record = self.read(run_id)
+                if record is not None and record.run_key == run_key:
+                    return record
+        return None
+
+    def run_ids(self) -> list[str]:
+        """Every run's id, newest first."""
+        listed = self._storage.list_folder(self._folder)
+        names = listed.files if listed is not None else []
+        found = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0].isdigit()]
+        return sorted(found, reverse=True)
+
+    def newest(self, count: int) -> Iterator[RunRecord]:
+        """The newest records, newest first.
+
+        Raises:
+            RefusedError: A file is damaged.
+        """
+        for run_id in self.run_ids()[:count]:
+            record = self.read(run_id)
+            if record is not None:
+                yield record
+
+
+def new_run_id(now: datetime, run_key: str | None) -> str:
+    """`YYYYMMDDTHHMMSSmmmZ-<8 hex>`: sorts by time; the end is drawn from the run key, so that it can be found."""
+    stamp = iso_time(now).replace("-", "").replace(":", "").replace(".", "")
+    return stamp + (_key_suffix(run_key) if run_key is not None else f"-{secrets.token_hex(4)}")
+
+
+def _key_suffix(run_key: str) -> str:
+    return "-" + hashlib.sha256(run_key.encode()).hexdigest()[:8]

@@ -1,0 +1,130 @@
+"""Spark's session: its settings, and what of them a checkpoint pins for life."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sluice.errors import BatchFailedError, DeclarationError
+from sluice.project import Project
+from sluice.running import jars
+from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PINNED = (
+    "spark.sql.streaming.stateStore.providerClass",
+    "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",
+    "spark.sql.streaming.stateStore.rocksdb.formatVersion",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution",
+    "spark.sql.streaming.stateStore.encodingFormat",
+    "spark.sql.streaming.statefulOperator.useStrictDistribution",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled",
+    "spark.sql.streaming.aggregation.stateFormatVersion",
+    "spark.sql.function.protobufExtensions.enabled",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.join.stateFormatVersion",
+    "spark.sql.streaming.stateStore.compression.codec",
+    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
+)
+"""The settings that Spark 4.2 writes into every `offsets/N`, in its order; they hold for the checkpoint's life."""
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
+    "spark.sql.streaming.stateStore.unloadOnCommit": "true",
+}
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # 50 tasks per snapshot by default, for tables of millions of files.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+_BYTES_PER_PARTITION = 64 * 1024 * 1024
+_MOST_PARTITIONS = 200
+
+
+def spark_conf(project: Project, stream: Stream) -> dict[str, str]:
+    """The settings of a stream's Spark session; the project's `[spark] conf` wins over the defaults.
+
+    Raises:
+        JarsError: The stream needs jars that are not in the cache.
+    """
+    conf = dict(_DEFAULTS)
+    if uses_delta(stream) or all(jar.path().is_file() for jar in jars.manifest()):
+        conf |= _DELTA | {"spark.driver.extraClassPath": ":".join(jars.class_path())}
+    return conf | dict(project.spark_conf)
+
+
+def uses_delta(stream: Stream) -> bool:
+    """Whether a stream reads or writes a Delta table by its declaration."""
+    return any(part.kind == "delta" for part in (*stream.sources.values(), stream.sink))
+
+
+def open_session(project: Project, stream: Stream) -> SparkSession:
+    """Start Spark, or take the session that runs already (a warm one, or that of `spark-submit`).
+
+    Raises:
+        DeclarationError: The configured master is not one that Sluice drives.
+        BatchFailedError: Spark could not be started.
+        JarsError: The stream needs jars that are not in the cache.
+    """
+    from pyspark.sql import SparkSession
+
+    conf = spark_conf(project, stream)
+    if project.spark_master.startswith("sc://"):
+        raise DeclarationError(
+            "Spark Connect can't run planned batches: the order of sources is read from the driver's own plan",
+            where=f"[spark] master = {project.spark_master!r}",
+            remedy="use local[*], or the URL of a cluster's master",
+        )
+    builder = SparkSession.builder.appName(f"sluice {stream.name}")
+    if not is_submitted():
+        builder = builder.master(project.spark_master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as exc:
+        raise BatchFailedError(
+            f"Spark could not be started: {exc}",
+            where=f"master {project.spark_master}",
+            remedy="check that Java 17 is installed, and the settings in [spark]",
+        ) from exc
+
+
+def is_submitted() -> bool:
+    """Whether this process was started by `spark-submit`, which has its own master and class path."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def jvm_pid(session: SparkSession) -> int | None:
+    """The process id of the driver's JVM; None where it can't be told."""
+    if is_submitted():
+        return os.getppid()
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    return None if process is None else int(process.pid)
+
+
+def pinned_conf(session: SparkSession) -> dict[str, str]:
+    """The pinned settings as this session has them, in Spark's order."""
+    return {key: str(session.conf.get(key)) for key in PINNED}
+
+
+def choose_shuffle_partitions(session: SparkSession, conf: Mapping[str, str], planned_bytes: int) -> None:
+    """Set the number of shuffle partitions of a first run from cores and bytes, unless the project sets it.
+
+    Spark's default of 200 would be frozen into the checkpoint: 200 tasks and 200 state files for every batch.
+    """
+    if SHUFFLE_PARTITIONS not in conf:
+        by_size = -(-planned_bytes // _BYTES_PER_PARTITION)
+        cores = session.sparkContext.defaultParallelism
+        session.conf.set(SHUFFLE_PARTITIONS, str(max(cores, min(_MOST_PARTITIONS, by_size))))

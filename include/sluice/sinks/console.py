@@ -1,0 +1,40 @@
+"""A sink that prints every batch to the driver's standard output: for looking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sluice.stream import FunctionLoader, Sink, check_limit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
+
+
+@dataclass(frozen=True)
+class ConsoleSink(Sink):
+    """Declared by `sinks.console`."""
+
+    kind: ClassVar[str] = "console"
+
+    num_rows: int
+    truncate: bool
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        writer = frame.writeStream.format("console")
+        return writer.option("numRows", self.num_rows).option("truncate", self.truncate)
+
+
+def console(*, num_rows: int = 20, truncate: bool = True) -> ConsoleSink:
+    """Declare a sink that prints every batch.
+
+    Args:
+        num_rows: The most rows of one batch that are printed.
+        truncate: Cut long values.
+
+    Raises:
+        DeclarationError: `num_rows` is not above 0.
+    """
+    check_limit(num_rows, "num_rows", "sinks.console()")
+    return ConsoleSink(num_rows, truncate)

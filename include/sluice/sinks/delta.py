@@ -1,0 +1,90 @@
+"""A Delta table as the sink.
+
+Every batch is one commit that carries the query id and the batch id as an application transaction; Delta skips a
+batch that the table holds already. So a batch runs twice without doubling rows, and the table's own log tells,
+without a JVM, which batch it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sluice.delta_table import Commit, load_table, open_log, read_commit
+from sluice.project import resolve_path
+from sluice.spark_options import spark_options
+from sluice.storage import Storage, spark_location
+from sluice.stream import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
+
+_OPTIONS = ("mergeSchema", "overwriteSchema", "userMetadata", "optimizeWrite", "maxRecordsPerFile")
+
+
+@dataclass(frozen=True)
+class DeltaSink(Sink):
+    """Declared by `sinks.delta`."""
+
+    kind: ClassVar[str] = "delta"
+    output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "complete")
+    is_idempotent: ClassVar[bool] = True
+
+    path: str
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def location(self) -> str:
+        return self.path
+
+    def resolved(self, project_root: str) -> DeltaSink:
+        return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.delta({self.path!r})"))
+
+    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return SinkState(exists=False)
+        last = load_table(self.path, storage=storage).transaction_version(query_id) if query_id else None
+        return SinkState(exists=True, identity=log.table_id, last_batch=last)
+
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return None
+        for version in reversed(log.versions):
+            commit = read_commit(log, version, storage=storage)
+            held = commit.transactions.get(query_id) if commit else None
+            if commit is not None and held == batch_id:
+                return BatchOutcome(_output_rows(commit), version)
+            if held is not None and held < batch_id:
+                return None
+        return None
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        writer = frame.writeStream.format("delta").options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        return writer.option("path", spark_location(self.path))
+
+
+def delta(path: str, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaSink:
+    """Declare a Delta table as the sink.
+
+    Args:
+        path: The table's folder; relative to the project, absolute, or a URL.
+        partition_by: The partition columns.
+        options: Further options of Delta's streaming writer, in snake_case.
+
+    Raises:
+        DeclarationError: An option is unknown or its value is not what it must be.
+    """
+    known = spark_options(options, _OPTIONS, place=f"sinks.delta({path!r})", ours=("partition_by",))
+    return DeltaSink(path, tuple(partition_by), known)
+
+
+def _output_rows(commit: Commit) -> int | None:
+    rows = commit.metrics.get("numOutputRows")
+    return int(rows) if isinstance(rows, str | int) and str(rows).isdigit() else None

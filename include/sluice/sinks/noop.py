@@ -1,0 +1,27 @@
+"""A sink that computes everything and keeps nothing: for measuring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from sluice.stream import FunctionLoader, Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
+
+
+@dataclass(frozen=True)
+class NoopSink(Sink):
+    """Declared by `sinks.noop`."""
+
+    kind: ClassVar[str] = "noop"
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        return frame.writeStream.format("noop")
+
+
+def noop() -> NoopSink:
+    """Declare a sink that keeps nothing."""
+    return NoopSink()

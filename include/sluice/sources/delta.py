@@ -1,0 +1,387 @@
+"""A Delta table as a source: its versions are what arrives.
+
+Spark's offset `{reservoirVersion: V, index: I}` means: everything before version V, and of V the files up to index I
+(-1 for none). While `isStartingVersion` is true, V is the snapshot that a first run without a starting version reads,
+and the index counts the snapshot's files by modification time and path.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from sluice.delta_table import AddedFile, Commit, DeltaLog, open_log, read_commit, snapshot_files
+from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.project import resolve_path
+from sluice.spark_options import spark_options
+from sluice.storage import Storage, join, spark_location
+from sluice.stream import SOURCE_TAG, Available, Bound, Position, Source, Starting, Step, check_limit, parse_starting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OPTIONS = ("excludeRegex", "failOnDataLoss", "readChangeFeed", "withEventTimeOrder", "schemaTrackingLocation")
+_ITS_OWN = (
+    "starting",
+    "starting_version",
+    "max_files_per_batch",
+    "max_bytes_per_batch",
+    "max_offsets_per_batch",
+    "skip_change_commits",
+    "ignore_deletes",
+)
+
+
+class _Offset(msgspec.Struct, rename="camel", frozen=True):
+    reservoir_id: str
+    reservoir_version: int
+    index: int
+    is_starting_version: bool = False
+    source_version: int = 1
+
+
+@dataclass(frozen=True)
+class DeltaSource(Source):
+    """Declared by `sources.delta`."""
+
+    kind: ClassVar[str] = "delta"
+
+    path: str
+    starting: Starting
+    starting_version: int | None
+    max_files_per_batch: int | None
+    max_bytes_per_batch: int | None
+    max_offsets_per_batch: int | None
+    skip_change_commits: bool
+    ignore_deletes: bool
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def location(self) -> str:
+        return self.path
+
+    def resolved(self, project_root: str) -> DeltaSource:
+        return replace(self, path=resolve_path(self.path, project_root, place=f"sources.delta({self.path!r})"))
+
+    def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            raise DeclarationError(
+                "there is no Delta table", where=self.path, remedy="run what writes it first, or correct the path"
+            )
+        if position.offset is None:
+            return self._first(log, position, bound, storage)
+        start = _read_offset(position.offset, self.path)
+        self._check_identity(log, start)
+        end = self._last_version(log, bound, storage, start.reservoir_version)
+        chunks = []
+        first = start.reservoir_version
+        if start.is_starting_version:
+            rest = snapshot_files(log, first, storage=storage)[start.index + 1 :]
+            chunks.append(_Chunk(first, tuple(rest), start.index + 1, is_snapshot=True))
+            first += 1
+        chunks += self._changes(log, first, end, storage, skip_files=max(start.index + 1, 0))
+        return self._cut(log, chunks, position.started_at)
+
+    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return (_table_gone(self.path),)
+        last = _read_offset(end, self.path)
+        self._check_identity(log, last)
+        first = _read_offset(position.offset, self.path).reservoir_version if position.offset else None
+        if first is None:
+            return ()
+        needed = range(first, last.reservoir_version + (1 if last.index >= 0 else 0))
+        return tuple(_version_gone(log, version) for version in needed if version not in set(log.versions))
+
+    def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
+        reader = spark.readStream.format("delta").option(SOURCE_TAG, name).options(**self.options)
+        for option, value in (
+            ("startingVersion", started_at.get("version")),
+            ("maxFilesPerTrigger", self.max_files_per_batch),
+            ("maxBytesPerTrigger", self.max_bytes_per_batch),
+            ("skipChangeCommits", self.skip_change_commits or None),
+            ("ignoreDeletes", self.ignore_deletes or None),
+        ):
+            if value is not None:
+                reader = reader.option(option, value)
+        return reader.load(spark_location(self.path))
+
+    def _first(self, log: DeltaLog, position: Position, bound: Bound, storage: Storage) -> Available:
+        end = self._last_version(log, bound, storage, 0)
+        started_at = position.started_at or self._start(log, storage)
+        if "version" in started_at:
+            return self._cut(log, self._changes(log, started_at["version"], end, storage), started_at)
+        if end < 0:
+            return Available(steps=(), started_at=started_at, unplannable=self._unplannable())
+        snapshot = _Chunk(end, tuple(snapshot_files(log, end, storage=storage)), 0, is_snapshot=True)
+        return self._cut(log, [snapshot], started_at)
+
+    def _start(self, log: DeltaLog, storage: Storage) -> dict[str, int]:
+        if self.starting_version is not None:
+            return {"version": self.starting_version}
+        if self.starting == "earliest":
+            return {}
+        if self.starting == "latest":
+            return {"version": log.latest + 1}
+        from_ms = self.starting.timestamp() * 1000
+        for version, latest_ms in _running_times(log, storage, 0):
+            if latest_ms >= from_ms:
+                return {"version": version}
+        return {"version": log.latest + 1}
+
+    def _last_version(self, log: DeltaLog, bound: Bound, storage: Storage, first: int) -> int:
+        """The newest version below the bound; -1 for none."""
+        last = log.latest
+        if bound.to_version is not None:
+            if bound.to_version > last:
+                raise DeclarationError(
+                    f"version {bound.to_version} does not exist; the newest is {last}",
+                    where=self.path,
+                    remedy="give an existing version, or leave the bound out",
+                )
+            last = bound.to_version
+        if bound.until is None:
+            return last
+        until_ms = bound.until.timestamp() * 1000
+        within = first - 1
+        for version, latest_ms in _running_times(log, storage, first):
+            if version > last or latest_ms >= until_ms:
+                break
+            within = version
+        return within
+
+    def _changes(
+        self, log: DeltaLog, first: int, last: int, storage: Storage, skip_files: int = 0
+    ) -> list[_Chunk]:
+        chunks = []
+        for version in range(first, last + 1):
+            commit = read_commit(log, version, storage=storage)
+            if commit is None:
+                raise RefusedError(_version_gone(log, version))
+            if self._refuses(commit):
+                raise RefusedError(_not_append(log, commit))
+            skipped = skip_files if version == first else 0
+            rewritten = commit.removes_data and self.skip_change_commits
+            files = () if rewritten else commit.files[skipped:]
+            chunks.append(_Chunk(version, files, skipped, timestamp_ms=commit.timestamp_ms))
+        return chunks
+
+    def _refuses(self, commit: Commit) -> bool:
+        if not commit.removes_data or self.skip_change_commits:
+            return False
+        return bool(commit.files) or not self.ignore_deletes
+
+    def _cut(self, log: DeltaLog, chunks: list[_Chunk], started_at: Mapping[str, Any]) -> Available:
+        """Cut versions into batches: as many files, bytes and versions as the limits allow, at least one file."""
+        steps: list[Step] = []
+        files: list[AddedFile] = []
+        versions = 0
+        position: _Offset | None = None
+
+        def flush() -> None:
+            nonlocal files, versions
+            if position is not None and (files or versions):
+                steps.append(_step(position, files))
+            files, versions = [], 0
+
+        for chunk in chunks:
+            if self.max_offsets_per_batch is not None and versions >= self.max_offsets_per_batch:
+                flush()
+            for index, file in enumerate(chunk.files, chunk.first_index):
+                if files and self._is_full(files, file):
+                    flush()
+                files.append(file)
+                position = _Offset(log.table_id, chunk.version, index, chunk.is_snapshot)
+            position = _Offset(log.table_id, chunk.version + 1, -1)
+            versions += 1
+        flush()
+        return Available(
+            steps=steps,
+            started_at=started_at,
+            oldest_ms=chunks[0].timestamp_ms if chunks else None,
+            unplannable=self._unplannable(),
+        )
+
+    def _is_full(self, files: list[AddedFile], added: AddedFile) -> bool:
+        if self.max_files_per_batch is not None and len(files) >= self.max_files_per_batch:
+            return True
+        if self.max_bytes_per_batch is None:
+            return False
+        return sum(file.size_bytes for file in files) + added.size_bytes > self.max_bytes_per_batch
+
+    def _unplannable(self) -> str | None:
+        for option in ("readChangeFeed", "withEventTimeOrder"):
+            if self.options.get(option) == "true":
+                return f"Spark alone knows the offsets of a Delta source with `{option}`"
+        return None
+
+    def _check_identity(self, log: DeltaLog, offset: _Offset) -> None:
+        if offset.reservoir_id != log.table_id:
+            raise RefusedError(
+                Problem(
+                    code="SOURCE_TABLE_REPLACED",
+                    file=self.path,
+                    cause=f"the checkpoint has read table {offset.reservoir_id}, now there is table {log.table_id}",
+                    consequence="Spark fails with DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+                    remedy="restore the table, or start a new generation for the new one",
+                )
+            )
+        if offset.reservoir_version > log.latest + 1:
+            raise RefusedError(
+                Problem(
+                    code="SOURCE_TABLE_ROLLED_BACK",
+                    file=self.path,
+                    cause=f"the checkpoint has read up to version {offset.reservoir_version - 1}, the newest is"
+                    f" {log.latest}",
+                    consequence="new versions with numbers that were read already would be passed over",
+                    remedy="restore the table's log, or start a new generation",
+                )
+            )
+
+
+def delta(
+    path: str,
+    *,
+    starting: str | datetime = "earliest",
+    starting_version: int | None = None,
+    max_files_per_batch: int | None = None,
+    max_bytes_per_batch: int | None = None,
+    max_offsets_per_batch: int | None = None,
+    skip_change_commits: bool = False,
+    ignore_deletes: bool = False,
+    **options: Any,
+) -> DeltaSource:
+    """Declare a Delta table as a source.
+
+    Args:
+        path: The table's folder; relative to the project, absolute, or a URL.
+        starting: Where a first run begins: `earliest` (the table as it is then, and every change after), `latest`
+            (changes from now on) or a time (changes committed at or after it).
+        starting_version: Begin with the changes of this version in place of a snapshot.
+        max_files_per_batch: The most files of one batch.
+        max_bytes_per_batch: The most bytes of one batch; one larger file makes a batch of its own.
+        max_offsets_per_batch: The most table versions of one batch.
+        skip_change_commits: Pass over versions that delete or rewrite rows.
+        ignore_deletes: Pass over versions that only delete rows.
+        options: Further options of Delta's streaming reader, in snake_case.
+
+    Raises:
+        DeclarationError: An option is unknown or its value is not what it must be.
+    """
+    place = f"sources.delta({path!r})"
+    check_limit(max_files_per_batch, "max_files_per_batch", place)
+    check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
+    check_limit(max_offsets_per_batch, "max_offsets_per_batch", place)
+    if starting_version is not None:
+        if not isinstance(starting_version, int) or isinstance(starting_version, bool) or starting_version < 0:
+            raise DeclarationError(
+                f"`starting_version` is {starting_version!r}", where=place, remedy="give a version number, 0 or above"
+            )
+        if starting != "earliest":
+            raise DeclarationError("`starting` and `starting_version` are both set", where=place, remedy="keep one")
+    return DeltaSource(
+        path=path,
+        starting=parse_starting(starting, place),
+        starting_version=starting_version,
+        max_files_per_batch=max_files_per_batch,
+        max_bytes_per_batch=max_bytes_per_batch,
+        max_offsets_per_batch=max_offsets_per_batch,
+        skip_change_commits=skip_change_commits,
+        ignore_deletes=ignore_deletes,
+        options=spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN),
+    )
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """The files of one version that are yet to be read."""
+
+    version: int
+    files: tuple[AddedFile, ...]
+    first_index: int
+    is_snapshot: bool = False
+    timestamp_ms: int | None = None
+    """When the version was committed; None for a snapshot, which gathers many versions."""
+
+
+def _step(position: _Offset, files: list[AddedFile]) -> Step:
+    rows = [file.rows for file in files]
+    return Step(
+        end=msgspec.json.encode(
+            {
+                "sourceVersion": 1,
+                "reservoirId": position.reservoir_id,
+                "reservoirVersion": position.reservoir_version,
+                "index": position.index,
+                "isStartingVersion": position.is_starting_version,
+            }
+        ).decode(),
+        files=len(files),
+        size_bytes=sum(file.size_bytes for file in files),
+        rows=None if None in rows else sum(row for row in rows if row is not None),
+    )
+
+
+def _running_times(log: DeltaLog, storage: Storage, first: int) -> Iterator[tuple[int, int]]:
+    """Every version from `first` on with the newest commit time up to it, in milliseconds since the epoch.
+
+    Commit times can go back by a clock's error; the running maximum can't, so that a bound cuts a prefix.
+    """
+    newest = 0
+    for version in log.versions[bisect_left(log.versions, first) :]:
+        commit = read_commit(log, version, storage=storage)
+        if commit is not None and commit.timestamp_ms is not None:
+            newest = max(newest, commit.timestamp_ms)
+        yield version, newest
+
+
+def _read_offset(offset: str, path: str) -> _Offset:
+    try:
+        return msgspec.json.decode(offset, type=_Offset)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RefusedError(
+            Problem(
+                code="OFFSET_OF_ANOTHER_KIND",
+                file=path,
+                cause=f"the checkpoint's offset for this source is no Delta offset: {offset[:100]}",
+                consequence="Spark fails at the next start",
+                remedy="declare the sources that the checkpoint was made with, or start a new generation",
+            )
+        ) from exc
+
+
+def _table_gone(path: str) -> Problem:
+    return Problem(
+        code="INPUT_GONE",
+        file=path,
+        cause="a planned batch reads this Delta table, and it is gone",
+        consequence="Spark fails at the next start",
+        remedy="restore the table",
+    )
+
+
+def _version_gone(log: DeltaLog, version: int) -> Problem:
+    return Problem(
+        code="INPUT_GONE",
+        file=join(log.location, "_delta_log", f"{version:020d}.json"),
+        cause=f"version {version} of the table is needed, and its commit file is gone (log clean-up)",
+        consequence="its rows can't be read any more as changes; Spark fails, or passes over them",
+        remedy="restore the commit file, or start a new generation from a snapshot",
+    )
+
+
+def _not_append(log: DeltaLog, commit: Commit) -> Problem:
+    return Problem(
+        code="SOURCE_NOT_APPEND_ONLY",
+        file=join(log.location, "_delta_log", f"{commit.version:020d}.json"),
+        cause=f"version {commit.version} ({commit.operation}) deletes or rewrites rows that were read before",
+        consequence="Spark fails with DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+        remedy="declare `skip_change_commits=True` to pass over such versions, or start a new generation",
+    )

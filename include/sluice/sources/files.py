@@ -1,0 +1,372 @@
+"""Files that arrive in a folder.
+
+Spark recognises a file by its path, so a file that was taken costs the planner no stat. Arrival is the modification
+time. The limits, the order and the hidden files are Spark's own; `maxFileAge`, which loses late files without a word,
+is off unless it is declared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote
+
+from sluice.checkpoint.manifest import read_manifest
+from sluice.checkpoint.offsets import logged_offset
+from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.project import resolve_path
+from sluice.sources.listing import Selection, file_uri, glob_pattern, is_glob, list_files
+from sluice.spark_options import FORMATS, check_format, spark_options
+from sluice.storage import Storage, spark_location
+from sluice.stream import (
+    SOURCE_TAG,
+    Available,
+    Bound,
+    LogEntry,
+    Position,
+    Source,
+    SourceLog,
+    Starting,
+    Step,
+    check_limit,
+    parse_starting,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FOR_EVER = "36500d"
+_DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PASSED_THROUGH = ("cleanSource", "sourceArchiveDir", "ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
+_ITS_OWN = (
+    "format",
+    "schema",
+    "starting",
+    "max_files_per_batch",
+    "max_bytes_per_batch",
+    "max_file_age",
+    "latest_first",
+    "file_name_only",
+    "recursive_file_lookup",
+    "path_glob_filter",
+)
+
+
+@dataclass(frozen=True)
+class FilesSource(Source):
+    """Declared by `sources.files`."""
+
+    kind: ClassVar[str] = "files"
+
+    path: str
+    format: str
+    schema: str | None
+    starting: Starting
+    max_files_per_batch: int | None
+    max_bytes_per_batch: int | None
+    max_file_age_ms: int | None
+    latest_first: bool
+    file_name_only: bool
+    recursive_file_lookup: bool
+    path_glob_filter: str | None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def location(self) -> str:
+        return self.path
+
+    def resolved(self, project_root: str) -> FilesSource:
+        return replace(self, path=resolve_path(self.path, project_root, place=f"sources.files({self.path!r})"))
+
+    def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
+        log = position.log or SourceLog()
+        self._check_origin(log)
+        started_at = position.started_at or self._start(now)
+        candidates, problems = self._candidates(log, storage)
+        waiting = [file for file in candidates if file.mtime_ms >= started_at.get("from_ms", 0)]
+        hidden_before = self._age_horizon(log)
+        too_old = [file for file in waiting if file.mtime_ms < hidden_before]
+        if too_old:
+            problems.append(_hidden_by_age(self.path, len(too_old), hidden_before))
+            waiting = [file for file in waiting if file.mtime_ms >= hidden_before]
+        if bound.until is not None:
+            until_ms = bound.until.timestamp() * 1000
+            waiting = [file for file in waiting if file.mtime_ms < until_ms]
+        problems += _renamed(waiting, log, storage)
+        steps = list(_orphans(log, _log_offset(position.offset)))
+        first_id = log.latest_id + 1
+        batches = self._batches(sorted(waiting, key=_arrival, reverse=self.latest_first))
+        steps += [_step(first_id + index, files) for index, files in enumerate(batches)]
+        return Available(
+            steps=steps,
+            started_at=started_at,
+            problems=tuple(problems),
+            oldest_ms=min((file.mtime_ms for file in waiting), default=None),
+            undrainable="AvailableNow takes every file, whatever `starting` says" if started_at else None,
+        )
+
+    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+        log = position.log or SourceLog()
+        planned = log.taken(_log_offset(position.offset) + 1, _log_offset(end))
+        gone = [entry.path for entry in planned if storage.stat(entry.path) is None]
+        return tuple(
+            Problem(
+                code="INPUT_GONE",
+                file=path,
+                cause="a planned batch reads this file, and it is gone",
+                consequence="Spark would read it as empty and commit the batch without its rows",
+                remedy="bring the file back under the same name",
+            )
+            for path in gone
+        )
+
+    def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
+        reader = spark.readStream.format(self.format).option(SOURCE_TAG, name)
+        if self.schema is not None:
+            reader = reader.schema(self.schema)
+        age = f"{self.max_file_age_ms}ms" if self.max_file_age_ms is not None else _FOR_EVER
+        reader = reader.option("maxFileAge", age).options(**self.options)
+        for option, value in (
+            ("maxFilesPerTrigger", self.max_files_per_batch),
+            ("maxBytesPerTrigger", self.max_bytes_per_batch),
+            ("latestFirst", self.latest_first or None),
+            ("fileNameOnly", self.file_name_only or None),
+            ("recursiveFileLookup", self.recursive_file_lookup or None),
+            ("pathGlobFilter", self.path_glob_filter),
+        ):
+            if value is not None:
+                reader = reader.option(option, value)
+        return reader.load(spark_location(self.path))
+
+    def _check_origin(self, log: SourceLog) -> None:
+        """Refuse a log that belongs to another path: Spark would silently read everything again."""
+        if not log.entries or is_glob(self.path):
+            return
+        base, newest = file_uri(self.path), log.entries[-1].path
+        if newest == base or newest.startswith(base.rstrip("/") + "/"):
+            return
+        raise RefusedError(
+            Problem(
+                code="SOURCE_PATH_CHANGED",
+                file=self.path,
+                cause=f"the checkpoint has read from elsewhere, last from {newest}",
+                consequence="every file of the new path would be read, also those that were moved there after being"
+                " read",
+                remedy="put the old path back, or start a new generation for the new one",
+            )
+        )
+
+    def _start(self, now: datetime) -> dict[str, int]:
+        if self.starting == "earliest":
+            return {}
+        start = now if self.starting == "latest" else self.starting
+        return {"from_ms": int(start.timestamp() * 1000)}  # type: ignore[union-attr]
+
+    def _candidates(self, log: SourceLog, storage: Storage) -> tuple[list[_Arrived], list[Problem]]:
+        seen: Container[str] = log.paths
+        if self.file_name_only:
+            seen = _SeenNames(log.paths)
+        manifest = None if is_glob(self.path) else read_manifest(self.path, storage=storage)
+        if manifest is not None:
+            files = [_Arrived(m.path, m.mtime_ms, m.size_bytes) for m in manifest if m.path not in seen]
+            return files, []
+        pattern = glob_pattern(self.path_glob_filter) if self.path_glob_filter else None
+        listing = list_files(self.path, Selection(seen, self.recursive_file_lookup, pattern), storage=storage)
+        found = ((listed, listed.stat()) for listed in listing.files)
+        arrived = [_Arrived(listed.path, stat.mtime_ms, stat.size_bytes) for listed, stat in found if stat is not None]
+        return arrived, listing.problems
+
+    def _age_horizon(self, log: SourceLog) -> int:
+        # Spark measures the age from the newest file that it has taken, and not at all when the newest come first.
+        ignores_age = self.latest_first and (self.max_files_per_batch or self.max_bytes_per_batch)
+        if self.max_file_age_ms is None or ignores_age or not log.entries:
+            return 0
+        return max(entry.timestamp_ms for entry in log.entries) - self.max_file_age_ms
+
+    def _batches(self, files: Iterable[_Arrived]) -> Iterator[list[_Arrived]]:
+        batch: list[_Arrived] = []
+        total = 0
+        for file in files:
+            # A name with a glob character shares no batch: Spark would expand it and read other files twice.
+            is_alone = ("*" in file.path or "%" in file.path) and is_glob(unquote(_name(file.path)))
+            is_full = (self.max_files_per_batch is not None and len(batch) >= self.max_files_per_batch) or (
+                self.max_bytes_per_batch is not None and total + file.size_bytes > self.max_bytes_per_batch
+            )
+            if batch and (is_full or is_alone):
+                yield batch
+                batch, total = [], 0
+            batch.append(file)
+            total += file.size_bytes
+            if is_alone:
+                yield batch
+                batch, total = [], 0
+        if batch:
+            yield batch
+
+
+def files(
+    path: str,
+    *,
+    format: str,  # noqa: A002 - Spark's own name
+    schema: str | None = None,
+    starting: str | datetime = "earliest",
+    max_files_per_batch: int | None = None,
+    max_bytes_per_batch: int | None = None,
+    max_file_age: str | None = None,
+    latest_first: bool = False,
+    file_name_only: bool = False,
+    recursive_file_lookup: bool = False,
+    path_glob_filter: str | None = None,
+    **options: Any,
+) -> FilesSource:
+    """Declare files that arrive in a folder.
+
+    Args:
+        path: A folder or a Hadoop glob; relative to the project, absolute, or a URL.
+        format: `json`, `csv`, `parquet`, `orc` or `text`.
+        schema: The columns as a DDL string (`"id bigint, at timestamp"`); may be left out for `text` only.
+        starting: Where a first run begins: `earliest` (every file), `latest` (files that arrive from now on) or a
+            time (files that arrived at or after it).
+        max_files_per_batch: The most files of one batch.
+        max_bytes_per_batch: The most bytes of one batch; one larger file makes a batch of its own.
+        max_file_age: Ignore files this much older than the newest that was taken (`"7d"`); off by default.
+        latest_first: Take the newest files first.
+        file_name_only: Recognise a file by its name alone, whatever folder it is in.
+        recursive_file_lookup: Search every folder below, and take none as a partition.
+        path_glob_filter: A glob that file names must match.
+        options: Further options of Spark's reader for the format, in snake_case.
+
+    Raises:
+        DeclarationError: An option is unknown or its value is not what it must be.
+    """
+    place = f"sources.files({path!r})"
+    check_format(format, place)
+    check_limit(max_files_per_batch, "max_files_per_batch", place)
+    check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
+    if max_files_per_batch is not None and max_bytes_per_batch is not None:
+        raise DeclarationError(
+            "`max_files_per_batch` and `max_bytes_per_batch` are both set", where=place, remedy="Spark takes one of them"
+        )
+    if schema is None and format != "text":
+        raise DeclarationError(
+            "`schema` is missing", where=place, remedy='give the columns as DDL: schema="id bigint, at timestamp"'
+        )
+    return FilesSource(
+        path=path,
+        format=format,
+        schema=schema,
+        starting=parse_starting(starting, place),
+        max_files_per_batch=max_files_per_batch,
+        max_bytes_per_batch=max_bytes_per_batch,
+        max_file_age_ms=None if max_file_age is None else _duration_ms(max_file_age, place),
+        latest_first=latest_first,
+        file_name_only=file_name_only,
+        recursive_file_lookup=recursive_file_lookup,
+        path_glob_filter=path_glob_filter,
+        options=spark_options(options, (*FORMATS[format], *_PASSED_THROUGH), place=place, ours=_ITS_OWN),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    path: str
+    mtime_ms: int
+    size_bytes: int
+
+
+class _SeenNames:
+    """Recognises a path by its last component."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._names = {_name(path) for path in paths}
+
+    def __contains__(self, path: object) -> bool:
+        return _name(str(path)) in self._names
+
+
+def _name(uri: str) -> str:
+    return uri.rpartition("/")[2]
+
+
+def _arrival(file: _Arrived) -> tuple[int, str]:
+    return file.mtime_ms, file.path
+
+
+def _step(log_id: int, files: list[_Arrived]) -> Step:
+    return Step(
+        end=_offset(log_id),
+        files=len(files),
+        size_bytes=sum(file.size_bytes for file in files),
+        entries=tuple(LogEntry(file.path, file.mtime_ms, log_id) for file in files),
+    )
+
+
+def _orphans(log: SourceLog, log_offset: int) -> Iterator[Step]:
+    """A crash between the source's log and the offset log leaves entries that Spark counts as taken: adopt them."""
+    if log.latest_id > log_offset:
+        entries = log.taken(log_offset + 1, log.latest_id)
+        yield Step(end=_offset(log.latest_id), files=len(entries), entries=entries, is_logged=True)
+
+
+def _offset(log_id: int) -> str:
+    return f'{{"logOffset":{log_id}}}'
+
+
+def _log_offset(offset: str | None) -> int:
+    """The log id of an offset; -1 for none."""
+    if offset is None:
+        return -1
+    log_offset = logged_offset(offset)
+    if log_offset is None:
+        raise RefusedError(
+            Problem(
+                code="OFFSET_OF_ANOTHER_KIND",
+                file=offset[:100],
+                cause="the checkpoint's offset for this source is no file source's",
+                consequence="Spark fails at the next start",
+                remedy="declare the sources that the checkpoint was made with, or start a new generation",
+            )
+        )
+    return log_offset
+
+
+def _duration_ms(text: str, place: str) -> int:
+    match = _DURATION.fullmatch(str(text))
+    if match is None:
+        raise DeclarationError(
+            f"`max_file_age` is {text!r}", where=place, remedy='give a number and a unit, such as "7d", "12h" or "30min"'
+        )
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def _hidden_by_age(path: str, count: int, horizon_ms: int) -> Problem:
+    return Problem(
+        code="FILES_TOO_OLD",
+        file=path,
+        cause=f"`max_file_age` hides {count} new files (modified before {horizon_ms} ms since the epoch)",
+        consequence="they are never read",
+        remedy="touch them, or raise or remove `max_file_age`",
+        is_blocking=False,
+    )
+
+
+def _renamed(waiting: list[_Arrived], log: SourceLog, storage: Storage) -> list[Problem]:
+    """A file that was taken and then renamed looks new: same time, and the old path is gone."""
+    times = {entry.timestamp_ms: entry.path for entry in log.entries} if waiting else {}
+    suspects = [(file, times[file.mtime_ms]) for file in waiting if file.mtime_ms in times]
+    return [
+        Problem(
+            code="FILE_RENAMED",
+            file=file.path,
+            cause=f"the file has the time of {old}, which was read and is gone: it was probably renamed",
+            consequence="its rows would be read a second time",
+            remedy="give it its old name back, or declare `file_name_only=True` if names are unique",
+            is_blocking=False,
+        )
+        for file, old in suspects
+        if storage.stat(old) is None
+    ]

@@ -1,0 +1,268 @@
+"""The files below a source's path, as Spark's file source lists them, without its silent losses.
+
+Spark takes the direct children of every folder that the path (or glob) names, or, where there are Hive partition
+folders (`k=v`), the files inside those, at any depth. Names that start with `_` or `.`, or end with `._COPYING_`,
+are hidden. Names that Spark can't read are left out here and reported.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sluice.errors import DeclarationError, Problem
+from sluice.storage import FileStat, Folder, Storage, is_local, join, local_path, spark_location
+
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+_PLAIN = re.compile(r"[A-Za-z0-9._~/@!$&'()*+,;=-]*")
+"""Names that a URI spells as they are (a `:` is refused before it gets here)."""
+
+
+class ListedFile(NamedTuple):
+    """One file that Spark can read and has not taken yet."""
+
+    folder: Folder
+    name: str
+    path: str
+    """The file as Spark's source log spells it: a URI."""
+
+    def stat(self) -> FileStat | None:
+        """Size and time, paid for only when asked; None when the file is gone by now."""
+        return self.folder.stat(self.name)
+
+
+@dataclass
+class Listing:
+    """The files below a path that a source has not taken yet."""
+
+    files: list[ListedFile] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    roots: list[str] = field(default_factory=list)
+    """The folders and files that the path names: one, unless it is a glob."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which of the files below a path a source wants."""
+
+    seen: Container[str] = ()
+    """URIs that the source has taken; they cost no stat."""
+    recursive: bool = False
+    """Spark's `recursiveFileLookup`: every folder is searched, none is a partition."""
+    name_pattern: re.Pattern[str] | None = None
+    """Spark's `pathGlobFilter`, compiled: what file names must match."""
+
+
+def list_files(path: str, selection: Selection, *, storage: Storage) -> Listing:
+    """List a source's path.
+
+    Args:
+        path: A folder, a file or a Hadoop glob, as a location.
+        selection: Which files are wanted.
+        storage: Where to list.
+
+    Raises:
+        DeclarationError: There is nothing at a path that is no glob.
+        StorageError: A folder can't be listed.
+    """
+    listing = Listing()
+    for parent, name, folder in _roots(path, storage):
+        root = join(parent, name) if name else parent
+        listing.roots.append(root)
+        if folder is not None:
+            _list_root(root, folder, listing, selection, storage)
+        else:
+            siblings = storage.list_folder(parent)
+            if siblings is not None:
+                _add(listing, parent, siblings, [name], selection)
+    if not listing.roots and not is_glob(path):
+        raise DeclarationError(
+            "the source's path does not exist", where=path, remedy="create the folder, or correct the path"
+        )
+    return listing
+
+
+def is_glob(path: str) -> bool:
+    """Whether Spark takes a path as a glob."""
+    return _GLOB.search(path) is not None
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over a file or folder of this name."""
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+
+
+def file_uri(path: str) -> str:
+    """Spell a location as Java's `Path.toUri` does.
+
+    Percent-encoded are all but unreserved characters, non-ASCII letters and `/:@!$&'()*+,;=~`.
+    """
+    prefix, path = ("file://", local_path(path)) if is_local(path) else _split_scheme(spark_location(path))
+    return prefix + (path if _PLAIN.fullmatch(path) else "".join(map(_encoded, path)))
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """Compile one path component of a Hadoop glob: `*`, `?`, `[a-c]`, `[^a]`, `{a,b}`, `\\x`.
+
+    Raises:
+        DeclarationError: A bracket or brace is not closed.
+    """
+    pattern, position, braces = "", 0, 0
+    while position < len(glob):
+        character = glob[position]
+        position += 1
+        if character == "\\" and position < len(glob):
+            pattern += re.escape(glob[position])
+            position += 1
+        elif character == "*":
+            pattern += ".*"
+        elif character == "?":
+            pattern += "."
+        elif character == "[":
+            end = glob.find("]", position + 1)
+            if end < 0:
+                raise DeclarationError("a `[` is not closed", where=glob, remedy="close it, or write `\\[`")
+            members = glob[position:end].replace("\\", r"\\")
+            pattern += f"[^{members[1:]}]" if members[0] in "^!" else f"[{members}]"
+            position = end + 1
+        elif character == "{":
+            braces, pattern = braces + 1, pattern + "(?:"
+        elif character == "}" and braces:
+            braces, pattern = braces - 1, pattern + ")"
+        elif character == "," and braces:
+            pattern += "|"
+        else:
+            pattern += re.escape(character)
+    if braces:
+        raise DeclarationError("a `{` is not closed", where=glob, remedy="close it, or write `\\{`")
+    return re.compile(pattern, re.DOTALL)
+
+
+def _roots(path: str, storage: Storage) -> Iterator[tuple[str, str, Folder | None]]:
+    """Every match of a path as (parent, name, folder); the folder is None for a file."""
+    if not is_glob(path):
+        folder = storage.list_folder(path)
+        if folder is not None:
+            yield path, "", folder
+        elif storage.stat(path) is not None:
+            parent, _, name = path.rpartition("/")
+            yield parent, name, None
+        return
+    components = _split_components(path)
+    fixed = next(index for index, component in enumerate(components) if is_glob(component))
+    yield from _matches("/".join(components[:fixed]), components[fixed:], storage)
+
+
+def _matches(parent: str, components: list[str], storage: Storage) -> Iterator[tuple[str, str, Folder | None]]:
+    folder = storage.list_folder(parent or "/")
+    if folder is None:
+        return
+    pattern, rest = glob_pattern(components[0]), components[1:]
+    for name in sorted(folder.folders):
+        if pattern.fullmatch(name):
+            if rest:
+                yield from _matches(join(parent, name), rest, storage)
+            else:
+                inside = storage.list_folder(join(parent, name))
+                if inside is not None:
+                    yield parent, name, inside
+    if not rest:
+        for name in sorted(folder.files):
+            if pattern.fullmatch(name):
+                yield parent, name, None
+
+
+def _split_components(path: str) -> list[str]:
+    """Split at every `/` that is not inside braces."""
+    components, depth = [""], 0
+    for character in path:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if character == "/" and depth <= 0:
+            components.append("")
+        else:
+            components[-1] += character
+    return components
+
+
+def _list_root(root: str, folder: Folder, listing: Listing, selection: Selection, storage: Storage) -> bool:
+    """Add what a root holds; tells whether it holds any visible file, taken or not."""
+    inner = [name for name in folder.folders if not is_hidden(name) and (selection.recursive or "=" in name)]
+    has_partitions = False
+    for name in sorted(inner):
+        below = storage.list_folder(join(root, name))
+        if below is not None:
+            has_partitions |= _list_root(join(root, name), below, listing, selection, storage)
+    if has_partitions and not selection.recursive:
+        stray = [name for name in folder.files if not is_hidden(name)]
+        listing.problems += [_stray(join(root, name)) for name in sorted(stray)]
+        return True
+    _add(listing, root, folder, folder.files, selection)
+    return has_partitions or any(not is_hidden(name) for name in folder.files)
+
+
+def _add(listing: Listing, parent: str, folder: Folder, names: list[str], selection: Selection) -> None:
+    # This loop runs once per file of the landing folder, at every plan: it is what planning costs.
+    base = file_uri(join(parent, ""))
+    is_unreadable = is_glob(parent) or (is_local(parent) and ":" in parent)
+    seen, name_pattern, is_plain = selection.seen, selection.name_pattern, _PLAIN.fullmatch
+    append = listing.files.append
+    for name in names:
+        path = base + name if is_plain(name) else base + "".join(map(_encoded, name))
+        if path in seen or is_hidden(name) or (name_pattern is not None and not name_pattern.fullmatch(name)):
+            continue
+        if is_unreadable or ":" in name or not _is_text(name):
+            listing.problems.append(_unreadable(join(parent, name)))
+        else:
+            append(ListedFile(folder, name, path))
+
+
+def _encoded(character: str) -> str:
+    if character in _PLAIN_CHARACTERS or character == ":":
+        return character
+    if character.isascii() or unicodedata.category(character) in {"Zs", "Zl", "Zp", "Cc"}:
+        return "".join(f"%{byte:02X}" for byte in character.encode(errors="surrogateescape"))
+    return character
+
+
+_PLAIN_CHARACTERS = frozenset(chr(code) for code in range(128) if _PLAIN.fullmatch(chr(code)))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _split_scheme(location: str) -> tuple[str, str]:
+    scheme, _, rest = location.partition("://")
+    bucket, slash, key = rest.partition("/")
+    return f"{scheme}://{bucket}", slash + key
+
+
+def _unreadable(path: str) -> Problem:
+    return Problem(
+        code="NAME_UNREADABLE",
+        file=path.encode(errors="backslashreplace").decode(),
+        cause="Spark's file source can't read a file of this name (a `:`, a byte that is no UTF-8, or a glob character"
+        " in a folder's name)",
+        consequence="left in, it would stop the stream for ever or be passed over; Sluice leaves it out",
+        remedy="rename it",
+        is_blocking=False,
+    )
+
+
+def _stray(path: str) -> Problem:
+    return Problem(
+        code="FILE_BESIDE_PARTITIONS",
+        file=path,
+        cause="the file lies beside Hive partition folders (`k=v`)",
+        consequence="Spark would fail the stream over it; Sluice leaves it out",
+        remedy="move it into a partition folder, or away",
+        is_blocking=False,
+    )
+

@@ -1,0 +1,332 @@
+"""Files by URL: list, read with a size cap, put if absent, replace atomically.
+
+A location is an absolute local path (`/data/home`) or a URL (`s3://bucket/home`). Nothing above this module assumes
+a local path. Local files are written to a temporary name, fsynced, then linked or renamed, and their folder is
+fsynced; other schemes go through obstore, whose stores put an object atomically.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote, urlsplit
+
+from sluice.errors import StorageError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+DEFAULT_MAX_BYTES = 64 * 1024 * 1024
+"""The largest file that is read unless the caller allows more."""
+
+_LOCAL_SCHEMES = ("", "file")
+
+
+@dataclass(frozen=True)
+class FileStat:
+    """Size and time of one file."""
+
+    size_bytes: int
+    mtime_ms: int
+    """Last modification, in milliseconds since the epoch, cut as Java cuts it."""
+
+
+class Folder(Protocol):
+    """One listed folder. Names are listed at once; a stat is paid only for the names that are asked for."""
+
+    files: list[str]
+    folders: list[str]
+
+    def stat(self, name: str) -> FileStat | None:
+        """Size and time of a listed file; None when it is gone by now."""
+
+
+class Storage:
+    """Reads and writes files by location.
+
+    Args:
+        options: obstore's configuration for object stores, such as `{"endpoint": ...}`; credentials come from the
+            environment when they are not given.
+    """
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self.options = dict(options or {})
+        self._stores: dict[str, ObjectStore] = {}
+
+    def list_folder(self, location: str) -> Folder | None:
+        """List the direct children of a folder; None when there is no such folder.
+
+        Raises:
+            StorageError: The folder exists but can't be listed.
+        """
+        if is_local(location):
+            return _list_local(local_path(location))
+        return self._list_objects(location)
+
+    def read(self, location: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes | None:
+        """The whole content of a file; None when there is none.
+
+        Raises:
+            StorageError: The file can't be read, or is larger than `max_bytes`.
+        """
+        if is_local(location):
+            return _read_local(local_path(location), max_bytes)
+        store, key = self._object(location)
+        try:
+            found = store.get(key)
+            if found.meta["size"] > max_bytes:
+                raise _too_large(location, found.meta["size"], max_bytes)
+            return bytes(found.bytes())
+        except FileNotFoundError:
+            return None
+        except Exception as exc:
+            raise _failed("read", location, exc) from exc
+
+    def stat(self, location: str) -> FileStat | None:
+        """Size and time of a file; None when there is none.
+
+        Raises:
+            StorageError: The file can't be looked at.
+        """
+        if is_local(location):
+            try:
+                return _file_stat(os.stat(local_path(location)))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            except OSError as exc:
+                raise _failed("look at", location, exc) from exc
+        store, key = self._object(location)
+        try:
+            meta = store.head(key)
+        except FileNotFoundError:
+            return None
+        except Exception as exc:
+            raise _failed("look at", location, exc) from exc
+        return FileStat(meta["size"], int(meta["last_modified"].timestamp() * 1000))
+
+    def put_if_absent(self, location: str, content: bytes) -> bool:
+        """Create a file with this content, durably; False when it exists already, which is then left alone.
+
+        Raises:
+            StorageError: Nothing was created, and the file does not exist.
+        """
+        if is_local(location):
+            return _write_local(local_path(location), content, overwrite=False)
+        store, key = self._object(location)
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            store.put(key, content, mode="create")
+        except AlreadyExistsError:
+            return False
+        except Exception as exc:
+            raise _failed("create", location, exc) from exc
+        return True
+
+    def replace(self, location: str, content: bytes) -> None:
+        """Give a file this content, durably and atomically: a reader sees the old or the new content, never a mix.
+
+        Raises:
+            StorageError: The file is as it was.
+        """
+        if is_local(location):
+            _write_local(local_path(location), content, overwrite=True)
+            return
+        store, key = self._object(location)
+        try:
+            store.put(key, content)
+        except Exception as exc:
+            raise _failed("write", location, exc) from exc
+
+    def delete(self, location: str) -> None:
+        """Delete one file; a file that is not there is fine.
+
+        Raises:
+            StorageError: The file is still there.
+        """
+        if is_local(location):
+            try:
+                os.unlink(local_path(location))
+            except FileNotFoundError:
+                pass
+            except OSError as exc:
+                raise _failed("delete", location, exc) from exc
+            return
+        store, key = self._object(location)
+        try:
+            store.delete(key)
+        except FileNotFoundError:
+            pass
+        except Exception as exc:
+            raise _failed("delete", location, exc) from exc
+
+    def _object(self, location: str) -> tuple[ObjectStore, str]:
+        parts = urlsplit(location)
+        root = f"{parts.scheme}://{parts.netloc}"
+        if root not in self._stores:
+            from obstore.store import from_url
+
+            try:
+                self._stores[root] = from_url(root, config=self.options or None)  # type: ignore[call-overload]
+            except Exception as exc:
+                raise _failed("open", location, exc) from exc
+        return self._stores[root], unquote(parts.path).strip("/")
+
+    def _list_objects(self, location: str) -> Folder | None:
+        store, key = self._object(location)
+        try:
+            found = store.list_with_delimiter(key or None)
+        except Exception as exc:
+            raise _failed("list", location, exc) from exc
+        stats = {
+            posixpath.basename(meta["path"]): FileStat(meta["size"], int(meta["last_modified"].timestamp() * 1000))
+            for meta in found["objects"]
+        }
+        folders = [posixpath.basename(prefix.rstrip("/")) for prefix in found["common_prefixes"]]
+        return _ObjectFolder(stats, folders) if stats or folders else None
+
+
+@dataclass(frozen=True)
+class _LocalFolder:
+    """A local folder as one `os.scandir` pass saw it."""
+
+    entries: dict[str, os.DirEntry[str]]
+    folders: list[str]
+
+    @cached_property
+    def files(self) -> list[str]:
+        return list(self.entries)
+
+    def stat(self, name: str) -> FileStat | None:
+        try:
+            return _file_stat(self.entries[name].stat())
+        except FileNotFoundError:
+            return None
+
+
+@dataclass(frozen=True)
+class _ObjectFolder:
+    """A prefix of an object store; its listing brought the stats along."""
+
+    stats: dict[str, FileStat]
+    folders: list[str] = field(default_factory=list)
+
+    @cached_property
+    def files(self) -> list[str]:
+        return list(self.stats)
+
+    def stat(self, name: str) -> FileStat | None:
+        return self.stats.get(name)
+
+
+def is_local(location: str) -> bool:
+    """Whether a location is on a local (or mounted) file system."""
+    return location.startswith("/") or urlsplit(location).scheme in _LOCAL_SCHEMES
+
+
+def local_path(location: str) -> str:
+    """The path of a local location, without its `file:` scheme."""
+    return unquote(urlsplit(location).path) if location.startswith("file:") else location
+
+
+def join(location: str, *parts: str) -> str:
+    """A location below another one."""
+    return "/".join((location.rstrip("/"), *parts))
+
+
+def spark_location(location: str) -> str:
+    """A location as Spark's Hadoop file systems name it (`s3` is `s3a` there)."""
+    return "s3a" + location[2:] if location.startswith("s3://") else location
+
+
+def _list_local(path: str) -> _LocalFolder | None:
+    entries: dict[str, os.DirEntry[str]] = {}
+    folders: list[str] = []
+    try:
+        with os.scandir(path) as listing:
+            for entry in listing:
+                if entry.is_dir():
+                    folders.append(entry.name)
+                else:
+                    entries[entry.name] = entry
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        raise _failed("list", path, exc) from exc
+    return _LocalFolder(entries, folders)
+
+
+def _read_local(path: str, max_bytes: int) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(max_bytes + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        raise _failed("read", path, exc) from exc
+    if len(content) > max_bytes:
+        raise _too_large(path, os.stat(path).st_size, max_bytes)
+    return content
+
+
+def _write_local(path: str, content: bytes, *, overwrite: bool) -> bool:
+    folder, name = os.path.split(path)
+    # A dot-file: Spark, and our own readers, ignore those in every folder that we write to.
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as exc:
+        raise _failed("make the folder of", path, exc) from exc
+    try:
+        try:
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if overwrite:
+                os.rename(temporary, path)
+            else:
+                os.link(temporary, path)
+        finally:
+            if os.path.lexists(temporary):
+                os.unlink(temporary)
+        _fsync_folder(folder)
+    except FileExistsError:
+        return False
+    except OSError as exc:
+        raise _failed("write", path, exc) from exc
+    return True
+
+
+def _fsync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _file_stat(found: os.stat_result) -> FileStat:
+    return FileStat(found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _failed(verb: str, location: str, exc: Exception) -> StorageError:
+    if isinstance(exc, StorageError):
+        return exc
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
+    return StorageError(
+        f"could not {verb} it: {reason}", where=location, remedy="check that it exists, its permissions and free space"
+    )
+
+
+def _too_large(location: str, size: int, max_bytes: int) -> StorageError:
+    return StorageError(
+        f"the file has {size:,} bytes, more than the {max_bytes:,} that are read",
+        where=location,
+        remedy="this is not a file that Spark or Sluice wrote; move it away",
+    )

@@ -1,0 +1,320 @@
+"""What a stream is declared with: frozen data, no I/O, no Spark.
+
+    Stream(name=..., sources={NAME: Source}, transform="module:function", sink=Sink)
+
+A `Source` or a `Sink` is the declaration of one kind (files, Delta, ...); its module below `sluice.sources` or
+`sluice.sinks` holds everything about that kind, with and without a JVM. Here is only what all kinds share: the
+contract between them and planning.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from sluice.errors import DeclarationError, Problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+    from sluice.storage import Storage
+
+OutputMode = Literal["append", "update", "complete"]
+Starting = Literal["earliest", "latest"] | datetime
+"""Where the first run of a stream begins in a source."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class LogEntry(msgspec.Struct, frozen=True, rename={"timestamp_ms": "timestamp", "batch_id": "batchId"}):
+    """One file in the log that Spark's file source keeps in its checkpoint.
+
+    A msgspec struct, not a dataclass: a log has as many as there were files, and each costs the planner.
+    """
+
+    path: str
+    """The file as a URI, spelled as Java's `Path.toUri` spells it."""
+    timestamp_ms: int
+    """Its modification time, in milliseconds since the epoch."""
+    batch_id: int
+    """The log id that took it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch takes from one source."""
+
+    end: str
+    """The offset that the batch ends at: JSON, byte for byte as Spark writes it."""
+    files: int | None = None
+    size_bytes: int | None = None
+    rows: int | None = None
+    """How many rows the source's own log promises; None when it does not know."""
+    entries: tuple[LogEntry, ...] = ()
+    """File source only: the files of the batch, for the source's log."""
+    is_logged: bool = False
+    """File source only: the source's log holds these entries already (a crash came between the two logs)."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a checkpoint has read one source."""
+
+    offset: str | None
+    """The end offset of the newest planned batch, as Spark wrote it; None when nothing was read yet."""
+    log: SourceLog | None = None
+    """What the source's own log in the checkpoint says; None when it keeps none."""
+    started_at: Mapping[str, Any] = field(default_factory=dict)
+    """What an earlier run resolved `starting` to; empty before the first run."""
+
+
+@dataclass(frozen=True)
+class SourceLog:
+    """The log of one file source: which files it has taken, by log id."""
+
+    latest_id: int = -1
+    entries: Sequence[LogEntry] = ()
+    compact_ids: tuple[int, ...] = ()
+    """The ids whose file is a `.compact` one, ascending."""
+
+    @property
+    def paths(self) -> set[str]:
+        """Every path that was taken."""
+        return {entry.path for entry in self.entries}
+
+    def taken(self, first_id: int, last_id: int) -> tuple[LogEntry, ...]:
+        """The files that the log ids from `first_id` to `last_id` took."""
+        return tuple(entry for entry in self.entries if first_id <= entry.batch_id <= last_id)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where a run must stop taking input."""
+
+    until: datetime | None = None
+    """Exclusive: what arrived before it counts."""
+    to_version: int | None = None
+    """Delta sources: the last table version that counts."""
+
+
+@dataclass(frozen=True)
+class Available:
+    """What a source has beyond a position and below a bound, cut into batches."""
+
+    steps: Sequence[Step]
+    started_at: Mapping[str, Any] = field(default_factory=dict)
+    """What `starting` resolves to; kept when the first run begins, so that later runs agree."""
+    problems: tuple[Problem, ...] = ()
+    oldest_ms: int | None = None
+    """Arrival time of the oldest thing that waits, in milliseconds since the epoch."""
+    unplannable: str | None = None
+    """Why the batches can't be decided from outside of Spark; None when they can."""
+    undrainable: str | None = None
+    """Why AvailableNow would take something else; None when it would not."""
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """Base of every kind of source. Frozen; holds both sides of its kind."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
+        """Find what is there beyond `position`: without a JVM, read-only, and the same for the same input.
+
+        Raises:
+            StorageError: The source can't be read right now.
+            DeclarationError: The source is not what the declaration says.
+            RefusedError: What the checkpoint has read, and the source, contradict each other.
+        """
+
+    @abstractmethod
+    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+        """Check that what a planned batch reads, from `position` to `end`, is still there."""
+
+    @abstractmethod
+    def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
+        """The streaming DataFrame of this source; its plan bears `name` as the option `SOURCE_TAG`."""
+
+    @abstractmethod
+    def resolved(self, project_root: str) -> Source:
+        """The same source with its path made absolute.
+
+        Raises:
+            DeclarationError: A relative path leaves the project.
+        """
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """What the source reads, as a location."""
+
+
+SOURCE_TAG = "sluice.source"
+"""The reader option that carries a source's name into Spark's plan, where the order of sources is read from."""
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """What a sink's own log says about one batch that it holds."""
+
+    output_rows: int | None
+    version: int | None = None
+    """The table version that the batch made; None for sinks without versions."""
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """What a sink says about itself, without a JVM."""
+
+    exists: bool
+    identity: str | None = None
+    """What tells this table from another one at the same place; None when the sink has no identity."""
+    last_batch: int | None = None
+    """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
+
+
+@dataclass(frozen=True)
+class Sink(ABC):
+    """Base of every kind of sink."""
+
+    kind: ClassVar[str]
+    output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "update", "complete")
+    is_idempotent: ClassVar[bool] = False
+    """Whether the sink itself refuses a batch that it holds already, so that a second writer can't double rows."""
+
+    @abstractmethod
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        """A stream writer for `frame` with everything set that is the sink's: format, options, partitions."""
+
+    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
+        """What the sink holds. The default is for sinks that keep nothing that can be asked for.
+
+        Raises:
+            RefusedError: Something else is at the sink's place.
+            StorageError: The sink can't be read right now.
+        """
+        return SinkState(exists=True)
+
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        """What the sink's log says about one batch; None when it does not know the batch."""
+        return None
+
+    def resolved(self, project_root: str) -> Sink:
+        """The same sink with its path made absolute.
+
+        Raises:
+            DeclarationError: A relative path leaves the project.
+        """
+        return self
+
+    @property
+    def location(self) -> str | None:
+        """Where the sink writes, as a location; None for sinks without a place."""
+        return None
+
+    @property
+    def function(self) -> str | None:
+        """The `module:function` that the sink calls; None for sinks that call nothing."""
+        return None
+
+
+FunctionLoader = Callable[[str], Callable[..., Any]]
+"""Gives the function behind a `module:function`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """A declared stream: from sources through a transform into a sink.
+
+    Args:
+        name: Letters, digits, `_` and `-`; names the stream's folder in the home.
+        sources: The sources by the names of the transform's parameters.
+        transform: `module:function`; gets one DataFrame per source, by name, and returns one.
+        sink: Where the result goes.
+        output_mode: Spark's output mode.
+        checkpoint: An existing Spark checkpoint to use in place of a generation in the home.
+
+    Raises:
+        DeclarationError: A field is not what it must be.
+    """
+
+    name: str
+    sources: Mapping[str, Source]
+    transform: str
+    sink: Sink
+    output_mode: OutputMode = "append"
+    checkpoint: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise DeclarationError(
+                f"`name` is {self.name!r}",
+                where="Stream(name=...)",
+                remedy="start with a letter; use letters, digits, `_` and `-`, at most 100",
+            )
+        place = f"stream `{self.name}`"
+        if not isinstance(self.sources, Mapping) or not self.sources:
+            raise DeclarationError(
+                "`sources` is empty or not a mapping", where=place, remedy='give at least one: {"name": sources...}'
+            )
+        for name, source in self.sources.items():
+            if not isinstance(name, str) or not _SOURCE_NAME.fullmatch(name):
+                raise DeclarationError(
+                    f"source name {name!r} can't be a parameter name", where=place, remedy="use letters, digits and `_`"
+                )
+            if not isinstance(source, Source):
+                raise DeclarationError(
+                    f"source `{name}` is {source!r}", where=place, remedy="use one of `sluice.sources`"
+                )
+        if not isinstance(self.transform, str) or not _REFERENCE.fullmatch(self.transform):
+            raise DeclarationError(
+                f"`transform` is {self.transform!r}", where=place, remedy='write it as "module:function"'
+            )
+        if not isinstance(self.sink, Sink):
+            raise DeclarationError(f"`sink` is {self.sink!r}", where=place, remedy="use one of `sluice.sinks`")
+        if self.output_mode not in self.sink.output_modes:
+            raise DeclarationError(
+                f"`output_mode` is {self.output_mode!r}, which a {self.sink.kind} sink does not take",
+                where=place,
+                remedy=f"use one of: {', '.join(self.sink.output_modes)}",
+            )
+
+
+def check_limit(value: int | None, name: str, place: str) -> None:
+    """Refuse a per-batch limit that is not a positive number.
+
+    Raises:
+        DeclarationError: It is not.
+    """
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise DeclarationError(f"`{name}` is {value!r}", where=place, remedy="give a whole number above 0, or leave it out")
+
+
+def parse_starting(value: str | datetime, place: str) -> Starting:
+    """Read a `starting=` value: `earliest`, `latest`, or a time (ISO 8601, UTC unless it names a zone).
+
+    Raises:
+        DeclarationError: It is none of them.
+    """
+    if value == "earliest":
+        return "earliest"
+    if value == "latest":
+        return "latest"
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (TypeError, ValueError) as exc:
+        raise DeclarationError(
+            f"`starting` is {value!r}", where=place, remedy='use "earliest", "latest" or an ISO 8601 time'
+        ) from exc
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
