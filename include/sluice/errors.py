@@ -62,6 +62,8 @@ class SluiceError(Exception):
 
     def __init__(self, problem: str, *, where: str | None = None, remedy: str | None = None) -> None:
         self.problem, self.where, self.remedy = problem, where, remedy
+        self.run_id: str | None = None
+        """The run that failed with it, whose record has the whole story; None outside of a run."""
         super().__init__(problem)
 
     def __str__(self) -> str:

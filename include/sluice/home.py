@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.storage import Storage, join
 from sluice.stream import Stream
+from sluice.times import iso_time
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -136,16 +137,6 @@ class StreamHome:
 def stream_home(home: str, stream: Stream, storage: Storage) -> StreamHome:
     """The folder of a stream in a home."""
     return StreamHome(join(home, stream.name), storage, stream.checkpoint)
-
-
-def iso_time(moment: datetime) -> str:
-    """A time as our files and commands write it: ISO 8601, UTC, milliseconds, `Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def iso_millis(milliseconds: int | None) -> str | None:
-    """Milliseconds since the epoch as `iso_time` writes them; None for none."""
-    return None if milliseconds is None else iso_time(datetime.fromtimestamp(milliseconds / 1000, UTC))
 
 
 def log_keys(generation: Generation | None) -> Mapping[str, str] | None:

@@ -10,7 +10,8 @@ import msgspec
 
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import SluiceError
-from sluice.home import StreamHome, iso_millis
+from sluice.home import StreamHome
+from sluice.times import iso_millis
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
 from sluice.storage import Storage

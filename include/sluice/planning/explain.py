@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice.errors import Problem
-from sluice.home import iso_time
+from sluice.times import iso_time
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.errors import Problem
-from sluice.home import iso_millis, iso_time
+from sluice.times import iso_millis, iso_time
 from sluice.stream import LogEntry
 
 Verdict = Literal["skip", "resume", "run", "refuse"]

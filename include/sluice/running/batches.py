@@ -20,7 +20,8 @@ from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.source_log import log_file_name
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, Problem, RefusedError
-from sluice.home import Generation, iso_millis
+from sluice.home import Generation
+from sluice.times import iso_millis
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report

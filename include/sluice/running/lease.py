@@ -22,7 +22,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import LeaseHeldError, LeaseLostError, SluiceError
-from sluice.home import iso_time
+from sluice.times import iso_time
 from sluice.storage import Storage, join
 
 logger = logging.getLogger(__name__)

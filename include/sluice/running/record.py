@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.home import StreamHome, iso_time
+from sluice.home import StreamHome
+from sluice.times import iso_time
 from sluice.storage import join
 
 Status = Literal["planned", "running", "skipped", "succeeded", "failed", "stopped", "refused"]

@@ -19,7 +19,8 @@ import msgspec
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.writer import write_metadata
 from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
-from sluice.home import Generation, StreamHome, iso_time, log_keys, stream_home
+from sluice.home import Generation, StreamHome, log_keys, stream_home
+from sluice.times import iso_time
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, survey
@@ -294,6 +295,8 @@ class _Run:
             "message": str(exc),
             "retryable": exc.retryable if isinstance(exc, SluiceError) else False,
         }
+        if isinstance(exc, SluiceError):
+            exc.run_id = record.run_id
         latest = self.records.read(record.run_id) or record
         status = "refused" if isinstance(exc, RefusedError) else "failed"
         closed = msgspec.structs.replace(latest, status=status, error=error, ended_at=iso_time(self.clock()))

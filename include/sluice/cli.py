@@ -1,0 +1,377 @@
+"""The command line: parsing and printing only.
+
+Each command imports what it needs when it runs, so that `sluice plan` starts in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.errors import SluiceError
+
+if TYPE_CHECKING:
+    from sluice.home import StreamHome
+    from sluice.project import Project
+    from sluice.running.runner import Request
+    from sluice.stream import Stream
+
+app = typer.Typer(
+    name="sluice",
+    help="Streaming semantics on a batch schedule: plan in Python, run in Spark, audit, publish.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+jars_app = typer.Typer(help="The jars that Spark needs beside its own.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(jars_app, name="jars")
+
+StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
+OptionalStreamName = Annotated[str | None, typer.Argument(metavar="[STREAM]", help="The stream's name.")]
+ProjectFolder = Annotated[str | None, typer.Option("--project", help="The folder of sluice.toml, or one below it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Until = Annotated[str, typer.Option(help="Take only what arrived before this time (ISO 8601, UTC).")]
+ToVersion = Annotated[int | None, typer.Option(help="Delta sources: take versions up to this one.")]
+MaxBatches = Annotated[int | None, typer.Option(min=1, help="The most data batches.")]
+StrategyName = Annotated[str | None, typer.Option("--strategy", metavar="exact|drain", help="How batches are decided.")]
+Checkpoint = Annotated[str | None, typer.Option(help="Use this Spark checkpoint, whoever made it.")]
+
+
+def main() -> None:
+    """Run the command line; exits with the code of DESIGN section 8."""
+    try:
+        app()
+    except SluiceError as exc:
+        _print_error(exc)
+        sys.exit(exc.exit_code)
+
+
+@app.command("init")
+def init_project(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty, or new.")]) -> None:
+    """Make a project with a sample stream and data."""
+    from sluice.running import jars
+    from sluice.template import create_project
+
+    create_project(folder)
+    for jar in jars.fetch():
+        print(f"fetched {jar.file_name}", file=sys.stderr)
+    print(f"Made a project in {folder}. Next:\n\n  cd {folder}\n  sluice plan visits\n  sluice run visits")
+
+
+@app.command("list")
+def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None:
+    """List the project's streams."""
+    from sluice.project import find_project
+
+    streams = find_project(project).streams()
+    if as_json:
+        _print_json([_described(declared.stream, declared.file) for declared in streams.values()])
+        return
+    from sluice.display import print_table
+
+    rows = [
+        (name, ", ".join(declared.stream.sources), declared.stream.transform, declared.stream.sink.kind, declared.file)
+        for name, declared in streams.items()
+    ]
+    print_table("Streams", ("stream", "sources", "transform", "sink", "declared in"), rows)
+
+
+@app.command("check")
+def check(project: ProjectFolder = None, as_json: AsJson = False) -> None:
+    """Check every declaration, transform and query; print one line per problem."""
+    from sluice.project import find_project
+    from sluice.running.check import check_project
+
+    findings = list(check_project(find_project(project)))
+    if as_json:
+        _print_json([
+            {"stream": found.stream, "file": found.file, "error": None if found.error is None else _error(found.error)}
+            for found in findings
+        ])
+    else:
+        for found in findings:
+            if found.error is not None:
+                place = found.error.where or found.file
+                print(f"{place}: {found.stream or 'declarations'}: {found.error.problem}; {found.error.remedy}")
+        wrong = sum(found.error is not None for found in findings)
+        print(f"{len(findings)} checked, {wrong} with problems", file=sys.stderr)
+    if any(found.error is not None for found in findings):
+        raise typer.Exit(2)
+
+
+@app.command("plan")
+def plan(
+    stream: StreamName,
+    until: Until = "",
+    to_version: ToVersion = None,
+    max_batches: MaxBatches = None,
+    strategy: StrategyName = None,
+    checkpoint: Checkpoint = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run would do, and why. Starts no JVM, changes nothing."""
+    from sluice.planning.explain import explain
+    from sluice.running.runner import plan_stream
+
+    loaded, request = _request(project, stream, until, to_version, max_batches, strategy, checkpoint)
+    made = plan_stream(loaded, request)
+    if as_json:
+        _print_json(made.as_json())
+    else:
+        print("\n".join(explain(made)))
+    if made.verdict == "refuse":
+        raise typer.Exit(3)
+
+
+@app.command("run")
+def run(
+    stream: StreamName,
+    until: Until = "",
+    to_version: ToVersion = None,
+    max_batches: MaxBatches = None,
+    strategy: StrategyName = None,
+    run_key: Annotated[str | None, typer.Option(help="Name the run: a retry under the same name finishes it.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a stream up to its bound, and stop."""
+    import msgspec
+
+    from sluice.display import describe_batch, progress
+    from sluice.running.runner import run_stream
+    from sluice.running.submit import stop_on_sigterm
+
+    loaded, request = _request(project, stream, until, to_version, max_batches, strategy, None, run_key)
+    try:
+        with progress(stream) as observer:
+            record = run_stream(loaded, request, observer=observer, stop=stop_on_sigterm())
+    except SluiceError as exc:
+        failed = _read_record(loaded, request.stream, exc.run_id) if as_json and exc.run_id else None
+        if failed is None:
+            raise
+        _print_json(failed)
+        _print_error(exc)
+        raise typer.Exit(exc.exit_code) from exc
+    if as_json:
+        _print_json(msgspec.to_builtins(record))
+        return
+    print(f"{record.stream}: {record.status} ({record.plan['reason']})")
+    for batch in record.batches:
+        print(f"  {describe_batch(batch)}")
+
+
+@app.command("inspect")
+def inspect(
+    stream: OptionalStreamName = None,
+    checkpoint: Checkpoint = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a checkpoint says: batches, watermark, offsets, state, problems."""
+    from sluice.monitoring.inspection import inspect_checkpoint, inspect_stream
+    from sluice.storage import Storage
+
+    if stream is None and checkpoint is None:
+        raise typer.BadParameter("name a stream, or give --checkpoint")
+    if stream is None and checkpoint is not None:
+        document = inspect_checkpoint(_absolute(checkpoint), Storage())
+    else:
+        declared, home = _opened(project, stream or "", checkpoint)
+        document = inspect_stream(declared, home, datetime.now(UTC))
+    if as_json:
+        _print_json(document)
+        return
+    from sluice.display import print_table
+
+    rows = [(key, _cell(value)) for key, value in document.items() if key != "problems"]
+    print_table("Checkpoint", ("", ""), rows)
+    for problem in document["problems"]:
+        print(f"{problem['code']}: {problem['cause']}\n  file: {problem['file']}")
+        print(f"  consequence: {problem['consequence']}\n  remedy: {problem['remedy']}")
+
+
+@app.command("runs")
+def runs(
+    stream: StreamName,
+    last: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest runs of a stream."""
+    import msgspec
+
+    from sluice.running.record import RunRecords
+
+    _, home = _opened(project, stream, None)
+    records = list(RunRecords(home).newest(last))
+    checked = home.checked()
+    if as_json:
+        _print_json({
+            "stream": stream,
+            "runs": [msgspec.to_builtins(record) for record in records],
+            "checked": None if checked is None else msgspec.to_builtins(checked),
+        })
+        return
+    from sluice.display import print_table
+
+    rows = [
+        (
+            record.run_id,
+            record.status,
+            record.plan["reason"] if record.error is None else record.error["message"],
+            len(record.batches),
+            sum(batch.input_rows or 0 for batch in record.batches),
+            sum(batch.output_rows or 0 for batch in record.batches),
+            record.batches[-1].watermark if record.batches else None,
+        )
+        for record in records
+    ]
+    print_table(f"Runs of {stream}", ("run", "status", "why", "batches", "rows in", "rows out", "watermark"), rows)
+    if checked is not None:
+        print(f"skipped {checked.skips} times since, last at {checked.checked_at}: {checked.reason}")
+
+
+@app.command("lag")
+def lag(
+    stream: StreamName, checkpoint: Checkpoint = None, project: ProjectFolder = None, as_json: AsJson = False
+) -> None:
+    """Show what waits in every source."""
+    from sluice.monitoring.inspection import stream_lag
+
+    declared, home = _opened(project, stream, checkpoint)
+    now = datetime.now(UTC)
+    lags = {name: found.as_json(now) for name, found in stream_lag(declared, home, now).items()}
+    if as_json:
+        _print_json({"stream": stream, "sources": lags})
+        return
+    from sluice.display import print_table
+
+    columns = ("files", "bytes", "rows", "oldest", "age_seconds", "unreadable")
+    rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
+    print_table(f"Lag of {stream}", ("source", *columns), rows)
+
+
+@jars_app.command("fetch")
+def fetch_jars() -> None:
+    """Bring every pinned jar into the shared cache, checked by hash."""
+    from sluice.running import jars
+
+    for jar in jars.fetch():
+        print(f"fetched {jar.file_name}", file=sys.stderr)
+    print(f"{len(jars.manifest())} jars in {jars.cache_folder()}")
+
+
+@jars_app.command("list")
+def list_jars(as_json: AsJson = False) -> None:
+    """List the pinned jars, and whether the cache has them."""
+    from sluice.running import jars
+
+    rows = [(f"{jar.group}:{jar.artifact}:{jar.version}", str(jar.path()), jar.is_cached()) for jar in jars.manifest()]
+    if as_json:
+        _print_json([{"jar": jar, "path": path, "is_cached": cached} for jar, path, cached in rows])
+        return
+    from sluice.display import print_table
+
+    print_table("Jars", ("jar", "path", "cached"), [(jar, path, "yes" if cached else "no") for jar, path, cached in rows])
+
+
+def _request(
+    project: str | None,
+    stream: str,
+    until: str,
+    to_version: int | None,
+    max_batches: int | None,
+    strategy: str | None,
+    checkpoint: str | None,
+    run_key: str | None = None,
+) -> tuple[Project, Request]:
+    from dataclasses import replace
+
+    from sluice.planning.planner import Limits
+    from sluice.project import find_project
+    from sluice.running.runner import Request
+    from sluice.stream import Bound
+    from sluice.times import parse_time
+
+    if strategy not in (None, "exact", "drain"):
+        raise typer.BadParameter(f"{strategy!r} is neither exact nor drain", param_hint="--strategy")
+    loaded = find_project(project)
+    declared = loaded.stream(stream)
+    if checkpoint is not None:
+        declared = replace(declared, checkpoint=_absolute(checkpoint))
+    bound = Bound(until=parse_time(until), to_version=to_version)
+    return loaded, Request(declared, Limits(bound, max_batches, strategy), run_key)  # type: ignore[arg-type]
+
+
+def _opened(project: str | None, stream: str, checkpoint: str | None) -> tuple[Stream, StreamHome]:
+    from dataclasses import replace
+
+    from sluice.home import stream_home
+    from sluice.project import find_project
+
+    loaded = find_project(project)
+    declared = loaded.stream(stream)
+    if checkpoint is not None:
+        declared = replace(declared, checkpoint=_absolute(checkpoint))
+    return declared, stream_home(loaded.home, declared, loaded.storage())
+
+
+def _read_record(project: Project, stream: Stream, run_id: str) -> Any:
+    import msgspec
+
+    from sluice.home import stream_home
+    from sluice.running.record import RunRecords
+
+    record = RunRecords(stream_home(project.home, stream, project.storage())).read(run_id)
+    return None if record is None else msgspec.to_builtins(record)
+
+
+def _described(stream: Stream, file: str) -> dict[str, Any]:
+    return {
+        "stream": stream.name,
+        "sources": {name: {"kind": source.kind, "path": source.location} for name, source in stream.sources.items()},
+        "transform": stream.transform,
+        "sink": {"kind": stream.sink.kind, "path": stream.sink.location},
+        "output_mode": stream.output_mode,
+        "file": file,
+    }
+
+
+def _absolute(path: str) -> str:
+    from sluice.storage import is_local
+
+    return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
+
+
+def _cell(value: Any) -> Any:
+    import msgspec
+
+    return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value
+
+
+def _error(error: SluiceError) -> dict[str, Any]:
+    return {"type": type(error).__name__, "problem": error.problem, "where": error.where, "remedy": error.remedy}
+
+
+def _print_json(document: Any) -> None:
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def _print_error(error: SluiceError) -> None:
+    print(f"error: {error.problem}", file=sys.stderr)
+    if error.where:
+        print(f"  where: {error.where}", file=sys.stderr)
+    if error.remedy:
+        print(f"  what to do: {error.remedy}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What the command line shows of a run: a bar on a terminal, plain lines elsewhere; and tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from sluice.planning.plan import Plan
+    from sluice.running.record import BatchRecord
+
+
+class Lines:
+    """Tells how a run goes on in plain lines, for logs."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream, self._total, self._done, self._rows = stream, 0, 0, 0
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Nothing to clean up."""
+
+    def planned(self, plan: Plan) -> None:
+        """Say what is going to happen."""
+        self._total = len(plan.batches)
+        self._say(f"{plan.verdict}: {plan.reason}; strategy {plan.strategy}, {self._total} batches planned")
+
+    def phase(self, text: str) -> None:
+        """Say what begins."""
+        self._say(text)
+
+    def committed(self, batch: BatchRecord) -> None:
+        """Say what a batch did, and how long the rest may take."""
+        self._done += 1
+        self._rows += batch.input_rows or 0
+        self._say(f"{describe_batch(batch)}; {self._done} of {max(self._total, self._done)}{self._left()}")
+
+    def _left(self) -> str:
+        left = self._total - self._done
+        if left <= 0:
+            return ""
+        return f", about {(time.monotonic() - self._began) / self._done * left:.0f} s left"
+
+    def _say(self, text: str) -> None:
+        print(f"sluice {self._stream}: {text}", file=sys.stderr, flush=True)
+
+
+class Bar:
+    """Tells how a run goes on by a progress bar."""
+
+    def __init__(self, stream: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+        self._stream, self._rows = stream, 0
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rows]:,} rows"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task: TaskID = self._progress.add_task(stream, total=None, rows=0)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._progress.stop()
+
+    def planned(self, plan: Plan) -> None:
+        """Now the number of batches is known."""
+        self._progress.update(self._task, total=len(plan.batches), description=f"{self._stream}: running")
+
+    def phase(self, text: str) -> None:
+        """Show what takes a while."""
+        self._progress.update(self._task, description=f"{self._stream}: {text}")
+
+    def committed(self, batch: BatchRecord) -> None:
+        """Move the bar; a no-data batch comes on top of what was planned."""
+        self._rows += batch.input_rows or 0
+        total = self._progress.tasks[0].total or 0
+        done = self._progress.tasks[0].completed + 1
+        self._progress.update(self._task, completed=done, total=max(total, done), rows=self._rows)
+
+
+def progress(stream: str) -> Lines | Bar:
+    """A bar where standard error is a terminal, plain lines elsewhere."""
+    return Bar(stream) if sys.stderr.isatty() else Lines(stream)
+
+
+def describe_batch(batch: BatchRecord) -> str:
+    """One batch in one line."""
+    rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
+    out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
+    watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
+    seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
+    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s"
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # Without a terminal, rich would cut the table to 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    console.print(table)
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"

@@ -1,0 +1,64 @@
+"""`sluice check`: loads every declaration, imports every transform, lets Spark analyse every query. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sluice.errors import DeclarationError, SluiceError
+from sluice.project import Project, load_declarations
+from sluice.running.query import build_query
+from sluice.running.session import open_session
+from sluice.stream import Stream
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with one declaration, or that nothing is."""
+
+    stream: str | None
+    file: str
+    error: SluiceError | None = None
+
+
+def check_project(project: Project, *, analyse: bool = True) -> Iterator[Finding]:
+    """Check every declaration of a project; yields one finding per stream, and one per file that does not import.
+
+    Args:
+        project: What to check.
+        analyse: Whether Spark is started to analyse the queries.
+
+    Raises:
+        DeclarationError: A folder of declarations does not exist.
+    """
+    files: dict[str, str] = {}
+    for file in project.declaration_files():
+        try:
+            streams = load_declarations(file)
+        except SluiceError as exc:
+            yield Finding(None, file, exc)
+            continue
+        for stream in streams:
+            if stream.name in files:
+                twice = DeclarationError(
+                    f"stream `{stream.name}` is declared twice",
+                    where=f"{file} and {files[stream.name]}",
+                    remedy="give one of them another name",
+                )
+                yield Finding(stream.name, file, twice)
+                continue
+            files[stream.name] = file
+            yield Finding(stream.name, file, _check_stream(project, stream, analyse=analyse))
+
+
+def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceError | None:
+    try:
+        resolved = project.resolve(stream)
+        project.load_function(resolved.transform)
+        if resolved.sink.function is not None:
+            project.load_function(resolved.sink.function)
+        if analyse:
+            build_query(project, resolved, open_session(project, resolved), {})
+    except SluiceError as exc:
+        return exc
+    return None

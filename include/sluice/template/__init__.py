@@ -1,0 +1,28 @@
+"""The project that `sluice init` makes: a sample stream with data, in which `sluice run` works at once."""
+
+from __future__ import annotations
+
+import importlib.resources
+import shutil
+from pathlib import Path
+
+from sluice.errors import DeclarationError
+
+
+def create_project(folder: Path) -> None:
+    """Copy the sample project into a folder that is empty, or new.
+
+    Raises:
+        DeclarationError: The folder has something in it, or can't be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DeclarationError("the folder is not empty", where=str(folder), remedy="name a new one")
+    try:
+        with importlib.resources.as_file(importlib.resources.files("sluice.template") / "project") as template:
+            shutil.copytree(
+                template, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy
+            )
+    except OSError as exc:
+        raise DeclarationError(
+            f"the project can't be written: {exc}", where=str(folder), remedy="check the folder's permissions"
+        ) from exc

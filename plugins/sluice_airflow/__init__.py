@@ -1,0 +1,1 @@
+"""The Airflow side of Sluice."""
