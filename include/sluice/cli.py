@@ -312,23 +312,21 @@ def _request(
 def _opened(project: str | None, stream: str, checkpoint: str | None) -> tuple[Stream, StreamHome]:
     from dataclasses import replace
 
-    from sluice.home import stream_home
     from sluice.project import find_project
 
     loaded = find_project(project)
     declared = loaded.stream(stream)
     if checkpoint is not None:
         declared = replace(declared, checkpoint=_absolute(checkpoint))
-    return declared, stream_home(loaded.home, declared, loaded.storage())
+    return declared, loaded.stream_home(declared)
 
 
 def _read_record(project: Project, stream: Stream, run_id: str) -> Any:
     import msgspec
 
-    from sluice.home import stream_home
     from sluice.running.record import RunRecords
 
-    record = RunRecords(stream_home(project.home, stream, project.storage())).read(run_id)
+    record = RunRecords(project.stream_home(stream)).read(run_id)
     return None if record is None else msgspec.to_builtins(record)
 
 

@@ -19,7 +19,6 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.storage import Storage, join
-from sluice.stream import Stream
 from sluice.times import iso_time
 
 
@@ -132,11 +131,6 @@ class StreamHome:
 
     def _generation_file(self, number: int) -> str:
         return join(self.location, "generations", f"{number:04d}.json")
-
-
-def stream_home(home: str, stream: Stream, storage: Storage) -> StreamHome:
-    """The folder of a stream in a home."""
-    return StreamHome(join(home, stream.name), storage, stream.checkpoint)
 
 
 def log_keys(generation: Generation | None) -> Mapping[str, str] | None:

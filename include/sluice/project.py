@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
-from sluice.storage import Storage, is_local
+from sluice.home import StreamHome
+from sluice.storage import Storage, is_local, join
 from sluice.stream import Stream
 
 FILE_NAME = "sluice.toml"
@@ -56,6 +57,10 @@ class Project:
     def storage(self) -> Storage:
         """Where the project's files are read from and written to."""
         return Storage(self.storage_options)
+
+    def stream_home(self, stream: Stream) -> StreamHome:
+        """The folder of a stream in the project's home."""
+        return StreamHome(join(self.home, stream.name), self.storage(), stream.checkpoint)
 
     def streams(self) -> dict[str, Declared]:
         """Load every declaration: the streams by name, in the order of files and lines.

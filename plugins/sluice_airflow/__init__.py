@@ -1,1 +1,1 @@
-"""The Airflow side of Sluice."""
+"""The Airflow side of Sluice. Import from its modules: Airflow looks in here before it is configured itself."""

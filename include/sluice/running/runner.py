@@ -19,7 +19,7 @@ import msgspec
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.writer import write_metadata
 from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
-from sluice.home import Generation, StreamHome, log_keys, stream_home
+from sluice.home import Generation, StreamHome, log_keys
 from sluice.times import iso_time
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.planner import Limits, build_plan
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+_ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
+"""The one refusal that a run mends itself: the query tells the order."""
 
 
 class Observer(Protocol):
@@ -80,7 +83,7 @@ def plan_stream(project: Project, request: Request, now: datetime | None = None)
     Raises:
         SluiceError: See `survey` and `build_plan`.
     """
-    home = stream_home(project.home, request.stream, project.storage())
+    home = project.stream_home(request.stream)
     request, now = _frozen(request, RunRecords(home), now or datetime.now(UTC))
     return build_plan(survey(request.stream, home, request.limits.bound, now), request.limits, now)
 
@@ -113,9 +116,22 @@ def run_stream(
         RunError: The run failed; its record says how.
         DeclarationError: A declaration is wrong.
     """
-    home = stream_home(project.home, request.stream, project.storage())
-    run = _Run(project, home, RunRecords(home), observer or Silent(), stop or threading.Event(), clock, session)
-    return run.execute(request)
+    return _Run.of(project, request, observer, stop, clock, session).execute(request)
+
+
+def settle_without_spark(
+    project: Project, request: Request, *, clock: Clock = lambda: datetime.now(UTC)
+) -> RunRecord | None:
+    """Finish a run that needs no Spark: one that has nothing to do, was done by a former try, or must be refused.
+
+    Returns:
+        The run record; None when Spark is needed, and nothing was changed.
+
+    Raises:
+        RefusedError: What is on disk does not allow going on; the record says so.
+        SluiceError: See `plan_stream`.
+    """
+    return _Run.of(project, request, None, None, clock, None).settle(request)[0]
 
 
 @dataclass
@@ -128,20 +144,42 @@ class _Run:
     clock: Clock
     session: SparkSession | None
 
-    def execute(self, request: Request) -> RunRecord:
+    @classmethod
+    def of(
+        cls,
+        project: Project,
+        request: Request,
+        observer: Observer | None,
+        stop: threading.Event | None,
+        clock: Clock,
+        session: SparkSession | None,
+    ) -> _Run:
+        home = project.stream_home(request.stream)
+        return cls(project, home, RunRecords(home), observer or Silent(), stop or threading.Event(), clock, session)
+
+    def settle(self, request: Request) -> tuple[RunRecord | None, RunRecord]:
+        """The record of a run that is done without Spark, if so; and the record that a run with Spark begins with."""
         former = self.records.find(request.run_key) if request.run_key else None
         if former is not None and former.status == "succeeded":
-            return former
+            return former, former
         request, now = _frozen(request, self.records, self.clock())
         plan = self._plan(request, now)[1]
-        if plan.verdict == "skip":
-            return self._skip(request, plan, former, now)
         record = self._new_record(request, plan, former, now)
-        if plan.verdict == "refuse" and plan.problem is not None and plan.problem.code != "SOURCE_ORDER_UNKNOWN":
+        if plan.verdict == "skip":
+            return self._skip(record, plan, former, now), record
+        if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
             raise self._refuse(record, plan.problem)
+        return None, record
+
+    def execute(self, request: Request) -> RunRecord:
+        settled, record = self.settle(request)
+        if settled is not None:
+            return settled
+        former = record if record.tries > 1 else None
+        request, now = _frozen(request, self.records, record.planned_at)
         lease = acquire(
             self.home.storage,
-            self.home.lease_folder(plan.generation),
+            self.home.lease_folder(record.generation),
             run_id=record.run_id,
             sink_is_idempotent=request.stream.sink.is_idempotent,
             clock=self.clock,
@@ -151,8 +189,8 @@ class _Run:
             seen, plan = self._plan(request, now)
             record = msgspec.structs.replace(record, plan=plan.as_json(), token=lease.token)
             if plan.verdict == "skip":
-                return self._skip(request, plan, former, now)
-            if plan.problem is not None and plan.problem.code != "SOURCE_ORDER_UNKNOWN":
+                return self._skip(record, plan, former, now)
+            if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
                 raise self._refuse(record, plan.problem)
             self.records.save(record)
             self.home.forget_skips()
@@ -271,12 +309,11 @@ class _Run:
             status="planned",
         )
 
-    def _skip(self, request: Request, plan: Plan, former: RunRecord | None, now: datetime) -> RunRecord:
+    def _skip(self, record: RunRecord, plan: Plan, former: RunRecord | None, now: datetime) -> RunRecord:
         if former is not None:
             # The former try did all of its work before it died.
             return self._close(former, "succeeded")
         self.home.keep_skip(plan.reason, now)
-        record = self._new_record(request, plan, None, now)
         return msgspec.structs.replace(record, status="skipped", ended_at=iso_time(self.clock()))
 
     def _refuse(self, record: RunRecord, problem: Problem) -> RefusedError:

@@ -1,0 +1,192 @@
+"""The operator that runs one stream, once per DAG run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, BaseOperator
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSkipException,
+)
+
+from sluice.errors import SluiceError
+from sluice.planning.planner import Limits
+from sluice.running.record import RunRecord, RunRecords
+from sluice.running.runner import Request, settle_without_spark
+from sluice.stream import Bound
+from sluice.times import parse_time
+from sluice_airflow.projects import airflow_project
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+    from sluice.project import Project
+
+
+class RunStreamOperator(BaseOperator):
+    """Runs a stream up to a bound, and stops.
+
+    Plans in the worker; when there is nothing to do, the task is skipped without a JVM and the log says why.
+    Otherwise Spark is started through the Spark provider's hook. A retry finishes what the first try planned; a
+    task that is cleared plans again, with the same bound.
+
+    Args:
+        stream: The stream's name.
+        until: Take only what arrived before this time (ISO 8601); empty for now, which is then kept for retries.
+        to_version: Take Delta versions up to this one only; empty for all.
+        max_batches: The most data batches.
+        conn_id: A connection of type `spark` that names the master.
+        project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
+    """
+
+    template_fields: Sequence[str] = ("stream", "until", "to_version", "conn_id", "project")
+    ui_color = "#d8ecf3"
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        until: str = "{{ data_interval_end | default('', true) }}",
+        to_version: str | int | None = None,
+        max_batches: int | None = None,
+        conn_id: str = "spark_default",
+        project: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.stream = stream
+        self.until = until
+        self.to_version = to_version
+        self.max_batches = max_batches
+        self.conn_id = conn_id
+        self.project = project
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the stream; returns a summary of its run record.
+
+        Raises:
+            AirflowSkipException: There was nothing to do.
+            AirflowFailException: It failed, and trying again would not help.
+            AirflowException: It failed; a retry may succeed.
+        """
+        try:
+            project = airflow_project(self.project)
+            request = self._request(project, context)
+            settled = settle_without_spark(project, request)
+        except SluiceError as exc:
+            raise _airflow_error(exc) from exc
+        if settled is None:
+            settled = self._submit(project, request)
+        elif settled.status == "skipped":
+            raise AirflowSkipException(f"nothing to do: {settled.plan['reason']}")
+        return _summary(settled)
+
+    def on_kill(self) -> None:
+        """Kill the driver; its batch replays at the next run."""
+        if "_hook" in self.__dict__:
+            self._hook.on_kill()
+
+    def _request(self, project: Project, context: Context) -> Request:
+        stream = project.stream(self.stream)
+        version = None if self.to_version in (None, "", "None") else int(self.to_version)
+        bound = Bound(until=parse_time(self.until), to_version=version)
+        return Request(stream, Limits(bound, self.max_batches), self._run_key(context))
+
+    def _run_key(self, context: Context) -> str:
+        ti = context["ti"]
+        # Every clear raises max_tries by the tries used so far, a retry does not: this tells them apart.
+        generation = ti.max_tries - (self.retries or 0)
+        return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{generation}"
+
+    def _submit(self, project: Project, request: Request) -> RunRecord:
+        self._check_connection()
+        self._hook = self._make_hook(project, request)
+        records = RunRecords(project.stream_home(request.stream))
+        try:
+            self._hook.submit(str(_entry()))
+        except AirflowException as exc:
+            record = records.find(request.run_key or "")
+            error = record.error if record is not None else None
+            if error is None:
+                raise
+            failure = AirflowException if error["retryable"] else AirflowFailException
+            raise failure(f"run {record.run_id if record else ''}: {error['message']}") from exc
+        record = records.find(request.run_key or "")
+        if record is None:
+            raise AirflowException("the driver ended well, but left no run record")
+        return record
+
+    def _check_connection(self) -> None:
+        try:
+            connection = BaseHook.get_connection(self.conn_id)
+        except AirflowNotFoundException as exc:
+            # The provider's hook would silently submit to YARN.
+            raise AirflowFailException(
+                f"there is no connection `{self.conn_id}`; create one of type `spark` whose host is the master,"
+                " such as local[2] or spark://host:7077"
+            ) from exc
+        if connection.conn_type != "spark":
+            raise AirflowFailException(f"connection `{self.conn_id}` has type {connection.conn_type}; `spark` is needed")
+
+    def _make_hook(self, project: Project, request: Request) -> SparkSubmitHook:
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        from sluice.running.session import spark_conf
+
+        arguments = ["--project", project.root, "--stream", self.stream, "--run-key", request.run_key or ""]
+        if request.limits.bound.until is not None:
+            arguments += ["--until", request.limits.bound.until.isoformat()]
+        if request.limits.bound.to_version is not None:
+            arguments += ["--to-version", str(request.limits.bound.to_version)]
+        if self.max_batches is not None:
+            arguments += ["--max-batches", str(self.max_batches)]
+        return SparkSubmitHook(
+            conf=spark_conf(project, request.stream),
+            conn_id=self.conn_id,
+            name=f"sluice {self.stream}",
+            application_args=arguments,
+            env_vars=_environment(),
+        )
+
+
+def _entry() -> Path:
+    import sluice.running
+
+    return Path(sluice.running.__file__).with_name("submit.py")
+
+
+def _environment() -> dict[str, str]:
+    """Let `spark-submit` be the one of this Python's environment, and its driver this Python."""
+    scripts = sysconfig.get_path("scripts")
+    return {
+        "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def _airflow_error(exc: SluiceError) -> AirflowException:
+    return AirflowException(str(exc)) if exc.retryable else AirflowFailException(str(exc))
+
+
+def _summary(record: RunRecord) -> dict[str, Any]:
+    """What downstream tasks may want to know."""
+    versions = [batch.sink_version for batch in record.batches if batch.sink_version is not None]
+    return {
+        "run_id": record.run_id,
+        "status": record.status,
+        "batches": [batch.batch_id for batch in record.batches],
+        "input_rows": sum(batch.input_rows or 0 for batch in record.batches),
+        "output_rows": sum(batch.output_rows or 0 for batch in record.batches),
+        "watermark": record.batches[-1].watermark if record.batches else None,
+        "sink_version": max(versions, default=None),
+    }
