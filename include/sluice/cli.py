@@ -17,7 +17,7 @@ from sluice.errors import SluiceError
 if TYPE_CHECKING:
     from sluice.home import StreamHome
     from sluice.project import Project
-    from sluice.running.runner import Request
+    from sluice.running.preparation import Request
     from sluice.stream import Stream
 
 app = typer.Typer(
@@ -52,7 +52,9 @@ def main() -> None:
 
 
 @app.command("init")
-def init_project(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty, or new.")]) -> None:
+def init_project(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty, or new.")],
+) -> None:
     """Make a project with a sample stream and data."""
     from sluice.running import jars
     from sluice.template import create_project
@@ -89,10 +91,16 @@ def check(project: ProjectFolder = None, as_json: AsJson = False) -> None:
 
     findings = list(check_project(find_project(project)))
     if as_json:
-        _print_json([
-            {"stream": found.stream, "file": found.file, "error": None if found.error is None else _error(found.error)}
-            for found in findings
-        ])
+        _print_json(
+            [
+                {
+                    "stream": found.stream,
+                    "file": found.file,
+                    "error": None if found.error is None else _error(found.error),
+                }
+                for found in findings
+            ]
+        )
     else:
         for found in findings:
             if found.error is not None:
@@ -117,7 +125,7 @@ def plan(
 ) -> None:
     """Say what a run would do, and why. Starts no JVM, changes nothing."""
     from sluice.planning.explain import explain
-    from sluice.running.runner import plan_stream
+    from sluice.running.preparation import plan_stream
 
     loaded, request = _request(project, stream, until, to_version, max_batches, strategy, checkpoint)
     made = plan_stream(loaded, request)
@@ -212,11 +220,13 @@ def runs(
     records = list(RunRecords(home).newest(last))
     checked = home.checked()
     if as_json:
-        _print_json({
-            "stream": stream,
-            "runs": [msgspec.to_builtins(record) for record in records],
-            "checked": None if checked is None else msgspec.to_builtins(checked),
-        })
+        _print_json(
+            {
+                "stream": stream,
+                "runs": [msgspec.to_builtins(record) for record in records],
+                "checked": None if checked is None else msgspec.to_builtins(checked),
+            }
+        )
         return
     from sluice.display import print_table
 
@@ -278,7 +288,9 @@ def list_jars(as_json: AsJson = False) -> None:
         return
     from sluice.display import print_table
 
-    print_table("Jars", ("jar", "path", "cached"), [(jar, path, "yes" if cached else "no") for jar, path, cached in rows])
+    print_table(
+        "Jars", ("jar", "path", "cached"), [(jar, path, "yes" if cached else "no") for jar, path, cached in rows]
+    )
 
 
 def _request(
@@ -295,7 +307,7 @@ def _request(
 
     from sluice.planning.planner import Limits
     from sluice.project import find_project
-    from sluice.running.runner import Request
+    from sluice.running.preparation import Request
     from sluice.stream import Bound
     from sluice.times import parse_time
 

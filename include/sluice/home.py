@@ -1,11 +1,11 @@
 """The home: where a stream's checkpoints, leases and run records are, and what is known of each generation.
 
-    <home>/<stream>/current.json              which generation is live
-    <home>/<stream>/generations/0001/         a Spark checkpoint, untouched Spark layout
-    <home>/<stream>/generations/0001.json     what we know of it
-    <home>/<stream>/leases/0001/<token>.json
-    <home>/<stream>/runs/<run_id>.json
-    <home>/<stream>/checked.json              the last skip
+<home>/<stream>/current.json              which generation is live
+<home>/<stream>/generations/0001/         a Spark checkpoint, untouched Spark layout
+<home>/<stream>/generations/0001.json     what we know of it
+<home>/<stream>/leases/0001/<token>.json
+<home>/<stream>/runs/<run_id>.json
+<home>/<stream>/checked.json              the last skip
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Generation(Document, frozen=True, kw_only=True):
     """Whether an operator has processing-time timers: those are due with every run, data or not."""
     sink_identity: str | None = None
     """What told the sink's table from others after the first batch; None before, and for sinks without identity."""
-    sources: dict[str, dict[str, Any]] = {}
+    sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """By source, what `starting` was resolved to when the first run began."""
 
 

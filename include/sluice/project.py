@@ -91,9 +91,7 @@ class Project:
         if name not in streams:
             near = difflib.get_close_matches(name, streams, n=1)
             known = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(streams) or 'none'}"
-            raise UnknownStreamError(
-                f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=known
-            )
+            raise UnknownStreamError(f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=known)
         return streams[name].stream
 
     def declaration_files(self) -> list[str]:
@@ -222,7 +220,8 @@ def load_declarations(file: str) -> list[Stream]:
         spec.loader.exec_module(module)
     except SluiceError as exc:
         raise DeclarationError(
-            exc.problem, where=f"{error_line(exc, file) or file}: {exc.where}" if exc.where else error_line(exc, file),
+            exc.problem,
+            where=f"{error_line(exc, file) or file}: {exc.where}" if exc.where else error_line(exc, file),
             remedy=exc.remedy,
         ) from exc
     except Exception as exc:
@@ -309,7 +308,7 @@ def _check_tables(tables: dict[str, Any], place: str) -> None:
                 _refuse_name(key, list(kinds), f"key in [{table}]", place)
             else:
                 kind = kinds[key]
-            if not isinstance(value, kind) or (kind is list and not all(isinstance(item, str) for item in value)):
+            if not isinstance(value, kind) or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
                 raise DeclarationError(
                     f"`{key}` in [{table}] is {value!r}", where=place, remedy=f"give a {_KIND_NAMES[kind]}"
                 )
@@ -332,7 +331,9 @@ def _conf_value(key: str, value: Any, place: str) -> str:
     if isinstance(value, int | float):
         return str(value)
     raise DeclarationError(
-        f"`{key}` in [spark.conf] is {value!r}", where=place, remedy='give a string, a number or a boolean; quote dotted keys'
+        f"`{key}` in [spark.conf] is {value!r}",
+        where=place,
+        remedy="give a string, a number or a boolean; quote dotted keys",
     )
 
 

@@ -43,7 +43,9 @@ def snake_case(option: str) -> str:
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words).lower()
 
 
-def spark_options(given: Mapping[str, Any], known: Iterable[str], *, place: str, ours: Iterable[str] = ()) -> dict[str, str]:
+def spark_options(
+    given: Mapping[str, Any], known: Iterable[str], *, place: str, ours: Iterable[str] = ()
+) -> dict[str, str]:
     """Turn a declaration's options into Spark's.
 
     Args:

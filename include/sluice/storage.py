@@ -39,8 +39,13 @@ class FileStat:
 class Folder(Protocol):
     """One listed folder. Names are listed at once; a stat is paid only for the names that are asked for."""
 
-    files: list[str]
-    folders: list[str]
+    @property
+    def files(self) -> list[str]:
+        """Names of the files."""
+
+    @property
+    def folders(self) -> list[str]:
+        """Names of the folders."""
 
     def stat(self, name: str) -> FileStat | None:
         """Size and time of a listed file; None when it is gone by now."""
@@ -172,7 +177,7 @@ class Storage:
             from obstore.store import from_url
 
             try:
-                self._stores[root] = from_url(root, config=self.options or None)  # type: ignore[call-overload]
+                self._stores[root] = from_url(root, **self.options)  # type: ignore[call-overload]
             except Exception as exc:
                 raise _failed("open", location, exc) from exc
         return self._stores[root], unquote(parts.path).strip("/")

@@ -22,7 +22,7 @@ from sluice.errors import DeclarationError, Problem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from sluice.storage import Storage
 
@@ -298,7 +298,9 @@ def check_limit(value: int | None, name: str, place: str) -> None:
         DeclarationError: It is not.
     """
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise DeclarationError(f"`{name}` is {value!r}", where=place, remedy="give a whole number above 0, or leave it out")
+        raise DeclarationError(
+            f"`{name}` is {value!r}", where=place, remedy="give a whole number above 0, or leave it out"
+        )
 
 
 def parse_starting(value: str | datetime, place: str) -> Starting:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
 from sluice_airflow.operators.run_stream import RunStreamOperator
@@ -42,10 +44,9 @@ def stream_dag(
     """
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
-    timezone = dag_arguments.get("start_date").tzinfo if dag_arguments.get("start_date") else None
     if isinstance(schedule, str) and not schedule.startswith("@"):
         # Airflow gives a plain cron string intervals without length: everything would be due at their start.
-        schedule = CronDataIntervalTimetable(schedule, timezone=timezone or "UTC")
+        schedule = CronDataIntervalTimetable(schedule, timezone=_timezone(dag_arguments.get("start_date")))
     with DAG(
         dag_id or streams[0],
         schedule=schedule,
@@ -67,6 +68,11 @@ def stream_dag(
             for parent in upstream:
                 tasks[parent] >> tasks[name]
     return dag
+
+
+def _timezone(start_date: datetime | None) -> Any:
+    """The zone in which a cron expression is meant: that of the start date, else UTC. Airflow takes pendulum's only."""
+    return "UTC" if start_date is None or start_date.tzinfo is None else pendulum.instance(start_date).timezone
 
 
 def _version_of(task_id: str) -> str:

@@ -82,9 +82,7 @@ class CheckpointState:
         return next((problem for problem in self.problems if problem.is_blocking), None)
 
 
-def read_checkpoint(
-    location: str, *, storage: Storage, log_keys: Mapping[str, str] | None = None
-) -> CheckpointState:
+def read_checkpoint(location: str, *, storage: Storage, log_keys: Mapping[str, str] | None = None) -> CheckpointState:
     """Read the checkpoint under `location`; a folder that does not exist is a new checkpoint.
 
     Args:
@@ -183,7 +181,7 @@ def _read_previous(offsets: LogFolder, problems: list[Problem], storage: Storage
                 file=file,
                 cause=f"batch {previous_id} is missing in front of the newest planned batch {offsets.ids[-1]}",
                 consequence=f"Spark fails at the next start: batch {previous_id} doesn't exist",
-                remedy=f"restore offsets/{previous_id} from a backup; deleting offsets/{offsets.ids[-1]} would lose rows",
+                remedy=f"restore offsets/{previous_id} from a backup; deleting the newest file would lose rows",
             )
         )
     return previous
@@ -198,7 +196,7 @@ def _check_order(location: str, planned: tuple[int, ...], committed: tuple[int, 
                 code="COMMIT_WITHOUT_OFFSETS",
                 file=join(location, "offsets", str(newest_committed)),
                 cause=f"batch {newest_committed} is committed, but its offsets are gone",
-                consequence="Spark runs an older batch into the sink again, then fails with CONCURRENT_STREAM_LOG_UPDATE",
+                consequence="Spark runs an older batch again, then fails with CONCURRENT_STREAM_LOG_UPDATE",
                 remedy=f"restore offsets/{newest_committed} from a backup, or move to a new generation",
             )
         ]

@@ -11,11 +11,11 @@ import msgspec
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
-from sluice.times import iso_millis
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
 from sluice.storage import Storage
 from sluice.stream import Available, Bound, Stream
+from sluice.times import iso_millis
 
 
 @dataclass(frozen=True)
@@ -137,5 +137,3 @@ def _lag(found: Available) -> SourceLag:
         rows=None if None in rows else sum(row for row in rows if row is not None),
         oldest_ms=found.oldest_ms,
     )
-
-

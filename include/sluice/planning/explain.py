@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice.errors import Problem
-from sluice.times import iso_time
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
+from sluice.times import iso_time
 
 
 def explain(plan: Plan) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.errors import Problem
-from sluice.times import iso_millis, iso_time
 from sluice.stream import LogEntry
+from sluice.times import iso_millis, iso_time
 
 Verdict = Literal["skip", "resume", "run", "refuse"]
 Strategy = Literal["exact", "drain"]

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import zip_longest
 
 from sluice.errors import DeclarationError, Problem
-from sluice.planning.plan import Plan, PlannedBatch, SourceRange, Strategy
+from sluice.planning.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.survey import Survey, positions
 from sluice.storage import join
 from sluice.stream import Available, Bound, Step
@@ -52,11 +52,11 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
     undecided = _undecided(seen)
     strategy = _strategy(seen, limits, undecided)
     if undecided and strategy == "drain":
-        return _drain_blindly(seen, replace(blank, strategy="drain"), undecided, now)
+        return _drain_blindly(seen, replace(blank, strategy="drain"), undecided)
     batches = [*_uncommitted(seen), *_data(seen, limits.max_batches, now)]
     if not batches and _is_no_data_due(seen):
         batches = [_no_data(seen, now)]
-    verdict = "resume" if seen.checkpoint.is_pending else "run" if batches else "skip"
+    verdict: Verdict = "resume" if seen.checkpoint.is_pending else "run" if batches else "skip"
     return replace(
         blank,
         verdict=verdict,
@@ -176,7 +176,7 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
     return "drain"
 
 
-def _drain_blindly(seen: Survey, blank: Plan, undecided: str, now: datetime) -> Plan:
+def _drain_blindly(seen: Survey, blank: Plan, undecided: str) -> Plan:
     return replace(
         blank,
         verdict="resume" if seen.checkpoint.is_pending else "run",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +21,6 @@ from sluice.checkpoint.source_log import log_file_name
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.home import Generation
-from sluice.times import iso_millis
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report
@@ -30,11 +29,12 @@ from sluice.running.record import BatchRecord
 from sluice.running.session import pinned_conf
 from sluice.storage import Storage, join
 from sluice.stream import LogEntry, SourceLog
+from sluice.times import iso_millis
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 1
 
 
 class BatchRunner:
@@ -49,7 +49,7 @@ class BatchRunner:
         state: What the checkpoint says now.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - everything that a batch needs
         self,
         query: Query,
         generation: Generation,
@@ -217,9 +217,7 @@ class BatchRunner:
         return committed
 
     def _committed(self, batch_id: int) -> CommitFile | None:
-        return read_commit_file(
-            join(self._state.location, "commits", str(batch_id)), batch_id, storage=self._storage
-        )
+        return read_commit_file(join(self._state.location, "commits", str(batch_id)), batch_id, storage=self._storage)
 
     def _check_report(self, batch: PlannedBatch, planned: OffsetFile, report: Report, *, was_in_sink: bool) -> None:
         reported = [source.get("endOffset") for source in report.get("sources", [])]
@@ -289,9 +287,7 @@ class BatchRunner:
 
 def _extended(log: SourceLog, log_id: int, added: tuple[LogEntry, ...]) -> SourceLog:
     is_compact = log_file_name(log_id, log.compact_ids).endswith(".compact")
-    return SourceLog(
-        log_id, (*log.entries, *added), (*log.compact_ids, log_id) if is_compact else log.compact_ids
-    )
+    return SourceLog(log_id, (*log.entries, *added), (*log.compact_ids, log_id) if is_compact else log.compact_ids)
 
 
 def _foreign_writer(file: str, cause: str) -> Problem:
@@ -302,5 +298,3 @@ def _foreign_writer(file: str, cause: str) -> Problem:
         consequence="two writers on one checkpoint lose or double rows",
         remedy="find the other writer (another Airflow, a notebook, a streaming job) and stop it",
     )
-
-

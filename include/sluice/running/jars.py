@@ -124,7 +124,9 @@ def _ivy() -> Path:
 
     found = sorted(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
     if not found:
-        raise JarsError("pyspark ships no Ivy", where=pyspark.__file__, remedy="install pyspark 4.2.0, not only its client")
+        raise JarsError(
+            "pyspark ships no Ivy", where=pyspark.__file__, remedy="install pyspark 4.2.0, not only its client"
+        )
     return found[0]
 
 

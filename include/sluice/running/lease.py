@@ -22,8 +22,8 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import LeaseHeldError, LeaseLostError, SluiceError
-from sluice.times import iso_time
 from sluice.storage import Storage, join
+from sluice.times import iso_time
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +115,7 @@ class Lease:
 
     def _write(self, *, is_released: bool = False) -> None:
         with self._guard:
-            content = msgspec.structs.replace(
-                self._content, expires_at=self._clock() + TTL, is_released=is_released
-            )
+            content = msgspec.structs.replace(self._content, expires_at=self._clock() + TTL, is_released=is_released)
             self._storage.replace(_file(self._folder, self.token), encode_document(content))
 
 
@@ -175,7 +173,7 @@ def _check_takeover(held: LeaseFile, file: str, now: datetime, *, sink_is_idempo
         )
     if not sink_is_idempotent:
         raise LeaseHeldError(
-            f"the lease of {owner} has run out, but it may still be writing, and this sink can't refuse a second writer",
+            f"the lease of {owner} has run out, but it may still write, and this sink can't refuse a second writer",
             where=file,
             remedy="make sure that the process is gone, then delete the file",
         )

@@ -15,7 +15,7 @@ from sluice.stream import SOURCE_TAG, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,8 @@ def build_query(
     transform = project.load_function(stream.transform)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
-    frames = {
-        name: _read(stream, name, session, started_at.get(name, {})) for name in stream.sources
-    }
-    frame = _call(transform, frames, stream, place)
+    frames = {name: _read(stream, name, session, started_at.get(name, {})) for name in stream.sources}
+    frame = _call(transform, frames, place)
     _check_supported(frame, stream, session, place)
     if stream.sink.function is not None:
         project.load_function(stream.sink.function)
@@ -99,7 +97,7 @@ def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
         )
 
 
-def _call(transform: Any, frames: dict[str, DataFrame], stream: Stream, place: str) -> DataFrame:
+def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame:
     from pyspark.sql import DataFrame
 
     try:

@@ -12,8 +12,8 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.home import StreamHome
-from sluice.times import iso_time
 from sluice.storage import join
+from sluice.times import iso_time
 
 Status = Literal["planned", "running", "skipped", "succeeded", "failed", "stopped", "refused"]
 

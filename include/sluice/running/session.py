@@ -66,7 +66,7 @@ def spark_conf(project: Project, stream: Stream) -> dict[str, str]:
 
 def uses_delta(stream: Stream) -> bool:
     """Whether a stream reads or writes a Delta table by its declaration."""
-    return any(part.kind == "delta" for part in (*stream.sources.values(), stream.sink))
+    return stream.sink.kind == "delta" or any(source.kind == "delta" for source in stream.sources.values())
 
 
 def open_session(project: Project, stream: Stream) -> SparkSession:

@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sluice.errors import SluiceError
     from sluice.planning.planner import Limits
     from sluice.project import find_project
-    from sluice.running.runner import Request, run_stream
+    from sluice.running.preparation import Request
+    from sluice.running.runner import run_stream
     from sluice.stream import Bound
     from sluice.times import parse_time
 

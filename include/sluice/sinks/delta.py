@@ -19,7 +19,7 @@ from sluice.stream import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkSt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _OPTIONS = ("mergeSchema", "overwriteSchema", "userMetadata", "optimizeWrite", "maxRecordsPerFile")
 

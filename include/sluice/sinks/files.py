@@ -18,7 +18,7 @@ from sluice.stream import FunctionLoader, OutputMode, Sink, SinkState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 @dataclass(frozen=True)

@@ -157,9 +157,7 @@ class DeltaSource(Source):
             within = version
         return within
 
-    def _changes(
-        self, log: DeltaLog, first: int, last: int, storage: Storage, skip_files: int = 0
-    ) -> list[_Chunk]:
+    def _changes(self, log: DeltaLog, first: int, last: int, storage: Storage, skip_files: int = 0) -> list[_Chunk]:
         chunks = []
         for version in range(first, last + 1):
             commit = read_commit(log, version, storage=storage)

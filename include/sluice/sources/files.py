@@ -164,7 +164,7 @@ class FilesSource(Source):
         if self.starting == "earliest":
             return {}
         start = now if self.starting == "latest" else self.starting
-        return {"from_ms": int(start.timestamp() * 1000)}  # type: ignore[union-attr]
+        return {"from_ms": int(start.timestamp() * 1000)}
 
     def _candidates(self, log: SourceLog, storage: Storage) -> tuple[list[_Arrived], list[Problem]]:
         seen: Container[str] = log.paths
@@ -249,7 +249,9 @@ def files(
     check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
     if max_files_per_batch is not None and max_bytes_per_batch is not None:
         raise DeclarationError(
-            "`max_files_per_batch` and `max_bytes_per_batch` are both set", where=place, remedy="Spark takes one of them"
+            "`max_files_per_batch` and `max_bytes_per_batch` are both set",
+            where=place,
+            remedy="Spark takes one of them",
         )
     if schema is None and format != "text":
         raise DeclarationError(
@@ -338,7 +340,9 @@ def _duration_ms(text: str, place: str) -> int:
     match = _DURATION.fullmatch(str(text))
     if match is None:
         raise DeclarationError(
-            f"`max_file_age` is {text!r}", where=place, remedy='give a number and a unit, such as "7d", "12h" or "30min"'
+            f"`max_file_age` is {text!r}",
+            where=place,
+            remedy='give a number and a unit, such as "7d", "12h" or "30min"',
         )
     return int(match[1]) * _UNIT_MS[match[2]]
 

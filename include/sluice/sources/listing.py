@@ -105,40 +105,37 @@ def file_uri(path: str) -> str:
 
 
 def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Compile one path component of a Hadoop glob: `*`, `?`, `[a-c]`, `[^a]`, `{a,b}`, `\\x`.
+    r"""Compile one path component of a Hadoop glob: `*`, `?`, `[a-c]`, `[^a]`, `{a,b}`, `\x`.
 
     Raises:
         DeclarationError: A bracket or brace is not closed.
     """
-    pattern, position, braces = "", 0, 0
-    while position < len(glob):
-        character = glob[position]
-        position += 1
-        if character == "\\" and position < len(glob):
-            pattern += re.escape(glob[position])
-            position += 1
-        elif character == "*":
-            pattern += ".*"
-        elif character == "?":
-            pattern += "."
-        elif character == "[":
-            end = glob.find("]", position + 1)
-            if end < 0:
-                raise DeclarationError("a `[` is not closed", where=glob, remedy="close it, or write `\\[`")
-            members = glob[position:end].replace("\\", r"\\")
-            pattern += f"[^{members[1:]}]" if members[0] in "^!" else f"[{members}]"
-            position = end + 1
-        elif character == "{":
-            braces, pattern = braces + 1, pattern + "(?:"
-        elif character == "}" and braces:
-            braces, pattern = braces - 1, pattern + ")"
-        elif character == "," and braces:
-            pattern += "|"
-        else:
-            pattern += re.escape(character)
-    if braces:
+    pattern, rest, depth = "", glob, 0
+    while rest:
+        token = _GLOB_TOKEN.match(rest)
+        text = token[0] if token else rest[0]
+        rest = rest[len(text) :]
+        if text == "[":
+            raise DeclarationError("a `[` is not closed", where=glob, remedy="close it, or write `\\[`")
+        depth += {"{": 1, "}": -1 if depth else 0}.get(text, 0)
+        pattern += _token_pattern(text, in_braces=depth > 0 or text == "}")
+    if depth:
         raise DeclarationError("a `{` is not closed", where=glob, remedy="close it, or write `\\{`")
     return re.compile(pattern, re.DOTALL)
+
+
+_GLOB_TOKEN = re.compile(r"\\.|\[[!^]?\]?[^\]]*\]", re.DOTALL)
+
+
+def _token_pattern(text: str, *, in_braces: bool) -> str:
+    if text.startswith("\\") and len(text) == 2:
+        return re.escape(text[1])
+    if text.startswith("[") and len(text) > 1:
+        members = text[1:-1].replace("\\", r"\\")
+        return f"[^{members[1:]}]" if members[0] in "^!" else f"[{members}]"
+    always = {"*": ".*", "?": "."}
+    grouping = {"{": "(?:", "}": ")", ",": "|"} if in_braces else {}
+    return always.get(text) or grouping.get(text) or re.escape(text)
 
 
 def _roots(path: str, storage: Storage) -> Iterator[tuple[str, str, Folder | None]]:
@@ -265,4 +262,3 @@ def _stray(path: str) -> Problem:
         remedy="move it into a partition folder, or away",
         is_blocking=False,
     )
-

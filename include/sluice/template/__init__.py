@@ -20,7 +20,11 @@ def create_project(folder: Path) -> None:
     try:
         with importlib.resources.as_file(importlib.resources.files("sluice.template") / "project") as template:
             shutil.copytree(
-                template, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy
+                template,
+                folder,
+                dirs_exist_ok=True,
+                ignore=shutil.ignore_patterns("__pycache__"),
+                copy_function=shutil.copy,
             )
     except OSError as exc:
         raise DeclarationError(

@@ -19,8 +19,8 @@ from airflow.sdk.exceptions import (
 
 from sluice.errors import SluiceError
 from sluice.planning.planner import Limits
+from sluice.running.preparation import Request, settle_without_spark
 from sluice.running.record import RunRecord, RunRecords
-from sluice.running.runner import Request, settle_without_spark
 from sluice.stream import Bound
 from sluice.times import parse_time
 from sluice_airflow.projects import airflow_project
@@ -135,7 +135,9 @@ class RunStreamOperator(BaseOperator):
                 " such as local[2] or spark://host:7077"
             ) from exc
         if connection.conn_type != "spark":
-            raise AirflowFailException(f"connection `{self.conn_id}` has type {connection.conn_type}; `spark` is needed")
+            raise AirflowFailException(
+                f"connection `{self.conn_id}` has type {connection.conn_type}; `spark` is needed"
+            )
 
     def _make_hook(self, project: Project, request: Request) -> SparkSubmitHook:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook

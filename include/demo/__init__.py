@@ -1,0 +1,1 @@
+"""The main job on real data, through Airflow: land, schedule, kill, retry, compare with DuckDB."""

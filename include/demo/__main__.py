@@ -1,0 +1,188 @@
+"""`make demo`: the main job, end to end, on real data, through Airflow."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from demo.comparison import compare
+from demo.landing import flights_archive, land_flights
+from demo.standalone import REPOSITORY, Standalone
+from sluice.display import describe_batch, print_table
+from sluice.home import StreamHome
+from sluice.monitoring.inspection import inspect_stream
+from sluice.project import find_project
+from sluice.running.lease import LeaseFile
+from sluice.running.preparation import system_clock
+from sluice.running.record import RunRecord, RunRecords
+
+WORK = REPOSITORY / "var" / "demo"
+DAG_ID = "flights"
+STREAMS = ("departures", "hourly_delays")
+INTERVALS = 5
+TIMEOUT_SECONDS = 900
+_ENDED = {"success", "failed"}
+
+_PROJECT = f"""\
+[project]
+name = "flights-demo"
+home = "sluice"
+streams = ["{REPOSITORY}/include/streams"]
+path = ["{REPOSITORY}"]
+
+[spark]
+master = "local[2]"
+"""
+
+
+def main() -> int:
+    """Run the demo; 0 when both tables are exactly what DuckDB computes from the original data."""
+    began = time.monotonic()
+    # Being told to end must end Airflow too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    (WORK / "sluice.toml").write_text(_PROJECT)
+    with Standalone(WORK / "airflow", REPOSITORY / "dags", WORK) as airflow:
+        _say(began, f"Airflow is starting at {airflow.url} (user admin, password {airflow.password})")
+        files = land_flights(WORK / "data" / "landing" / "flights")
+        _say(began, f"landed {files} daily files, one of them twice")
+        airflow.wait_until_healthy()
+        _say(began, "Airflow is up; the DAG runs five quarters, the last one without any flight")
+        states = _follow(airflow, began)
+    _say(began, "Airflow is stopped")
+    is_right = _report(states)
+    _say(began, "exactly once, as DuckDB says" if is_right else "WRONG: see above")
+    return 0 if is_right else 1
+
+
+def _follow(airflow: Standalone, began: float) -> dict[str, str]:
+    """Show every batch as it is committed, kill one driver on the way, and wait for the last DAG run."""
+    project = find_project(str(WORK))
+    homes = {name: project.stream_home(project.stream(name)) for name in STREAMS}
+    shown: set[tuple[str, str, int]] = set()
+    told: dict[str, str] = {}
+    killed = False
+
+    def step() -> dict[str, str] | None:
+        nonlocal killed
+        for name, home in homes.items():
+            _show_batches(name, home, shown, began)
+        if not killed and sum(1 for stream, _, _ in shown if stream == "departures") >= 6:
+            killed = _kill_driver(homes["departures"], began)
+        found = _task_states(airflow)
+        for task, state in found.items():
+            if told.get(task) != state and state in {"success", "failed", "skipped", "up_for_retry"}:
+                _say(began, f"Airflow: {task} is {state}")
+                told[task] = state
+        runs = _runs(airflow)
+        if len(runs) == INTERVALS and all(run["state"] in _ENDED for run in runs):
+            return found
+        return None
+
+    return dict(airflow.wait_for(step, f"{INTERVALS} DAG runs", TIMEOUT_SECONDS))
+
+
+def _show_batches(name: str, home: StreamHome, shown: set[tuple[str, str, int]], began: float) -> None:
+    for record in RunRecords(home).newest(3):
+        for batch in record.batches:
+            if (name, record.run_id, batch.batch_id) not in shown:
+                shown.add((name, record.run_id, batch.batch_id))
+                _say(began, f"{name}: {describe_batch(batch)}")
+
+
+def _kill_driver(home: StreamHome, began: float) -> bool:
+    """Kill the driver with SIGKILL while it is in the middle of a batch: planned, and not committed."""
+    checkpoint = Path(home.checkpoint_location(1))
+    planned, committed = (_newest(checkpoint / log) for log in ("offsets", "commits"))
+    if planned <= committed:
+        return False
+    leases = sorted(Path(home.lease_folder(1)).glob("*.json"), key=lambda file: int(file.stem))
+    lease = msgspec.json.decode(leases[-1].read_bytes(), type=LeaseFile)
+    if lease.is_released or len(lease.processes) < 2:
+        return False
+    for process in lease.processes:
+        os.kill(process.pid, signal.SIGKILL)
+    _say(began, f"departures: killed the driver with SIGKILL in the middle of batch {planned}; Airflow retries")
+    return True
+
+
+def _newest(log: Path) -> int:
+    return max((int(file.name) for file in log.glob("[0-9]*") if file.name.isdigit()), default=-1)
+
+
+def _runs(airflow: Standalone) -> list[dict[str, Any]]:
+    try:
+        return list(airflow.api("GET", f"/dags/{DAG_ID}/dagRuns?order_by=run_after")["dag_runs"])
+    except OSError:
+        # The DAG is not parsed yet.
+        return []
+
+
+def _task_states(airflow: Standalone) -> dict[str, str]:
+    states = {}
+    for run in _runs(airflow):
+        answer = airflow.api("GET", f"/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}/taskInstances")
+        for task in answer["task_instances"]:
+            quarter = (run["data_interval_start"] or "")[:10]
+            states[f"{task['task_id']} of the quarter from {quarter}"] = task["state"] or "none"
+    return states
+
+
+def _report(states: dict[str, str]) -> bool:
+    project = find_project(str(WORK))
+    homes = {name: project.stream_home(project.stream(name)) for name in STREAMS}
+    print()
+    for name, home in homes.items():
+        records = list(RunRecords(home).newest(100))[::-1]
+        columns = ("run", "until", "tries", "status", "batches", "rows in", "rows out", "watermark")
+        print_table(name, columns, [_row(record) for record in records])
+        checked = home.checked()
+        if checked is not None:
+            print(f"{name}: skipped without a JVM: {checked.reason}")
+    print_table("Airflow", ("task", "state"), list(states.items()))
+    watermark = inspect_stream(project.stream("hourly_delays"), homes["hourly_delays"], system_clock())["watermark"]
+    return _compare(str(watermark)) and all(state in {"success", "skipped"} for state in states.values())
+
+
+def _row(record: RunRecord) -> tuple[Any, ...]:
+    return (
+        record.run_id,
+        record.until.date() if record.until else f"version {record.to_version}",
+        record.tries,
+        record.status,
+        ", ".join(str(batch.batch_id) for batch in record.batches),
+        f"{sum(batch.input_rows or 0 for batch in record.batches):,}",
+        f"{sum(batch.output_rows or 0 for batch in record.batches):,}",
+        record.batches[-1].watermark if record.batches else None,
+    )
+
+
+def _compare(watermark: str) -> bool:
+    with zipfile.ZipFile(flights_archive()) as archive:
+        original = Path(archive.extract("flights.csv", WORK))
+    lake = WORK / "data" / "lake"
+    results = compare(original, lake / "departures", lake / "hourly_delays", watermark)
+    rows = [(name, f"{found:,}", missing, extra) for name, found, missing, extra in results]
+    print_table(
+        f"Against DuckDB on the original CSV (hours that ended by {watermark})",
+        ("table", "rows", "missing", "too many"),
+        rows,
+    )
+    return all(found > 0 and missing == extra == 0 for _, found, missing, extra in results)
+
+
+def _say(began: float, text: str) -> None:
+    print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Compares the two tables with DuckDB, which reads the original data and none of ours."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+_FLIGHTS = """
+create table flights as select
+    make_date(year, month, day) as flight_date,
+    make_timestamp(year, month, day, sched_dep_time // 100, sched_dep_time % 100, 0.0) as scheduled_at,
+    carrier, flight, upper(tailnum) as tailnum, origin, dest,
+    dep_time is null as is_cancelled, dep_delay, arr_delay, distance
+from read_csv(?, nullstr = 'NA', header = true, columns = {
+    'year': 'int', 'month': 'int', 'day': 'int', 'dep_time': 'int', 'sched_dep_time': 'int', 'dep_delay': 'int',
+    'arr_time': 'int', 'sched_arr_time': 'int', 'arr_delay': 'int', 'carrier': 'varchar', 'flight': 'int',
+    'tailnum': 'varchar', 'origin': 'varchar', 'dest': 'varchar', 'air_time': 'int', 'distance': 'int', 'hour': 'int',
+    'minute': 'int', 'time_hour': 'varchar'})
+"""
+_DEPARTURES = "select * from flights"
+_HOURLY = """
+select time_bucket(interval 1 hour, scheduled_at) as "start", "start" + interval 1 hour as "end", origin,
+    count(*) as flights, count(*) filter (is_cancelled) as cancelled,
+    sum(dep_delay)::bigint as total_dep_delay, max(dep_delay) as max_dep_delay
+from flights group by all having "end" <= ?::timestamp
+"""
+
+
+def compare(csv_file: Path, departures: Path, hourly_delays: Path, watermark: str) -> list[tuple[str, int, int, int]]:
+    """Compare both tables row by row.
+
+    Args:
+        csv_file: The original data.
+        departures: The Delta table of departures.
+        hourly_delays: The Delta table of hourly statistics.
+        watermark: ISO 8601; hours that end after it are not closed yet.
+
+    Returns:
+        For each table its name, its rows, the rows that are missing in it, and those that are in it beyond the
+        expected ones (a row that is there twice counts once here).
+    """
+    closed = datetime.fromisoformat(watermark).replace(tzinfo=None)
+    with duckdb.connect() as database:
+        database.execute("set threads = 2; set timezone = 'UTC'")
+        database.execute(_FLIGHTS, [str(csv_file)])
+        return [
+            _compare(database, "departures", departures, _DEPARTURES, []),
+            _compare(database, "hourly_delays", hourly_delays, _HOURLY, [closed]),
+        ]
+
+
+def _compare(
+    database: duckdb.DuckDBPyConnection, name: str, table: Path, expected: str, parameters: list[Any]
+) -> tuple[str, int, int, int]:
+    from deltalake import DeltaTable
+
+    actual = DeltaTable(str(table)).to_pyarrow_table()  # noqa: F841 - DuckDB finds it by its name
+    database.execute("create or replace temp view raw as select * from actual")
+    columns = ", ".join(
+        f'"{column}"::timestamp as "{column}"' if "TIME ZONE" in kind else f'"{column}"'
+        for column, kind, *_ in database.execute("describe raw").fetchall()
+    )
+    database.execute(f"create or replace temp table actual_rows as select {columns} from raw")
+    database.execute(f"create or replace temp table expected_rows as {expected}", parameters)
+    order = ", ".join(f'"{row[0]}"' for row in database.execute("describe expected_rows").fetchall())
+
+    def count(query: str) -> int:
+        return int(database.execute(f"select count(*) from ({query})").fetchall()[0][0])
+
+    wanted, found = f"select {order} from expected_rows", f"select {order} from actual_rows"
+    return (name, count(found), count(f"{wanted} except all {found}"), count(f"{found} except all {wanted}"))

@@ -1,0 +1,222 @@
+"""An Airflow of one's own: every component on this machine, with a connection to local Spark.
+
+The components are started one by one, and not by `airflow standalone`, because that one serves task logs on every
+network interface; here everything is bound to loopback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+USER = "admin"
+_COMPONENTS = {
+    "api_server": ["api-server", "--host", "127.0.0.1"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag_processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+_GRACE_SECONDS = 20
+
+
+@dataclass
+class Standalone:
+    """All of Airflow, each component in a process group of its own.
+
+    Args:
+        home: `AIRFLOW_HOME`: database, logs, the password; kept between starts.
+        dags: The folder of DAGs.
+        project: The folder of the project's `sluice.toml`.
+        spark_master: What the connection `spark_default` names.
+        environment: Further variables.
+    """
+
+    home: Path
+    dags: Path
+    project: Path
+    spark_master: str = "local[2]"
+    environment: dict[str, str] = field(default_factory=dict)
+    port: int = 0
+    password: str = ""
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _token: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where the UI and the API are."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        """What all components print."""
+        return self.home / "airflow.log"
+
+    def start(self) -> Self:
+        """Make the database if there is none, start every component, and return at once.
+
+        Raises:
+            RuntimeError: The database could not be made.
+        """
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.port = self.port or _free_port()
+        self.password = self._keep_password()
+        for component in (["db", "migrate"], *_COMPONENTS.values()):
+            process = self._spawn(component)
+            if component[0] != "db":
+                self._processes.append(process)
+            elif process.wait() != 0:
+                raise RuntimeError(f"the database could not be made; see {self.log_file}")
+        return self
+
+    def _spawn(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(
+                [str(Path(sys.executable).with_name("airflow")), *arguments],
+                env=self._env(),
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_until_healthy(self, timeout_seconds: float = 180) -> None:
+        """Wait until every component reports itself healthy.
+
+        Raises:
+            RuntimeError: It ended, or took too long; the message points at the log.
+        """
+
+        def healthy() -> bool:
+            try:
+                found = self._request("GET", "/api/v2/monitor/health", authenticated=False)
+            except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError):
+                return False
+            parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+            return all((found.get(name) or {}).get("status") == "healthy" for name in parts)
+
+        self.wait_for(healthy, "Airflow to be healthy", timeout_seconds)
+
+    def wait_for(self, condition: Callable[[], Any], what: str, timeout_seconds: float) -> Any:
+        """Wait until a condition holds, and return what it gave.
+
+        Raises:
+            RuntimeError: Airflow ended, or it took too long.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            if not self._processes or any(process.poll() is not None for process in self._processes):
+                raise RuntimeError(f"a component of Airflow ended; its log is {self.log_file}")
+            if found := condition():
+                return found
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"waited {timeout_seconds:.0f} s for {what}; Airflow's log is {self.log_file}")
+            time.sleep(0.25)
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        """Call Airflow's REST API as the administrator; returns the decoded answer."""
+        if not self._token:
+            login = {"username": USER, "password": self.password}
+            self._token = self._request("POST", "/auth/token", login, authenticated=False)["access_token"]
+        return self._request(method, f"/api/v2{path}", body)
+
+    def stop(self) -> None:
+        """End every component with all of its processes, and wait for them."""
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
+            living = [process for process in self._processes if _group_lives(process)]
+            for process in living:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal_number)
+            deadline = time.monotonic() + _GRACE_SECONDS
+            while time.monotonic() < deadline and any(_group_lives(process) for process in living):
+                time.sleep(0.1)
+        self._processes.clear()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def _env(self) -> dict[str, str]:
+        scripts = str(Path(sys.executable).parent)
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+            "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API_AUTH__JWT_SECRET": self._keep("jwt_secret"),
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": self.spark_master}),
+            "SLUICE_PROJECT": str(self.project),
+            **self.environment,
+        }
+
+    def _keep_password(self) -> str:
+        file = self.home / "passwords.json"
+        if not file.exists():
+            _write_private(file, json.dumps({USER: secrets.token_urlsafe(9)}))
+        return str(json.loads(file.read_text())[USER])
+
+    def _keep(self, name: str) -> str:
+        file = self.home / name
+        if not file.exists():
+            _write_private(file, secrets.token_hex(32))
+        return file.read_text()
+
+    def _request(self, method: str, path: str, body: Any = None, *, authenticated: bool = True) -> Any:
+        headers = {"Content-Type": "application/json"}
+        if authenticated:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            content = answer.read()
+        return json.loads(content) if content else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _write_private(file: Path, content: str) -> None:
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(content)
+
+
+def _group_lives(process: subprocess.Popen[bytes]) -> bool:
+    # A leader that has ended is a zombie, and keeps its group, until it is asked for.
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
