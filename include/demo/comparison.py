@@ -22,10 +22,12 @@ from read_csv(?, nullstr = 'NA', header = true, columns = {
 """
 _DEPARTURES = "select * from flights"
 _HOURLY = """
-select time_bucket(interval 1 hour, scheduled_at) as "start", "start" + interval 1 hour as "end", origin,
-    count(*) as flights, count(*) filter (is_cancelled) as cancelled,
-    sum(dep_delay)::bigint as total_dep_delay, max(dep_delay) as max_dep_delay
-from flights group by all having "end" <= ?::timestamp
+select hour as "start", hour + interval 1 hour as "end", origin, count(*) as flights,
+    count(*) filter (is_cancelled) as cancelled, sum(dep_delay)::bigint as total_dep_delay,
+    max(dep_delay) as max_dep_delay
+from (select *, date_trunc('hour', scheduled_at) as hour from flights)
+where hour + interval 1 hour <= ?::timestamp
+group by hour, origin
 """
 
 

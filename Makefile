@@ -1,0 +1,55 @@
+# `make help` lists the targets. Two of them are all that a fresh machine needs: `make demo` and `make test`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup check test test-fast demo up bench campaign lock clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+UV_VERSION := 0.13.8
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+setup: $(READY) ## Make .venv from the locked requirements, and fetch the pinned jars
+
+$(READY): requirements.txt pyproject.toml include/sluice/jars.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	@test -x .uv/bin/uv || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet --no-deps uv==$(UV_VERSION); }
+	@echo "making .venv from requirements.txt (a minute or two the first time)"
+	@.uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
+	@.uv/bin/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt
+	@.uv/bin/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/sluice jars fetch
+	@touch $@
+
+check: setup ## Lint, check the format and the types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup ## Run every test, Spark and Airflow included (under 15 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+test-fast: setup ## Run the tests that need no JVM and no Airflow (seconds)
+	$(BIN)/python -m pytest -m "not spark and not airflow"
+
+demo: setup ## Run the main job on real flights through Airflow, and compare it with DuckDB (under 6 minutes)
+	PYTHONPATH=include $(BIN)/python -m demo
+
+up: setup ## Start Airflow with the example DAGs, and print its URL and login (Ctrl-C ends it)
+	PYTHONPATH=include $(BIN)/python -m demo.up
+
+bench: setup ## Measure the benchmarks, as ratios side by side
+	$(BIN)/python -m benchmarks
+
+campaign: setup ## Run the long series of kills and random cases
+	HYPOTHESIS_PROFILE=campaign SLUICE_KILLS=10 $(BIN)/python -m pytest tests/faults tests/unit/planning
+
+lock: setup ## Resolve the requirements anew
+	.uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
+		--custom-compile-command "make lock" --output-file requirements.txt pyproject.toml
+
+clean: ## Remove what the demo and `make up` left
+	rm -rf var data
