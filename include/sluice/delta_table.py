@@ -105,24 +105,22 @@ class DeltaLog:
 
 
 def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
-    """Look at a table's log; None when nothing is at the location yet.
+    """Look at a table's log; None when there is none.
 
     Raises:
-        RefusedError: Something else than a Delta table is there.
         StorageError: It can't be read.
     """
     folder = storage.list_folder(join(location, "_delta_log"))
     names = folder.files if folder is not None else []
     versions = sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
     if not versions:
-        _refuse_other(location, storage)
         return None
     table = load_table(location, storage=storage)
     return DeltaLog(location, str(table.metadata().id), table.version(), tuple(versions))
 
 
 def load_table(location: str, *, storage: Storage, version: int | None = None) -> DeltaTable:
-    """Open a table with delta-rs, without its list of files unless `version` is given.
+    """Open a table with delta-rs, at its newest version unless one is given.
 
     Raises:
         StorageError: delta-rs can't read it.
@@ -134,7 +132,6 @@ def load_table(location: str, *, storage: Storage, version: int | None = None) -
             location,
             version=version,
             storage_options=dict(storage.options) or None,
-            without_files=version is None,
         )
     except Exception as exc:
         raise StorageError(
@@ -222,7 +219,12 @@ def _rows(add: _Add) -> int | None:
     return records - deleted if isinstance(deleted, int) else None
 
 
-def _refuse_other(location: str, storage: Storage) -> None:
+def refuse_other(location: str, storage: Storage) -> None:
+    """Make sure that a new table can be made at a location: nothing else is there.
+
+    Raises:
+        RefusedError: A file, or a folder with files, is there.
+    """
     folder = storage.list_folder(location)
     if folder is not None and any(not name.startswith((".", "_")) for name in (*folder.files, *folder.folders)):
         raise RefusedError(

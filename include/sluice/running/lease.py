@@ -61,8 +61,12 @@ class LeaseFile(Document, frozen=True, kw_only=True):
 class Lease:
     """A lease that this process holds, kept alive by a thread; a context manager that releases it."""
 
-    def __init__(self, storage: Storage, folder: str, content: LeaseFile, clock: Clock) -> None:
+    def __init__(
+        self, storage: Storage, folder: str, content: LeaseFile, clock: Clock, *, taken_from: str | None = None
+    ) -> None:
         self._storage, self._folder, self._content, self._clock = storage, folder, content, clock
+        self.taken_from = taken_from
+        """The run that held the lease and never released it: its driver died."""
         self._guard = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, name="sluice-lease", daemon=True)
@@ -137,10 +141,12 @@ def acquire(
         StorageError: It could not be written.
     """
     newest = _newest_token(storage, folder)
+    taken_from = None
     if newest is not None:
         held = read_document(storage, _file(folder, newest), LeaseFile)
         if held is not None and not held.is_released:
             _check_takeover(held, _file(folder, newest), clock(), sink_is_idempotent=sink_is_idempotent)
+            taken_from = held.run_id
     token = (newest or 0) + 1
     content = LeaseFile(
         token=token,
@@ -156,7 +162,7 @@ def acquire(
         raise LeaseHeldError(
             "another run took the lease at the same moment", where=_file(folder, token), remedy="try again later"
         )
-    return Lease(storage, folder, content, clock)
+    return Lease(storage, folder, content, clock, taken_from=taken_from)
 
 
 def _check_takeover(held: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sluice.errors import Problem, RefusedError, SluiceError
+from sluice.errors import LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
@@ -165,6 +165,14 @@ class Preparation:
         except SluiceError:
             # The first error is the one that matters, and it is raised.
             logger.warning("the run record could not be closed", exc_info=True)
+
+    def close_dead(self, run_id: str | None) -> None:
+        """Close the record of a run whose driver died without a word; this run's own former try is left open."""
+        record = self.records.read(run_id) if run_id is not None else None
+        if record is None or record.status not in {"planned", "running"}:
+            return
+        if self.former is None or self.former.run_id != run_id:
+            self.close_failed(record, LeaseLostError("the driver died without a word", remedy="a later run goes on"))
 
     def _skip(self, plan: Plan) -> RunRecord:
         if self.former is not None:

@@ -106,6 +106,7 @@ def run_stream(
         seen, plan = preparation.look()
         if (settled := preparation.settle(plan)) is not None:
             return settled
+        preparation.close_dead(lease.taken_from)
         run = _Run(preparation, lease, observer or Silent(), stop or threading.Event(), record, session)
         return run.execute(seen, plan)
 

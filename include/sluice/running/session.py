@@ -42,6 +42,11 @@ _DEFAULTS = {
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
 }
+_LOCAL = {
+    # Nobody but this machine has business with a local driver.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -52,15 +57,23 @@ _BYTES_PER_PARTITION = 64 * 1024 * 1024
 _MOST_PARTITIONS = 200
 
 
-def spark_conf(project: Project, stream: Stream) -> dict[str, str]:
+def spark_conf(project: Project, stream: Stream, master: str) -> dict[str, str]:
     """The settings of a stream's Spark session; the project's `[spark] conf` wins over the defaults.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream.
+        master: Spark's master: a local one finds the jars on its class path, a cluster gets them sent.
 
     Raises:
         JarsError: The stream needs jars that are not in the cache.
     """
-    conf = dict(_DEFAULTS)
+    is_local = master.startswith("local")
+    conf = _DEFAULTS | (_LOCAL if is_local else {})
     if uses_delta(stream) or all(jar.path().is_file() for jar in jars.manifest()):
-        conf |= _DELTA | {"spark.driver.extraClassPath": ":".join(jars.class_path())}
+        paths = jars.class_path()
+        conf |= _DELTA
+        conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
     return conf | dict(project.spark_conf)
 
 
@@ -79,7 +92,7 @@ def open_session(project: Project, stream: Stream) -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
-    conf = spark_conf(project, stream)
+    conf = spark_conf(project, stream, project.spark_master)
     if project.spark_master.startswith("sc://"):
         raise DeclarationError(
             "Spark Connect can't run planned batches: the order of sources is read from the driver's own plan",

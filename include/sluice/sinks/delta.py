@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.delta_table import Commit, load_table, open_log, read_commit
+from sluice.delta_table import Commit, load_table, open_log, read_commit, refuse_other
 from sluice.project import resolve_path
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, spark_location
@@ -46,6 +46,9 @@ class DeltaSink(Sink):
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
         log = open_log(self.path, storage=storage)
         if log is None:
+            if query_id is None:
+                # Once the query has its id, files without a log are what its first batch left when it was killed.
+                refuse_other(self.path, storage)
             return SinkState(exists=False)
         last = load_table(self.path, storage=storage).transaction_version(query_id) if query_id else None
         return SinkState(exists=True, identity=log.table_id, last_batch=last)

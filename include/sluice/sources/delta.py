@@ -193,7 +193,7 @@ class DeltaSource(Source):
             if self.max_offsets_per_batch is not None and versions >= self.max_offsets_per_batch:
                 flush()
             for index, file in enumerate(chunk.files, chunk.first_index):
-                if files and self._is_full(files, file):
+                if files and self._is_full(files):
                     flush()
                 files.append(file)
                 position = _Offset(log.table_id, chunk.version, index, chunk.is_snapshot)
@@ -207,12 +207,12 @@ class DeltaSource(Source):
             unplannable=self._unplannable(),
         )
 
-    def _is_full(self, files: list[AddedFile], added: AddedFile) -> bool:
+    def _is_full(self, files: list[AddedFile]) -> bool:
         if self.max_files_per_batch is not None and len(files) >= self.max_files_per_batch:
             return True
-        if self.max_bytes_per_batch is None:
-            return False
-        return sum(file.size_bytes for file in files) + added.size_bytes > self.max_bytes_per_batch
+        # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in.
+        limit = self.max_bytes_per_batch
+        return limit is not None and sum(file.size_bytes for file in files) >= limit
 
     def _unplannable(self) -> str | None:
         for option in ("readChangeFeed", "withEventTimeOrder"):
@@ -264,7 +264,7 @@ def delta(
             (changes from now on) or a time (changes committed at or after it).
         starting_version: Begin with the changes of this version in place of a snapshot.
         max_files_per_batch: The most files of one batch.
-        max_bytes_per_batch: The most bytes of one batch; one larger file makes a batch of its own.
+        max_bytes_per_batch: A batch ends with the file that reaches this many bytes.
         max_offsets_per_batch: The most table versions of one batch.
         skip_change_commits: Pass over versions that delete or rewrite rows.
         ignore_deletes: Pass over versions that only delete rows.

@@ -108,8 +108,7 @@ class RunStreamOperator(BaseOperator):
         return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{generation}"
 
     def _submit(self, project: Project, request: Request) -> RunRecord:
-        self._check_connection()
-        self._hook = self._make_hook(project, request)
+        self._hook = self._make_hook(project, request, self._master())
         records = RunRecords(project.stream_home(request.stream))
         try:
             self._hook.submit(str(_entry()))
@@ -125,7 +124,8 @@ class RunStreamOperator(BaseOperator):
             raise AirflowException("the driver ended well, but left no run record")
         return record
 
-    def _check_connection(self) -> None:
+    def _master(self) -> str:
+        """The master that the connection names, as the provider's hook reads it."""
         try:
             connection = BaseHook.get_connection(self.conn_id)
         except AirflowNotFoundException as exc:
@@ -138,8 +138,12 @@ class RunStreamOperator(BaseOperator):
             raise AirflowFailException(
                 f"connection `{self.conn_id}` has type {connection.conn_type}; `spark` is needed"
             )
+        host = connection.host or ""
+        if not host:
+            raise AirflowFailException(f"connection `{self.conn_id}` names no master; set its host, such as local[2]")
+        return host if "://" in host or not connection.port else f"spark://{host}"
 
-    def _make_hook(self, project: Project, request: Request) -> SparkSubmitHook:
+    def _make_hook(self, project: Project, request: Request, master: str) -> SparkSubmitHook:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
         from sluice.running.session import spark_conf
@@ -152,7 +156,7 @@ class RunStreamOperator(BaseOperator):
         if self.max_batches is not None:
             arguments += ["--max-batches", str(self.max_batches)]
         return SparkSubmitHook(
-            conf=spark_conf(project, request.stream),
+            conf=spark_conf(project, request.stream, master),
             conn_id=self.conn_id,
             name=f"sluice {self.stream}",
             application_args=arguments,
