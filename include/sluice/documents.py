@@ -47,7 +47,7 @@ def read_document(storage: Storage, location: str, kind: type[D]) -> D | None:
                 )
             )
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, RecursionError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise RefusedError(
             Problem(
                 code="DOCUMENT_DAMAGED",

@@ -183,7 +183,7 @@ def load_project(file: Path) -> Project:
     """
     try:
         tables = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as exc:
         raise DeclarationError(f"the file does not parse: {exc}", where=str(file), remedy="correct the TOML") from exc
     _check_tables(tables, str(file))
     root = str(file.parent)

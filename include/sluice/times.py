@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sluice.errors import DeclarationError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_time(text: str | None) -> datetime | None:
@@ -16,12 +18,14 @@ def parse_time(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as exc:
+        given = datetime.fromisoformat(text)
+        moment = given if given.tzinfo else given.replace(tzinfo=UTC)
+        moment.astimezone(UTC)
+    except (ValueError, OverflowError) as exc:
         raise DeclarationError(
             f"{text!r} is no time", where="--until", remedy="write ISO 8601: 2026-01-31 or 2026-01-31T12:00:00Z"
         ) from exc
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment
 
 
 def iso_time(moment: datetime) -> str:
@@ -30,5 +34,19 @@ def iso_time(moment: datetime) -> str:
 
 
 def iso_millis(milliseconds: int | None) -> str | None:
-    """Milliseconds since the epoch as `iso_time` writes them; None for none."""
-    return None if milliseconds is None else iso_time(datetime.fromtimestamp(milliseconds / 1000, UTC))
+    """Milliseconds since the epoch as `iso_time` writes them; None for none.
+
+    Times beyond the calendar's years 1 to 9999, as broken clocks make them, become its first or last moment.
+    """
+    if milliseconds is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        moment = datetime.max.replace(tzinfo=UTC) if milliseconds > 0 else datetime.min.replace(tzinfo=UTC)
+    return iso_time(moment)
+
+
+def epoch_micros(moment: datetime) -> int:
+    """Microseconds since the epoch, exactly: `timestamp() * 1000` may miss a millisecond's edge."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -7,6 +7,7 @@ temporary files; other names are tolerated and ignored, as Spark does.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -126,4 +127,6 @@ def compact_interval(compact_ids: tuple[int, ...], default: int = DEFAULT_COMPAC
     length = compact_ids[0] + 1
     if length <= default or default >= length // 2:
         return length
-    return next((divisor for divisor in range(default, length // 2 + 1) if length % divisor == 0), length)
+    # By the smaller divisor of each pair: ids come from file names, and a huge one must not cost minutes.
+    smaller = (divisor for divisor in range(1, min(math.isqrt(length), 1_000_000) + 1) if length % divisor == 0)
+    return min(divisor for small in smaller for divisor in (small, length // small) if divisor >= default)

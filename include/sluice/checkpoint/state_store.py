@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -24,7 +25,8 @@ class _OperatorInfo(msgspec.Struct, rename="camel"):
 
 class _StoreInfo(msgspec.Struct, rename="camel"):
     store_name: str
-    num_partitions: int
+    # A cap, because every partition is looked for: a damaged number must not cost hours.
+    num_partitions: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
 class _OperatorMetadata(msgspec.Struct, rename="camel"):

@@ -52,7 +52,7 @@ def write_planned_batch(
 
 
 def _put(file: str, content: bytes, storage: Storage) -> None:
-    if storage.put_if_absent(file, content) or storage.read(file, max_bytes=len(content)) == content:
+    if storage.put_if_absent(file, content) or _holds(file, content, storage):
         return
     raise RefusedError(
         Problem(
@@ -62,4 +62,11 @@ def _put(file: str, content: bytes, storage: Storage) -> None:
             consequence="two writers on one checkpoint lose or double rows",
             remedy="find the other writer (another Airflow, a notebook, a streaming job) and stop it",
         )
+    )
+
+
+def _holds(file: str, content: bytes, storage: Storage) -> bool:
+    found = storage.stat(file)
+    return (
+        found is not None and found.size_bytes == len(content) and storage.read(file, max_bytes=len(content)) == content
     )
