@@ -7,14 +7,16 @@ fsynced; other schemes go through obstore, whose stores put an object atomically
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from sluice.errors import StorageError
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is read unless the caller allows more."""
 
-_LOCAL_SCHEMES = ("", "file")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,9 @@ class Storage:
     def stat(self, location: str) -> FileStat | None:
         """Size and time of a file; None when there is none.
 
+        Args:
+            location: A location, or a file's URI as Spark's logs spell it (percent-encoded).
+
         Raises:
             StorageError: The file can't be looked at.
         """
@@ -103,13 +108,13 @@ class Storage:
                 return _file_stat(os.stat(local_path(location)))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            except OSError as exc:
+            except (OSError, ValueError) as exc:
                 raise _failed("look at", location, exc) from exc
         store, key = self._object(location)
         try:
             meta = store.head(key)
         except FileNotFoundError:
-            return None
+            return self.stat(unquote(location)) if unquote(location) != location else None
         except Exception as exc:
             raise _failed("look at", location, exc) from exc
         return FileStat(meta["size"], int(meta["last_modified"].timestamp() * 1000))
@@ -159,7 +164,7 @@ class Storage:
                 os.unlink(local_path(location))
             except FileNotFoundError:
                 pass
-            except OSError as exc:
+            except (OSError, ValueError) as exc:
                 raise _failed("delete", location, exc) from exc
             return
         store, key = self._object(location)
@@ -171,8 +176,10 @@ class Storage:
             raise _failed("delete", location, exc) from exc
 
     def _object(self, location: str) -> tuple[ObjectStore, str]:
-        parts = urlsplit(location)
-        root = f"{parts.scheme}://{parts.netloc}"
+        # Not parsed as a URL: a key may hold `#`, `?` and `%3A` as they are, and Hadoop takes them so, too.
+        scheme, _, rest = location.partition("://")
+        bucket, _, key = rest.partition("/")
+        root = f"{scheme}://{bucket}"
         if root not in self._stores:
             from obstore.store import from_url
 
@@ -180,7 +187,7 @@ class Storage:
                 self._stores[root] = from_url(root, **self.options)  # type: ignore[call-overload]
             except Exception as exc:
                 raise _failed("open", location, exc) from exc
-        return self._stores[root], unquote(parts.path).strip("/")
+        return self._stores[root], key.strip("/")
 
     def _list_objects(self, location: str) -> Folder | None:
         store, key = self._object(location)
@@ -196,6 +203,10 @@ class Storage:
         return _ObjectFolder(stats, folders) if stats or folders else None
 
 
+_LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
+"""The file is gone, or is a link to nothing or in a circle."""
+
+
 @dataclass(frozen=True)
 class _LocalFolder:
     """A local folder as one `os.scandir` pass saw it."""
@@ -208,10 +219,13 @@ class _LocalFolder:
         return list(self.entries)
 
     def stat(self, name: str) -> FileStat | None:
+        entry = self.entries[name]
         try:
-            return _file_stat(self.entries[name].stat())
-        except FileNotFoundError:
-            return None
+            return _file_stat(entry.stat())
+        except OSError as exc:
+            if exc.errno in _LEADS_NOWHERE:
+                return None
+            raise _failed("look at", entry.path, exc) from exc
 
 
 @dataclass(frozen=True)
@@ -231,12 +245,16 @@ class _ObjectFolder:
 
 def is_local(location: str) -> bool:
     """Whether a location is on a local (or mounted) file system."""
-    return location.startswith("/") or urlsplit(location).scheme in _LOCAL_SCHEMES
+    scheme = _SCHEME.match(location)
+    return scheme is None or scheme[1] == "file"
 
 
 def local_path(location: str) -> str:
     """The path of a local location, without its `file:` scheme."""
-    return unquote(urlsplit(location).path) if location.startswith("file:") else location
+    if not location.startswith("file:"):
+        return location
+    path = location.removeprefix("file:")
+    return unquote("/" + path[2:].partition("/")[2] if path.startswith("//") else path)
 
 
 def join(location: str, *parts: str) -> str:
@@ -255,15 +273,24 @@ def _list_local(path: str) -> _LocalFolder | None:
     try:
         with os.scandir(path) as listing:
             for entry in listing:
-                if entry.is_dir():
+                if _is_folder(entry):
                     folders.append(entry.name)
                 else:
                     entries[entry.name] = entry
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
         raise _failed("list", path, exc) from exc
     return _LocalFolder(entries, folders)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as exc:
+        if exc.errno in _LEADS_NOWHERE:
+            return False
+        raise
 
 
 def _read_local(path: str, max_bytes: int) -> bytes | None:
@@ -272,7 +299,7 @@ def _read_local(path: str, max_bytes: int) -> bytes | None:
             content = file.read(max_bytes + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
         raise _failed("read", path, exc) from exc
     if len(content) > max_bytes:
         raise _too_large(path, os.stat(path).st_size, max_bytes)
@@ -284,8 +311,8 @@ def _write_local(path: str, content: bytes, *, overwrite: bool) -> bool:
     # A dot-file: Spark, and our own readers, ignore those in every folder that we write to.
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
     try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as exc:
+        _make_folders(folder)
+    except (OSError, ValueError) as exc:
         raise _failed("make the folder of", path, exc) from exc
     try:
         try:
@@ -303,9 +330,24 @@ def _write_local(path: str, content: bytes, *, overwrite: bool) -> bool:
         _fsync_folder(folder)
     except FileExistsError:
         return False
-    except OSError as exc:
+    except (OSError, ValueError) as exc:
         raise _failed("write", path, exc) from exc
     return True
+
+
+def _make_folders(folder: str) -> None:
+    """Create a folder and what is missing above it, durably: a file is not safe in a folder that may vanish."""
+    missing = []
+    while folder and not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        _fsync_folder(os.path.dirname(path) or ".")
 
 
 def _fsync_folder(folder: str) -> None:
