@@ -34,6 +34,7 @@ from sluice.stream import (
     check_limit,
     parse_starting,
 )
+from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,8 +95,8 @@ class FilesSource(Source):
             problems.append(_hidden_by_age(self.path, len(too_old), hidden_before))
             waiting = [file for file in waiting if file.mtime_ms >= hidden_before]
         if bound.until is not None:
-            until_ms = bound.until.timestamp() * 1000
-            waiting = [file for file in waiting if file.mtime_ms < until_ms]
+            until = epoch_micros(bound.until)
+            waiting = [file for file in waiting if file.mtime_ms * 1000 < until]
         problems += _renamed(waiting, log, storage)
         steps = list(_orphans(log, _log_offset(position.offset)))
         first_id = log.latest_id + 1
@@ -164,7 +165,7 @@ class FilesSource(Source):
         if self.starting == "earliest":
             return {}
         start = now if self.starting == "latest" else self.starting
-        return {"from_ms": int(start.timestamp() * 1000)}
+        return {"from_ms": epoch_micros(start) // 1000}
 
     def _candidates(self, log: SourceLog, storage: Storage) -> tuple[list[_Arrived], list[Problem]]:
         seen: Container[str] = log.paths

@@ -117,24 +117,32 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
         rest = rest[len(text) :]
         if text == "[":
             raise DeclarationError("a `[` is not closed", where=glob, remedy="close it, or write `\\[`")
+        pattern += _token_pattern(text, in_braces=depth > 0)
         depth += {"{": 1, "}": -1 if depth else 0}.get(text, 0)
-        pattern += _token_pattern(text, in_braces=depth > 0 or text == "}")
     if depth:
         raise DeclarationError("a `{` is not closed", where=glob, remedy="close it, or write `\\{`")
-    return re.compile(pattern, re.DOTALL)
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except re.error as exc:
+        raise DeclarationError(
+            f"the glob is not right: {exc.msg}", where=glob, remedy="write a range as `[a-z]`, in this order"
+        ) from exc
 
 
-_GLOB_TOKEN = re.compile(r"\\.|\[[!^]?\]?[^\]]*\]", re.DOTALL)
+_GLOB_TOKEN = re.compile(r"\\.|\[[!^]?(?:\\.|[^\\])(?:\\.|[^\]\\])*\]", re.DOTALL)
+_SET_MEMBER = re.compile(r"\\?(.)(?:-\\?(.))?", re.DOTALL)
 
 
 def _token_pattern(text: str, *, in_braces: bool) -> str:
     if text.startswith("\\") and len(text) == 2:
         return re.escape(text[1])
     if text.startswith("[") and len(text) > 1:
-        members = text[1:-1].replace("\\", r"\\")
-        return f"[^{members[1:]}]" if members[0] in "^!" else f"[{members}]"
-    always = {"*": ".*", "?": "."}
-    grouping = {"{": "(?:", "}": ")", ",": "|"} if in_braces else {}
+        is_negated = text[1] in "!^" and len(text) > 3
+        members = text[2:-1] if is_negated else text[1:-1]
+        ranges = ["-".join(re.escape(end) for end in match.groups() if end) for match in _SET_MEMBER.finditer(members)]
+        return f"[{'^' if is_negated else ''}{''.join(ranges)}]"
+    always = {"*": ".*", "?": ".", "{": "(?:"}
+    grouping = {"}": ")", ",": "|"} if in_braces else {}
     return always.get(text) or grouping.get(text) or re.escape(text)
 
 
@@ -149,6 +157,10 @@ def _roots(path: str, storage: Storage) -> Iterator[tuple[str, str, Folder | Non
             yield parent, name, None
         return
     components = _split_components(path)
+    if any("/" in component for component in components):
+        raise DeclarationError(
+            "braces in a glob span a `/`", where=path, remedy="write `/` outside of braces only: `{a,b}/c`"
+        )
     fixed = next(index for index, component in enumerate(components) if is_glob(component))
     yield from _matches("/".join(components[:fixed]), components[fixed:], storage)
 
@@ -175,13 +187,16 @@ def _matches(parent: str, components: list[str], storage: Storage) -> Iterator[t
 def _split_components(path: str) -> list[str]:
     """Split at every `/` that is not inside braces."""
     components, depth = [""], 0
-    for character in path:
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if character == "/" and depth <= 0:
+    for text in _PATH_TOKEN.findall(path):
+        depth = max(0, depth + {"{": 1, "}": -1}.get(text, 0))
+        if text == "/" and not depth:
             components.append("")
         else:
-            components[-1] += character
+            components[-1] += text
     return components
+
+
+_PATH_TOKEN = re.compile(r"\\.|.", re.DOTALL)
 
 
 def _list_root(root: str, folder: Folder, listing: Listing, selection: Selection, storage: Storage) -> bool:
@@ -203,7 +218,7 @@ def _list_root(root: str, folder: Folder, listing: Listing, selection: Selection
 def _add(listing: Listing, parent: str, folder: Folder, names: list[str], selection: Selection) -> None:
     # This loop runs once per file of the landing folder, at every plan: it is what planning costs.
     base = file_uri(join(parent, ""))
-    is_unreadable = is_glob(parent) or (is_local(parent) and ":" in parent)
+    is_unreadable = is_glob(parent) or (is_local(parent) and ":" in local_path(parent))
     seen, name_pattern, is_plain = selection.seen, selection.name_pattern, _PLAIN.fullmatch
     append = listing.files.append
     for name in names:
