@@ -39,11 +39,11 @@ class _Remove(msgspec.Struct, rename="camel"):
 
 
 class _CommitInfo(msgspec.Struct, rename="camel"):
-    timestamp: int | None = None
-    in_commit_timestamp: int | None = None
-    operation: str | None = None
-    operation_metrics: dict[str, Any] = {}
-    operation_parameters: dict[str, Any] = {}
+    # Free-form by Delta's protocol: what is not as expected is not known.
+    timestamp: Any = None
+    in_commit_timestamp: Any = None
+    operation: Any = None
+    operation_metrics: Any = None
 
 
 class _Txn(msgspec.Struct, rename="camel"):
@@ -178,12 +178,12 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         ) from exc
     return Commit(
         version=version,
-        timestamp_ms=info.timestamp if info.in_commit_timestamp is None else info.in_commit_timestamp,
-        operation=info.operation,
+        timestamp_ms=next((time for time in (info.in_commit_timestamp, info.timestamp) if isinstance(time, int)), None),
+        operation=info.operation if isinstance(info.operation, str) else None,
         files=tuple(files),
         removes_data=removes,
         transactions=transactions,
-        metrics=info.operation_metrics,
+        metrics=info.operation_metrics if isinstance(info.operation_metrics, dict) else {},
     )
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 
@@ -31,6 +32,8 @@ TTL = timedelta(seconds=60)
 HEARTBEAT = timedelta(seconds=10)
 _DEATH_PATIENCE_SECONDS = 5.0
 """How long the JVM of a dead driver may take to follow it (measured: 0.5 to 1.1 s)."""
+
+_FILE_NAME = re.compile(r"([0-9]+)\.json")
 
 Clock = Callable[[], datetime]
 
@@ -52,9 +55,9 @@ class LeaseFile(Document, frozen=True, kw_only=True):
     machine: str
     """What tells apart machines, and containers with process numbers of their own."""
     boot_id: str
-    processes: tuple[Process, ...]
-    acquired_at: datetime
-    expires_at: datetime
+    processes: Annotated[tuple[Process, ...], msgspec.Meta(min_length=1)]
+    acquired_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    expires_at: Annotated[datetime, msgspec.Meta(tz=True)]
     is_released: bool = False
 
 
@@ -208,8 +211,7 @@ def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
 def _newest_token(storage: Storage, folder: str) -> int | None:
     listed = storage.list_folder(folder)
     names = listed.files if listed is not None else []
-    tokens = [int(name[: -len(".json")]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
-    return max(tokens, default=None)
+    return max((int(match[1]) for name in names if (match := _FILE_NAME.fullmatch(name))), default=None)
 
 
 def _file(folder: str, token: int) -> str:
@@ -224,10 +226,10 @@ def _start_ticks(pid: int) -> int | None:
     """The start time of a process in clock ticks since boot; None when there is no such process, or it is a zombie."""
     try:
         # The command's name, in parentheses, may hold spaces; the fields after it are fixed.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def _machine() -> str:

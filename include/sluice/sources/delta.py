@@ -21,6 +21,7 @@ from sluice.project import resolve_path
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, join, spark_location
 from sluice.stream import SOURCE_TAG, Available, Bound, Position, Source, Starting, Step, check_limit, parse_starting
+from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,14 +80,12 @@ class DeltaSource(Source):
         start = _read_offset(position.offset, self.path)
         self._check_identity(log, start)
         end = self._last_version(log, bound, storage, start.reservoir_version)
-        chunks = []
-        first = start.reservoir_version
-        if start.is_starting_version:
-            rest = snapshot_files(log, first, storage=storage)[start.index + 1 :]
-            chunks.append(_Chunk(first, tuple(rest), start.index + 1, is_snapshot=True))
-            first += 1
-        chunks += self._changes(log, first, end, storage, skip_files=max(start.index + 1, 0))
-        return self._cut(log, chunks, position.started_at)
+        first, taken = start.reservoir_version, max(start.index + 1, 0)
+        if not start.is_starting_version:
+            return self._cut(log, self._changes(log, first, end, storage, skip_files=taken), position.started_at)
+        rest = snapshot_files(log, first, storage=storage)[taken:]
+        snapshot = _Chunk(first, tuple(rest), taken, is_snapshot=True)
+        return self._cut(log, [snapshot, *self._changes(log, first + 1, end, storage)], position.started_at)
 
     def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
         log = open_log(self.path, storage=storage)
@@ -97,8 +96,9 @@ class DeltaSource(Source):
         first = _read_offset(position.offset, self.path).reservoir_version if position.offset else None
         if first is None:
             return ()
-        needed = range(first, last.reservoir_version + (1 if last.index >= 0 else 0))
-        return tuple(_version_gone(log, version) for version in needed if version not in set(log.versions))
+        needed = range(max(first, 0), last.reservoir_version + (1 if last.index >= 0 else 0))
+        there = set(log.versions)
+        return tuple(_version_gone(log, version) for version in needed if version not in there)
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         reader = spark.readStream.format("delta").option(SOURCE_TAG, name).options(**self.options)
@@ -130,9 +130,9 @@ class DeltaSource(Source):
             return {}
         if self.starting == "latest":
             return {"version": log.latest + 1}
-        from_ms = self.starting.timestamp() * 1000
+        start = epoch_micros(self.starting)
         for version, latest_ms in _running_times(log, storage, 0):
-            if latest_ms >= from_ms:
+            if latest_ms * 1000 >= start:
                 return {"version": version}
         return {"version": log.latest + 1}
 
@@ -149,10 +149,10 @@ class DeltaSource(Source):
             last = bound.to_version
         if bound.until is None:
             return last
-        until_ms = bound.until.timestamp() * 1000
+        until = epoch_micros(bound.until)
         within = first - 1
         for version, latest_ms in _running_times(log, storage, first):
-            if version > last or latest_ms >= until_ms:
+            if version > last or latest_ms * 1000 >= until:
                 break
             within = version
         return within
@@ -180,22 +180,23 @@ class DeltaSource(Source):
         """Cut versions into batches: as many files, bytes and versions as the limits allow, at least one file."""
         steps: list[Step] = []
         files: list[AddedFile] = []
-        versions = 0
+        size_bytes = versions = 0
         position: _Offset | None = None
 
         def flush() -> None:
-            nonlocal files, versions
+            nonlocal files, size_bytes, versions
             if position is not None and (files or versions):
                 steps.append(_step(position, files))
-            files, versions = [], 0
+            files, size_bytes, versions = [], 0, 0
 
         for chunk in chunks:
             if self.max_offsets_per_batch is not None and versions >= self.max_offsets_per_batch:
                 flush()
             for index, file in enumerate(chunk.files, chunk.first_index):
-                if files and self._is_full(files):
+                if files and self._is_full(len(files), size_bytes):
                     flush()
                 files.append(file)
+                size_bytes += file.size_bytes
                 position = _Offset(log.table_id, chunk.version, index, chunk.is_snapshot)
             position = _Offset(log.table_id, chunk.version + 1, -1)
             versions += 1
@@ -207,12 +208,11 @@ class DeltaSource(Source):
             unplannable=self._unplannable(),
         )
 
-    def _is_full(self, files: list[AddedFile]) -> bool:
-        if self.max_files_per_batch is not None and len(files) >= self.max_files_per_batch:
+    def _is_full(self, files: int, size_bytes: int) -> bool:
+        if self.max_files_per_batch is not None and files >= self.max_files_per_batch:
             return True
         # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in.
-        limit = self.max_bytes_per_batch
-        return limit is not None and sum(file.size_bytes for file in files) >= limit
+        return self.max_bytes_per_batch is not None and size_bytes >= self.max_bytes_per_batch
 
     def _unplannable(self) -> str | None:
         for option in ("readChangeFeed", "withEventTimeOrder"):
