@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from sluice.errors import SluiceError
+from sluice.errors import DeclarationError, SluiceError
 from sluice.planning.planner import Limits
 from sluice.running.preparation import Request, settle_without_spark
 from sluice.running.record import RunRecord, RunRecords
@@ -96,10 +96,22 @@ class RunStreamOperator(BaseOperator):
             self._hook.on_kill()
 
     def _request(self, project: Project, context: Context) -> Request:
-        stream = project.stream(self.stream)
-        version = None if self.to_version in (None, "", "None") else int(self.to_version)
-        bound = Bound(until=parse_time(self.until), to_version=version)
-        return Request(stream, Limits(bound, self.max_batches), self._run_key(context))
+        return Request(project.stream(self.stream), Limits(self.bound(), self.max_batches), self._run_key(context))
+
+    def bound(self) -> Bound:
+        """What the rendered `until` and `to_version` say; a template that finds nothing gives an empty text or `None`.
+
+        Raises:
+            DeclarationError: One is neither.
+        """
+        version = str(self.to_version or "")
+        if version.isdigit():
+            to_version = int(version)
+        elif version in {"", "None"}:
+            to_version = None
+        else:
+            raise DeclarationError(f"{version!r} is no version", where="to_version", remedy="give a whole number")
+        return Bound(until=parse_time(self.until), to_version=to_version)
 
     def _run_key(self, context: Context) -> str:
         ti = context["ti"]

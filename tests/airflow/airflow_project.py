@@ -1,0 +1,100 @@
+"""A project with two streams for the Airflow tests, and a fixture of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from deltalake import DeltaTable
+
+from sluice.home import StreamHome
+from sluice.project import find_project
+from sluice.running.record import RunRecord, RunRecords
+
+_PROJECT = """
+[project]
+name = "events"
+streams = ["streams"]
+"""
+_DECLARATION = """
+from sluice import Stream, sinks, sources
+events = Stream(
+    name="events",
+    sources={"events": sources.files("in", format="json", schema="n bigint")},
+    transform="transform_events:events",
+    sink=sinks.delta("out/events"),
+)
+hourly = Stream(
+    name="hourly",
+    sources={"events": sources.delta("out/events")},
+    transform="transform_events:events",
+    sink=sinks.delta("out/hourly"),
+)
+"""
+
+
+_DAG = """
+from datetime import datetime, timezone
+from sluice_airflow.stream_dag import stream_dag
+dag = stream_dag(
+    "events", dag_id="{dag_id}", project="{project}", schedule="@once",
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), {arguments}
+)
+"""
+
+
+@dataclass
+class StreamProject:
+    """The project, and what went into it."""
+
+    root: Path
+    dags: Path
+    """Airflow's DAGs folder: `DAG.test` knows only what lies there."""
+    arrived: int = 0
+
+    def dag(self, arguments: str = "") -> DAG:
+        """Write a DAG file that runs `events`, with further arguments of `stream_dag`, and load it."""
+        dag_id = f"events_{self.root.name}"
+        file = self.dags / f"{dag_id}.py"
+        file.write_text(
+            _DAG.format(dag_id=dag_id, project=str(self.root), arguments=arguments or 'conn_id="spark_test"')
+        )
+        bag = DagBag(str(file))
+        assert not bag.import_errors, bag.import_errors
+        return bag.dags[dag_id]
+
+    def arrive(self, files: int, *, at: datetime) -> None:
+        """Let files of one row each arrive at a time."""
+        for _ in range(files):
+            file = self.root / "in" / f"{self.arrived}.json"
+            file.write_text(json.dumps({"n": self.arrived}))
+            os.utime(file, (at.timestamp(), at.timestamp()))
+            self.arrived += 1
+
+    def home(self) -> StreamHome:
+        """Where the stream `events` keeps what it knows."""
+        project = find_project(str(self.root))
+        return project.stream_home(project.stream("events"))
+
+    def records(self) -> list[RunRecord]:
+        """Its newest run records."""
+        return list(RunRecords(self.home()).newest(10))
+
+    def rows(self) -> list[int]:
+        """The numbers in its sink, sorted."""
+        return sorted(DeltaTable(str(self.root / "out" / "events")).to_pyarrow_table().column("n").to_pylist())
+
+
+def make_stream_project(root: Path, dags: Path) -> StreamProject:
+    """Write the project's files."""
+    (root / "in").mkdir()
+    (root / "streams").mkdir()
+    (root / "sluice.toml").write_text(_PROJECT)
+    (root / "streams" / "events.py").write_text(_DECLARATION)
+    (root / "transform_events.py").write_text("def events(events):\n    return events\n")
+    return StreamProject(root, dags)
