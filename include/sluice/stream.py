@@ -35,7 +35,7 @@ _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
-class LogEntry(msgspec.Struct, frozen=True, rename={"timestamp_ms": "timestamp", "batch_id": "batchId"}):
+class LogEntry(msgspec.Struct, frozen=True, gc=False, rename={"timestamp_ms": "timestamp", "batch_id": "batchId"}):
     """One file in the log that Spark's file source keeps in its checkpoint.
 
     A msgspec struct, not a dataclass: a log has as many as there were files, and each costs the planner.

@@ -7,10 +7,12 @@ is off unless it is declared.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
@@ -18,7 +20,7 @@ from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.project import resolve_path
-from sluice.sources.listing import Selection, file_uri, glob_pattern, is_glob, list_files
+from sluice.sources.listing import ListedFile, Selection, file_uri, glob_pattern, is_glob, list_files
 from sluice.spark_options import FORMATS, check_format, spark_options
 from sluice.storage import Storage, spark_location
 from sluice.stream import (
@@ -88,15 +90,14 @@ class FilesSource(Source):
         self._check_origin(log)
         started_at = position.started_at or self._start(now)
         candidates, problems = self._candidates(log, storage)
-        waiting = [file for file in candidates if file.mtime_ms >= started_at.get("from_ms", 0)]
+        from_ms = started_at.get("from_ms", 0)
+        until_ms = bound.until.timestamp() * 1000 if bound.until is not None else math.inf
+        waiting = [file for file in candidates if from_ms <= file.mtime_ms < until_ms]
         hidden_before = self._age_horizon(log)
-        too_old = [file for file in waiting if file.mtime_ms < hidden_before]
-        if too_old:
-            problems.append(_hidden_by_age(self.path, len(too_old), hidden_before))
-            waiting = [file for file in waiting if file.mtime_ms >= hidden_before]
-        if bound.until is not None:
-            until = epoch_micros(bound.until)
-            waiting = [file for file in waiting if file.mtime_ms * 1000 < until]
+        if any(file.mtime_ms < hidden_before for file in waiting):
+            young = [file for file in waiting if file.mtime_ms >= hidden_before]
+            problems.append(_hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
+            waiting = young
         problems += _renamed(waiting, log, storage)
         steps = list(_orphans(log, _log_offset(position.offset)))
         first_id = log.latest_id + 1
@@ -167,19 +168,17 @@ class FilesSource(Source):
         start = now if self.starting == "latest" else self.starting
         return {"from_ms": epoch_micros(start) // 1000}
 
-    def _candidates(self, log: SourceLog, storage: Storage) -> tuple[list[_Arrived], list[Problem]]:
+    def _candidates(self, log: SourceLog, storage: Storage) -> tuple[list[ListedFile], list[Problem]]:
         seen: Container[str] = log.paths
         if self.file_name_only:
             seen = _SeenNames(log.paths)
         manifest = None if is_glob(self.path) else read_manifest(self.path, storage=storage)
         if manifest is not None:
-            files = [_Arrived(m.path, m.mtime_ms, m.size_bytes) for m in manifest if m.path not in seen]
+            files = [ListedFile(m.path, m.mtime_ms, m.size_bytes) for m in manifest if m.path not in seen]
             return files, []
         pattern = glob_pattern(self.path_glob_filter) if self.path_glob_filter else None
         listing = list_files(self.path, Selection(seen, self.recursive_file_lookup, pattern), storage=storage)
-        found = ((listed, listed.stat()) for listed in listing.files)
-        arrived = [_Arrived(listed.path, stat.mtime_ms, stat.size_bytes) for listed, stat in found if stat is not None]
-        return arrived, listing.problems
+        return listing.files, listing.problems
 
     def _age_horizon(self, log: SourceLog) -> int:
         # Spark measures the age from the newest file that it has taken, and not at all when the newest come first.
@@ -188,8 +187,8 @@ class FilesSource(Source):
             return 0
         return max(entry.timestamp_ms for entry in log.entries) - self.max_file_age_ms
 
-    def _batches(self, files: Iterable[_Arrived]) -> Iterator[list[_Arrived]]:
-        batch: list[_Arrived] = []
+    def _batches(self, files: Iterable[ListedFile]) -> Iterator[list[ListedFile]]:
+        batch: list[ListedFile] = []
         total = 0
         for file in files:
             # A name with a glob character shares no batch: Spark would expand it and read other files twice.
@@ -274,13 +273,6 @@ def files(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    path: str
-    mtime_ms: int
-    size_bytes: int
-
-
 class _SeenNames:
     """Recognises a path by its last component."""
 
@@ -295,11 +287,10 @@ def _name(uri: str) -> str:
     return uri.rpartition("/")[2]
 
 
-def _arrival(file: _Arrived) -> tuple[int, str]:
-    return file.mtime_ms, file.path
+_arrival = attrgetter("mtime_ms", "path")
 
 
-def _step(log_id: int, files: list[_Arrived]) -> Step:
+def _step(log_id: int, files: list[ListedFile]) -> Step:
     return Step(
         end=_offset(log_id),
         files=len(files),
@@ -359,7 +350,7 @@ def _hidden_by_age(path: str, count: int, horizon_ms: int) -> Problem:
     )
 
 
-def _renamed(waiting: list[_Arrived], log: SourceLog, storage: Storage) -> list[Problem]:
+def _renamed(waiting: list[ListedFile], log: SourceLog, storage: Storage) -> list[Problem]:
     """A file that was taken and then renamed looks new: same time, and the old path is gone."""
     times = {entry.timestamp_ms: entry.path for entry in log.entries} if waiting else {}
     suspects = [(file, times[file.mtime_ms]) for file in waiting if file.mtime_ms in times]

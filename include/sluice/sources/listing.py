@@ -11,27 +11,25 @@ import re
 import unicodedata
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from sluice.errors import DeclarationError, Problem
-from sluice.storage import FileStat, Folder, Storage, is_local, join, local_path, spark_location
+from sluice.storage import Folder, Storage, is_local, join, local_path, spark_location
 
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 _PLAIN = re.compile(r"[A-Za-z0-9._~/@!$&'()*+,;=-]*")
 """Names that a URI spells as they are (a `:` is refused before it gets here)."""
 
 
-class ListedFile(NamedTuple):
-    """One file that Spark can read and has not taken yet."""
+class ListedFile(msgspec.Struct, frozen=True, gc=False):
+    """One file that Spark can read and has not taken yet. A msgspec struct: planning makes one per new file."""
 
-    folder: Folder
-    name: str
     path: str
     """The file as Spark's source log spells it: a URI."""
-
-    def stat(self) -> FileStat | None:
-        """Size and time, paid for only when asked; None when the file is gone by now."""
-        return self.folder.stat(self.name)
+    mtime_ms: int
+    """When it was last modified, in milliseconds since the epoch."""
+    size_bytes: int
 
 
 @dataclass
@@ -218,17 +216,23 @@ def _list_root(root: str, folder: Folder, listing: Listing, selection: Selection
 def _add(listing: Listing, parent: str, folder: Folder, names: list[str], selection: Selection) -> None:
     # This loop runs once per file of the landing folder, at every plan: it is what planning costs.
     base = file_uri(join(parent, ""))
-    is_unreadable = is_glob(parent) or (is_local(parent) and ":" in local_path(parent))
-    seen, name_pattern, is_plain = selection.seen, selection.name_pattern, _PLAIN.fullmatch
+    is_readable = not is_glob(parent) and not (is_local(parent) and ":" in parent)
+    seen, name_pattern, is_plain, stat = selection.seen, selection.name_pattern, _PLAIN.fullmatch, folder.stat
     append = listing.files.append
     for name in names:
-        path = base + name if is_plain(name) else base + "".join(map(_encoded, name))
-        if path in seen or is_hidden(name) or (name_pattern is not None and not name_pattern.fullmatch(name)):
-            continue
-        if is_unreadable or ":" in name or not _is_text(name):
-            listing.problems.append(_unreadable(join(parent, name)))
+        if is_plain(name):
+            path, is_usable = base + name, is_readable
         else:
-            append(ListedFile(folder, name, path))
+            path = base + "".join(map(_encoded, name))
+            is_usable = is_readable and ":" not in name and _is_text(name)
+        if path in seen or (name[0] in "_." and is_hidden(name)) or name.endswith("._COPYING_"):
+            continue
+        if name_pattern is not None and not name_pattern.fullmatch(name):
+            continue
+        if not is_usable:
+            listing.problems.append(_unreadable(join(parent, name)))
+        elif (found := stat(name)) is not None:
+            append(ListedFile(path, found.mtime_ms, found.size_bytes))
 
 
 def _encoded(character: str) -> str:
