@@ -127,9 +127,3 @@ def test_two_commands_set_up() -> None:
     section = README.partition("\n## Set up\n")[2].partition("\n## ")[0]
     block = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     assert block == ["make demo\nmake test\n"]
-
-
-@pytest.mark.parametrize("path", re.findall(r"\]\(([^)#:]+)[^)]*\)", README))
-def test_link_leads_somewhere(path: str) -> None:
-    """Every file that the README links to exists."""
-    assert (REPOSITORY / path).exists()

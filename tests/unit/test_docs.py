@@ -1,0 +1,98 @@
+"""The documents keep up with the code: problem codes, options, commands, exit codes, links, and the shape of ADRs."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from sluice import sinks, sources
+from sluice.cli import app
+from sluice.errors import SluiceError
+
+REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
+GUIDE = (DOCS / "guide.md").read_text("utf-8")
+OPERATIONS = (DOCS / "operations.md").read_text("utf-8")
+ADRS = sorted((DOCS / "adr").glob("*.md"))
+PAGES = [*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")]
+DECLARED_BY = {
+    f"{kinds.__name__.removeprefix('sluice.')}.{name}": getattr(kinds, name)
+    for kinds in (sources, sinks)
+    for name in kinds.__all__
+}
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def errors(kind: type[SluiceError] = SluiceError) -> set[type[SluiceError]]:
+    """An error class and all that derive from it."""
+    return {kind}.union(*(errors(derived) for derived in kind.__subclasses__()))
+
+
+def test_every_problem_code_is_explained() -> None:
+    """The table of problem codes has exactly the codes that the code can give."""
+    code = "".join(file.read_text("utf-8") for file in (REPOSITORY / "include" / "sluice").rglob("*.py"))
+    explained = re.findall(r"^\| `([A-Z_]+)` \|", OPERATIONS, re.MULTILINE)
+    assert sorted(explained) == sorted(set(re.findall(r'code="([A-Z_]+)"', code)))
+
+
+@pytest.mark.parametrize("name", DECLARED_BY)
+def test_every_option_is_in_the_guide(name: str) -> None:
+    """The guide names every kind of source and sink, and every option that is its own."""
+    parameters = inspect.signature(DECLARED_BY[name]).parameters
+    missing = [
+        option
+        for option, found in parameters.items()
+        if found.kind is inspect.Parameter.KEYWORD_ONLY and not re.search(rf"\b{option}\b", GUIDE)
+    ]
+    assert name in GUIDE
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_commands_exist(page: Path) -> None:
+    """Every command that a page gives to `sluice` exists."""
+    known = get_command(app).commands  # type: ignore[attr-defined]
+    named = re.findall(r"(?:`|^ {4}|^\$ )sluice ([a-z]+)", page.read_text("utf-8"), re.MULTILINE)
+    assert [command for command in named if command not in known] == []
+
+
+def test_every_exit_code_is_in_the_guide() -> None:
+    """The table of exit codes has every code that an error leads to."""
+    table = GUIDE.partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    explained = {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)}
+    assert explained == {0} | {kind.exit_code for kind in errors()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every link to a file of the repository, and to a heading in it, finds it."""
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):
+        target = (page.parent / path) if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("adr", ADRS, ids=lambda adr: adr.stem)
+def test_adr_has_its_sections(adr: Path) -> None:
+    """An ADR is numbered as its file is, and says status, context, decision, consequences, and what violates it."""
+    text = adr.read_text("utf-8")
+    assert text.startswith(f"# {int(adr.name[:4])}. ")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
+        "Status",
+        "Context",
+        "Decision",
+        "Consequences",
+        "A change violates this when",
+    ]
+
+
+def test_adrs_are_numbered_without_gaps() -> None:
+    """ADRs are numbered from 1 on."""
+    assert [int(adr.name[:4]) for adr in ADRS] == list(range(1, len(ADRS) + 1))
