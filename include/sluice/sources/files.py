@@ -91,7 +91,7 @@ class FilesSource(Source):
         started_at = position.started_at or self._start(now)
         candidates, problems = self._candidates(log, storage)
         from_ms = started_at.get("from_ms", 0)
-        until_ms = bound.until.timestamp() * 1000 if bound.until is not None else math.inf
+        until_ms = -(-epoch_micros(bound.until) // 1000) if bound.until is not None else math.inf
         waiting = [file for file in candidates if from_ms <= file.mtime_ms < until_ms]
         hidden_before = self._age_horizon(log)
         if any(file.mtime_ms < hidden_before for file in waiting):

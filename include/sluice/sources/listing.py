@@ -216,7 +216,7 @@ def _list_root(root: str, folder: Folder, listing: Listing, selection: Selection
 def _add(listing: Listing, parent: str, folder: Folder, names: list[str], selection: Selection) -> None:
     # This loop runs once per file of the landing folder, at every plan: it is what planning costs.
     base = file_uri(join(parent, ""))
-    is_readable = not is_glob(parent) and not (is_local(parent) and ":" in parent)
+    is_readable = not is_glob(parent) and not (is_local(parent) and ":" in local_path(parent))
     seen, name_pattern, is_plain, stat = selection.seen, selection.name_pattern, _PLAIN.fullmatch, folder.stat
     append = listing.files.append
     for name in names:
