@@ -1,0 +1,30 @@
+"""One Spark for all of these tests, and a project in a temporary folder for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sluice import Stream, sinks, sources
+from sluice.running.session import open_session
+from tests.spark.lab import Lab
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that the product opens for a stream with a Delta table."""
+    lab = Lab(None, tmp_path_factory.mktemp("session"))  # type: ignore[arg-type]
+    stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
+    session = open_session(lab.project, stream)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lab(spark: SparkSession, tmp_path: Path) -> Lab:
+    """A project in a temporary folder."""
+    return Lab(spark, tmp_path)
