@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
-from sluice.errors import DeclarationError, RefusedError
+from sluice.errors import SluiceError
 
 T = TypeVar("T")
 
@@ -56,9 +56,9 @@ def _injured(draw: st.DrawFn, valid: bytes) -> bytes:
     return bytes(content)
 
 
-def outcome(call: Callable[[], T]) -> T | RefusedError | DeclarationError:
-    """What a call gives: its value or its refusal. Any other error is raised, and fails the test."""
+def outcome(call: Callable[[], T]) -> T | SluiceError:
+    """What a call gives: its value, or an error of ours. Any other error is raised, and fails the test."""
     try:
         return call()
-    except (RefusedError, DeclarationError) as refused:
+    except SluiceError as refused:
         return refused
