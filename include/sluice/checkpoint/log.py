@@ -40,6 +40,17 @@ class LogFolder:
         newest = [ids[-1] for ids in (self.ids, self.compact_ids) if ids]
         return max(newest, default=None)
 
+    @property
+    def gap(self) -> int | None:
+        """The newest id that is missing after the newest compaction; None when all are there."""
+        newest_compact = self.compact_ids[-1] if self.compact_ids else -1
+        present = {log_id for log_id in self.ids if log_id > newest_compact}
+        latest = newest_compact if self.latest is None else self.latest
+        if len(present) == latest - newest_compact:
+            return None
+        # Looked for, not listed: ids come from file names, and may be as far apart as names can tell.
+        return next(log_id for log_id in range(latest, newest_compact, -1) if log_id not in present)
+
     def file(self, log_id: int) -> str:
         """The location of one id's file."""
         return join(self.location, f"{log_id}.compact" if log_id in self.compact_ids else str(log_id))

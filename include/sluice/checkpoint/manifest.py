@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sluice.checkpoint.log import damaged, list_log, read_log_file
-from sluice.checkpoint.source_log import MAX_BYTES
+from sluice.checkpoint.source_log import MAX_BYTES, log_file_name
 from sluice.storage import Storage, join
 
 FOLDER = "_spark_metadata"
@@ -49,9 +49,11 @@ def read_manifest(path: str, *, storage: Storage) -> list[ManifestFile] | None:
     folder = list_log(join(path, FOLDER), storage=storage)
     if folder is None or folder.latest is None:
         return None
-    newest_compact = folder.compact_ids[-1] if folder.compact_ids else None
+    if folder.gap is not None:
+        lost = join(folder.location, log_file_name(folder.gap, folder.compact_ids))
+        raise damaged(lost, "the file is gone, and the manifest goes on after it")
     live: dict[str, ManifestFile] = {}
-    for log_id in range(0 if newest_compact is None else newest_compact, folder.latest + 1):
+    for log_id in range(folder.compact_ids[-1] if folder.compact_ids else 0, folder.latest + 1):
         for status in _read(folder.file(log_id), storage):
             if status.action == "delete":
                 live.pop(status.path, None)
@@ -63,7 +65,7 @@ def read_manifest(path: str, *, storage: Storage) -> list[ManifestFile] | None:
 def _read(location: str, storage: Storage) -> list[_Status]:
     file = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
     if file is None:
-        raise damaged(location, "the file is gone, and the manifest goes on after it")
+        raise damaged(location, "the file is gone")
     try:
         return _STATUSES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

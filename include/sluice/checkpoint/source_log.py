@@ -25,15 +25,10 @@ def read_source_log(folder: LogFolder, *, storage: Storage) -> SourceLog:
     latest = folder.latest
     if latest is None:
         return SourceLog()
-    newest_compact = folder.compact_ids[-1] if folder.compact_ids else -1
-    later = [log_id for log_id in folder.ids if log_id > newest_compact]
-    if len(later) != latest - newest_compact:
-        # Counted, not listed: ids come from file names, and may be as far apart as names can tell.
-        present = set(later)
-        gap = next(log_id for log_id in range(latest, newest_compact, -1) if log_id not in present)
-        raise _missing(folder, gap, latest)
+    if folder.gap is not None:
+        raise _missing(folder, folder.gap, latest)
     entries: list[LogEntry] = []
-    for log_id in range(max(newest_compact, 0), latest + 1):
+    for log_id in range(folder.compact_ids[-1] if folder.compact_ids else 0, latest + 1):
         entries += _read_entries(folder.file(log_id), storage)
     return SourceLog(latest, entries, folder.compact_ids)
 
