@@ -64,7 +64,7 @@ class Log:
         file = self.folder / str(name)
         if not file.is_file():
             raise EngineError(f"batch {name} doesn't exist: {file}")
-        header, *lines = file.read_text("utf-8").split("\n")
+        header, *lines = file.read_text("utf-8", errors="replace").split("\n")
         if not header:
             raise EngineError(f"Incomplete log file: {file}")
         if header not in {"v1", "v2"}:
@@ -267,6 +267,7 @@ class Engine:
     def _start(self) -> _Start:
         offsets, commits = Log(self.checkpoint / "offsets"), Log(self.checkpoint / "commits")
         planned, committed = offsets.latest(), commits.latest()
+        previous: Sequence[str | None] = ()
         query_id = self._query_id(is_new=planned is None and committed is None)
         run = _Start(query_id, str(uuid.uuid4()), offsets, commits)
         if planned is None:
@@ -285,6 +286,9 @@ class Engine:
                 run.watermark_ms = max(run.watermark_ms, next_watermark_ms)
         for source in self.sources:
             source.open()
+        if planned is not None and run.end is None:
+            # Spark asks every source for the last committed batch again before it plans the next.
+            self._rows(previous, run.ends)
         return run
 
     def _query_id(self, *, is_new: bool) -> str:
@@ -294,7 +298,7 @@ class Engine:
                 raise EngineError("STREAMING_CHECKPOINT_MISSING_METADATA_FILE")
             self.checkpoint.mkdir(parents=True, exist_ok=True)
             file.write_text(_compact_json({"id": str(uuid.uuid4())}))
-        return str(_decoded(file.read_text())["id"])
+        return str(_decoded(file.read_text(errors="replace"))["id"])
 
     def _plan(self, run: _Start, *, is_limited: bool, was_data: bool) -> bool:
         planned: dict[int, str | None] = {}
@@ -313,11 +317,7 @@ class Engine:
     def _run(self, run: _Start) -> Row:
         if run.end is None:
             raise AssertionError("nothing is planned")
-        batches = [
-            list(source.rows(start, end)) if end is not None and end != start else []
-            for source, start, end in zip(self.sources, run.ends, run.end, strict=True)
-        ]
-        rows = [row for batch in batches for row in batch]
+        rows = self._rows(run.ends, run.end)
         emitted, next_watermark_ms = rows, run.watermark_ms
         if self.operator is not None:
             emitted, next_watermark_ms = self._hold(run, rows, self.operator)
@@ -338,6 +338,11 @@ class Engine:
         }
         run.batch_id, run.ends, run.end, run.watermark_ms = run.batch_id + 1, run.end, None, next_watermark_ms
         return report
+
+    def _rows(self, starts: Sequence[str | None], ends: Sequence[str | None]) -> list[Row]:
+        ranges = zip(self.sources, starts, ends, strict=True)
+        batches = [source.rows(start, end) for source, start, end in ranges if end is not None and end != start]
+        return [row for batch in batches for row in batch]
 
     def _hold(self, run: _Start, rows: list[Row], operator: HeldRows) -> tuple[list[Row], int]:
         folder = self.checkpoint / "state" / "0" / "0"

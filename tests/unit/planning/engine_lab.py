@@ -249,12 +249,14 @@ class Lab:
         self.now += timedelta(milliseconds=1)
         return self.now
 
-    def arrive(self, seconds: float = 0, name: str | None = None, *, source: str | None = None, rows: int = 1) -> int:
+    def arrive(
+        self, seconds: float = 0, name: str | None = None, *, source: str | None = None, rows: int = 1, at_ms: int = 0
+    ) -> int:
         """Let a file with `rows` new rows arrive, modified at `seconds`; gives the id of its first row."""
         folder = Path(self.stream.sources[source or next(iter(self.stream.sources))].location)
         first = self.rows
         self.rows += rows
-        made = [{"id": number, "at": int(seconds * 1000)} for number in range(first, self.rows)]
+        made = [{"id": number, "at": at_ms} for number in range(first, self.rows)]
         write_file(folder / (name or f"{first:05d}.json"), made, seconds)
         return first
 
