@@ -8,19 +8,19 @@ is off unless it is declared.
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote
 
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.project import resolve_path
-from sluice.sources.listing import ListedFile, Selection, file_uri, glob_pattern, is_glob, list_files
+from sluice.sources.listing import ListedFile, Listing, Selection, file_uri, glob_pattern, is_glob, list_files
 from sluice.spark_options import FORMATS, check_format, spark_options
 from sluice.storage import Storage, spark_location
 from sluice.stream import (
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _FOR_EVER = "36500d"
 _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
+_GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
+"""`* ? [ \\ ] { }`, as a URI spells them."""
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PASSED_THROUGH = ("cleanSource", "sourceArchiveDir", "ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
 _ITS_OWN = (
@@ -83,16 +85,18 @@ class FilesSource(Source):
         return self.path
 
     def resolved(self, project_root: str) -> FilesSource:
-        return replace(self, path=resolve_path(self.path, project_root, place=f"sources.files({self.path!r})"))
+        path = resolve_path(self.path, project_root, place=f"sources.files({self.path!r})")
+        return replace(self, path=_normal(path) if path.startswith("/") else path)
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = position.log or SourceLog()
         self._check_origin(log)
         started_at = position.started_at or self._start(now)
-        candidates, problems = self._candidates(log, storage)
+        listing = self._listing(log, storage)
+        problems = listing.problems
         from_ms = started_at.get("from_ms", 0)
         until_ms = -(-epoch_micros(bound.until) // 1000) if bound.until is not None else math.inf
-        waiting = [file for file in candidates if from_ms <= file.mtime_ms < until_ms]
+        waiting = [file for file in listing.files if from_ms <= file.mtime_ms < until_ms]
         hidden_before = self._age_horizon(log)
         if any(file.mtime_ms < hidden_before for file in waiting):
             young = [file for file in waiting if file.mtime_ms >= hidden_before]
@@ -101,7 +105,9 @@ class FilesSource(Source):
         problems += _renamed(waiting, log, storage)
         steps = list(_orphans(log, _log_offset(position.offset)))
         first_id = log.latest_id + 1
-        batches = self._batches(sorted(waiting, key=_arrival, reverse=self.latest_first))
+        # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
+        are_patterns = not (listing.has_partitions or self.recursive_file_lookup)
+        batches = self._batches(sorted(waiting, key=_arrival, reverse=self.latest_first), are_patterns=are_patterns)
         steps += [_step(first_id + index, files) for index, files in enumerate(batches)]
         return Available(
             steps=steps,
@@ -168,17 +174,17 @@ class FilesSource(Source):
         start = now if self.starting == "latest" else self.starting
         return {"from_ms": epoch_micros(start) // 1000}
 
-    def _candidates(self, log: SourceLog, storage: Storage) -> tuple[list[ListedFile], list[Problem]]:
+    def _listing(self, log: SourceLog, storage: Storage) -> Listing:
         seen: Container[str] = log.paths
         if self.file_name_only:
             seen = _SeenNames(log.paths)
+        pattern = glob_pattern(self.path_glob_filter) if self.path_glob_filter else None
         manifest = None if is_glob(self.path) else read_manifest(self.path, storage=storage)
         if manifest is not None:
-            files = [ListedFile(m.path, m.mtime_ms, m.size_bytes) for m in manifest if m.path not in seen]
-            return files, []
-        pattern = glob_pattern(self.path_glob_filter) if self.path_glob_filter else None
-        listing = list_files(self.path, Selection(seen, self.recursive_file_lookup, pattern), storage=storage)
-        return listing.files, listing.problems
+            wanted = [m for m in manifest if m.path not in seen and (not pattern or pattern.fullmatch(_name(m.path)))]
+            return Listing([ListedFile(file.path, file.mtime_ms, file.size_bytes) for file in wanted])
+        base = self.options.get("basePath") if is_glob(self.path) else None
+        return list_files(self.path, Selection(seen, self.recursive_file_lookup, pattern, base), storage=storage)
 
     def _age_horizon(self, log: SourceLog) -> int:
         # Spark measures the age from the newest file that it has taken, and not at all when the newest come first.
@@ -187,25 +193,33 @@ class FilesSource(Source):
             return 0
         return max(entry.timestamp_ms for entry in log.entries) - self.max_file_age_ms
 
-    def _batches(self, files: Iterable[ListedFile]) -> Iterator[list[ListedFile]]:
+    def _batches(self, files: Iterable[ListedFile], *, are_patterns: bool) -> Iterator[list[ListedFile]]:
         batch: list[ListedFile] = []
         total = 0
+        taken: set[str] = set()
+        was_alone = False
         for file in files:
-            # A name with a glob character shares no batch: Spark would expand it and read other files twice.
-            is_alone = ("*" in file.path or "%" in file.path) and is_glob(unquote(_name(file.path)))
-            is_full = (self.max_files_per_batch is not None and len(batch) >= self.max_files_per_batch) or (
-                self.max_bytes_per_batch is not None and total + file.size_bytes > self.max_bytes_per_batch
-            )
-            if batch and (is_full or is_alone):
+            if taken and _name(file.path) in taken:
+                continue
+            # A path with a glob character shares no batch: Spark would expand it and read other files twice.
+            is_alone = are_patterns and _GLOB_IN_URI.search(file.path) is not None
+            if batch and (is_alone or was_alone or self._is_full(len(batch), total + file.size_bytes)):
                 yield batch
+                if self.file_name_only:
+                    taken.update(_name(earlier.path) for earlier in batch)
                 batch, total = [], 0
+                if taken and _name(file.path) in taken:
+                    continue
             batch.append(file)
             total += file.size_bytes
-            if is_alone:
-                yield batch
-                batch, total = [], 0
+            was_alone = is_alone
         if batch:
             yield batch
+
+    def _is_full(self, count: int, size_with_next: int) -> bool:
+        if self.max_files_per_batch is not None:
+            return count >= self.max_files_per_batch
+        return self.max_bytes_per_batch is not None and size_with_next > self.max_bytes_per_batch
 
 
 def files(
@@ -285,6 +299,11 @@ class _SeenNames:
 
 def _name(uri: str) -> str:
     return uri.rpartition("/")[2]
+
+
+def _normal(path: str) -> str:
+    """A local path as Hadoop has it, in which `//`, `.` and `..` do not occur."""
+    return "/" + posixpath.normpath(path).lstrip("/")
 
 
 _arrival = attrgetter("mtime_ms", "path")

@@ -1,8 +1,8 @@
 """The files below a source's path, as Spark's file source lists them, without its silent losses.
 
-Spark takes the direct children of every folder that the path (or glob) names, or, where there are Hive partition
-folders (`k=v`), the files inside those, at any depth. Names that start with `_` or `.`, or end with `._COPYING_`,
-are hidden. Names that Spark can't read are left out here and reported.
+Spark takes the direct children of every folder that the path (or glob) names; or, where files lie below a Hive
+partition folder (`k=v`) at any depth, every such file. Names that start with `_` or `.`, or end with `._COPYING_`, are
+hidden. Names that Spark can't read are left out here and reported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -38,8 +38,8 @@ class Listing:
 
     files: list[ListedFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    roots: list[str] = field(default_factory=list)
-    """The folders and files that the path names: one, unless it is a glob."""
+    has_partitions: bool = False
+    """Whether the files are those of Hive partition folders."""
 
 
 @dataclass(frozen=True)
@@ -52,34 +52,30 @@ class Selection:
     """Spark's `recursiveFileLookup`: every folder is searched, none is a partition."""
     name_pattern: re.Pattern[str] | None = None
     """Spark's `pathGlobFilter`, compiled: what file names must match."""
+    base_path: str | None = None
+    """Spark's `basePath`: partition folders count from here on, also those that the path itself names."""
 
 
 def list_files(path: str, selection: Selection, *, storage: Storage) -> Listing:
     """List a source's path.
 
     Args:
-        path: A folder, a file or a Hadoop glob, as a location.
+        path: A folder or a Hadoop glob, as a location.
         selection: Which files are wanted.
         storage: Where to list.
 
     Raises:
-        DeclarationError: There is nothing at a path that is no glob.
+        DeclarationError: A path that is no glob names nothing, or a file.
         StorageError: A folder can't be listed.
     """
-    listing = Listing()
-    for parent, name, folder in _roots(path, storage):
-        root = join(parent, name) if name else parent
-        listing.roots.append(root)
-        if folder is not None:
-            _list_root(root, folder, listing, selection, storage)
-        else:
-            siblings = storage.list_folder(parent)
-            if siblings is not None:
-                _add(listing, parent, siblings, [name], selection)
-    if not listing.roots and not is_glob(path):
-        raise DeclarationError(
-            "the source's path does not exist", where=path, remedy="create the folder, or correct the path"
-        )
+    roots = _matches(path, storage) if is_glob(path) else [_folder(path, storage)]
+    leaves = [leaf for root in roots for leaf in _leaves(root, selection, storage)]
+    listing = Listing(has_partitions=any(leaf.is_partition for leaf in leaves))
+    for leaf in leaves:
+        if leaf.is_partition or selection.recursive or (leaf.is_root and not listing.has_partitions):
+            _add(listing, leaf, selection)
+        elif listing.has_partitions:
+            _report_strays(listing, leaf, selection)
     return listing
 
 
@@ -144,42 +140,63 @@ def _token_pattern(text: str, *, in_braces: bool) -> str:
     return always.get(text) or grouping.get(text) or re.escape(text)
 
 
-def _roots(path: str, storage: Storage) -> Iterator[tuple[str, str, Folder | None]]:
-    """Every match of a path as (parent, name, folder); the folder is None for a file."""
-    if not is_glob(path):
-        folder = storage.list_folder(path)
-        if folder is not None:
-            yield path, "", folder
-        elif storage.stat(path) is not None:
-            parent, _, name = path.rpartition("/")
-            yield parent, name, None
-        return
+@dataclass(frozen=True)
+class _Leaf:
+    """A folder that holds visible files, or that the path names."""
+
+    location: str
+    folder: Folder
+    names: list[str]
+    """Its files, or those of them that a glob matches."""
+    inner: list[str]
+    """The folders in it; none where a glob matches files only."""
+    is_root: bool
+    """Whether the path names it, or its files."""
+    is_partition: bool = False
+    """Whether it is a partition folder, or lies in one."""
+
+
+def _folder(path: str, storage: Storage) -> _Leaf:
+    folder = storage.list_folder(path)
+    if folder is not None:
+        return _Leaf(path, folder, folder.files, folder.folders, is_root=True)
+    if storage.stat(path) is not None:
+        raise DeclarationError(
+            "the source's path is a file, which Spark does not stream",
+            where=path,
+            remedy="give its folder, with `path_glob_filter` for the name",
+        )
+    raise DeclarationError(
+        "the source's path does not exist", where=path, remedy="create the folder, or correct the path"
+    )
+
+
+def _matches(path: str, storage: Storage) -> Iterator[_Leaf]:
+    """Every folder that a glob matches, and every folder with files that it matches."""
     components = _split_components(path)
     if any("/" in component for component in components):
         raise DeclarationError(
             "braces in a glob span a `/`", where=path, remedy="write `/` outside of braces only: `{a,b}/c`"
         )
     fixed = next(index for index, component in enumerate(components) if is_glob(component))
-    yield from _matches("/".join(components[:fixed]), components[fixed:], storage)
+    yield from _matches_below("/".join(components[:fixed]), components[fixed:], storage)
 
 
-def _matches(parent: str, components: list[str], storage: Storage) -> Iterator[tuple[str, str, Folder | None]]:
+def _matches_below(parent: str, components: list[str], storage: Storage) -> Iterator[_Leaf]:
     folder = storage.list_folder(parent or "/")
     if folder is None:
         return
     pattern, rest = glob_pattern(components[0]), components[1:]
     for name in sorted(folder.folders):
-        if pattern.fullmatch(name):
-            if rest:
-                yield from _matches(join(parent, name), rest, storage)
-            else:
-                inside = storage.list_folder(join(parent, name))
-                if inside is not None:
-                    yield parent, name, inside
-    if not rest:
-        for name in sorted(folder.files):
-            if pattern.fullmatch(name):
-                yield parent, name, None
+        if pattern.fullmatch(name) and rest:
+            yield from _matches_below(join(parent, name), rest, storage)
+        elif pattern.fullmatch(name):
+            inside = storage.list_folder(join(parent, name))
+            if inside is not None:
+                yield _Leaf(join(parent, name), inside, inside.files, inside.folders, is_root=True)
+    names = [] if rest else [name for name in folder.files if pattern.fullmatch(name)]
+    if names:
+        yield _Leaf(parent, folder, names, [], is_root=True)
 
 
 def _split_components(path: str) -> list[str]:
@@ -197,29 +214,41 @@ def _split_components(path: str) -> list[str]:
 _PATH_TOKEN = re.compile(r"\\.|.", re.DOTALL)
 
 
-def _list_root(root: str, folder: Folder, listing: Listing, selection: Selection, storage: Storage) -> bool:
-    """Add what a root holds; tells whether it holds any visible file, taken or not."""
-    inner = [name for name in folder.folders if not is_hidden(name) and (selection.recursive or "=" in name)]
-    has_partitions = False
-    for name in sorted(inner):
-        below = storage.list_folder(join(root, name))
-        if below is not None:
-            has_partitions |= _list_root(join(root, name), below, listing, selection, storage)
-    if has_partitions and not selection.recursive:
-        stray = [name for name in folder.files if not is_hidden(name)]
-        listing.problems += [_stray(join(root, name)) for name in sorted(stray)]
-        return True
-    _add(listing, root, folder, folder.files, selection)
-    return has_partitions or any(not is_hidden(name) for name in folder.files)
+def _leaves(top: _Leaf, selection: Selection, storage: Storage) -> list[_Leaf]:
+    """A folder and those below it that hold visible files, as far down as Spark could want them."""
+    base = selection.base_path
+    above = top.location[len(base) :] if base is not None and top.location.startswith(base) else ""
+    is_partition = top.is_partition or (top.is_root and "=" in above)
+    leaves = []
+    if not all(map(is_hidden, top.names)):
+        leaves.append(replace(top, is_partition=is_partition))
+    inner = sorted(name for name in top.inner if not is_hidden(name))
+    takes_all = is_partition or selection.recursive
+    for name in inner:
+        if takes_all or "=" in name:
+            leaves += _below(top, name, selection, storage, is_partition=is_partition or "=" in name)
+    if not leaves and not takes_all:
+        # Partitions may lie deeper; beside other files, Spark would refuse them.
+        for name in inner:
+            leaves += _below(top, name, selection, storage, is_partition=False)
+    return leaves
 
 
-def _add(listing: Listing, parent: str, folder: Folder, names: list[str], selection: Selection) -> None:
+def _below(top: _Leaf, name: str, selection: Selection, storage: Storage, *, is_partition: bool) -> list[_Leaf]:
+    location = join(top.location, name)
+    folder = storage.list_folder(location)
+    if folder is None:
+        return []
+    leaf = _Leaf(location, folder, folder.files, folder.folders, is_root=False, is_partition=is_partition)
+    return _leaves(leaf, selection, storage)
+
+
+def _add(listing: Listing, leaf: _Leaf, selection: Selection) -> None:
     # This loop runs once per file of the landing folder, at every plan: it is what planning costs.
-    base = file_uri(join(parent, ""))
-    is_readable = not is_glob(parent) and not (is_local(parent) and ":" in local_path(parent))
-    seen, name_pattern, is_plain, stat = selection.seen, selection.name_pattern, _PLAIN.fullmatch, folder.stat
+    base, is_readable = file_uri(join(leaf.location, "")), _is_text(leaf.location)
+    seen, name_pattern, is_plain, stat = selection.seen, selection.name_pattern, _PLAIN.fullmatch, leaf.folder.stat
     append = listing.files.append
-    for name in names:
+    for name in leaf.names:
         if is_plain(name):
             path, is_usable = base + name, is_readable
         else:
@@ -230,9 +259,15 @@ def _add(listing: Listing, parent: str, folder: Folder, names: list[str], select
         if name_pattern is not None and not name_pattern.fullmatch(name):
             continue
         if not is_usable:
-            listing.problems.append(_unreadable(join(parent, name)))
+            listing.problems.append(_unreadable(join(leaf.location, name)))
         elif (found := stat(name)) is not None:
             append(ListedFile(path, found.mtime_ms, found.size_bytes))
+
+
+def _report_strays(listing: Listing, leaf: _Leaf, selection: Selection) -> None:
+    pattern = selection.name_pattern
+    strays = [name for name in leaf.names if not is_hidden(name) and (pattern is None or pattern.fullmatch(name))]
+    listing.problems += [_stray(join(leaf.location, name)) for name in sorted(strays)]
 
 
 def _encoded(character: str) -> str:
@@ -264,8 +299,7 @@ def _unreadable(path: str) -> Problem:
     return Problem(
         code="NAME_UNREADABLE",
         file=path.encode(errors="backslashreplace").decode(),
-        cause="Spark's file source can't read a file of this name (a `:`, a byte that is no UTF-8, or a glob character"
-        " in a folder's name)",
+        cause="Spark's file source can't read a file of this name (a `:`, or a byte that is no UTF-8)",
         consequence="left in, it would stop the stream for ever or be passed over; Sluice leaves it out",
         remedy="rename it",
         is_blocking=False,
@@ -277,7 +311,7 @@ def _stray(path: str) -> Problem:
         code="FILE_BESIDE_PARTITIONS",
         file=path,
         cause="the file lies beside Hive partition folders (`k=v`)",
-        consequence="Spark would fail the stream over it; Sluice leaves it out",
+        consequence="Spark would lose its rows, or fail the stream over it; Sluice leaves it out",
         remedy="move it into a partition folder, or away",
         is_blocking=False,
     )

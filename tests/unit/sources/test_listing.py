@@ -51,7 +51,7 @@ class TestFolder:
 
         assert [file.path for file in listing.files] == [f"file://{tmp_path}/a.json"]
         assert listing.problems == []
-        assert listing.roots == [str(tmp_path)]
+        assert not listing.has_partitions
 
     @pytest.mark.parametrize("name", ["_temporary", ".a.json.crc", ".hidden", "a.json._COPYING_", "_SUCCESS"])
     def test_hidden_files(self, tmp_path: Path, name: str) -> None:
@@ -99,13 +99,11 @@ class TestFolder:
         assert names(listed(tmp_path, name_pattern=glob_pattern("*.json"))) == ["a.json"]
 
     def test_one_file(self, tmp_path: Path) -> None:
-        """A path may name a single file."""
-        put(tmp_path / "a.json", "12345")
-        put(tmp_path / "b.json")
-        listing = listed(tmp_path / "a.json")
+        """A path that names a single file is refused: Spark fails every batch of such a stream."""
+        put(tmp_path / "a.json")
 
-        assert names(listing) == ["a.json"]
-        assert listing.files[0].size_bytes == 5
+        with pytest.raises(DeclarationError, match="is a file"):
+            listed(tmp_path / "a.json")
 
     def test_empty_folder(self, tmp_path: Path) -> None:
         """An empty folder has nothing yet."""
@@ -139,12 +137,38 @@ class TestPartitions:
     """Hive partition folders."""
 
     def test_any_depth(self, tmp_path: Path) -> None:
-        """Spark descends into `k=v` folders at any depth, and into no other folder."""
+        """Spark descends into `k=v` folders at any depth, and into every folder inside of those."""
         put(tmp_path / "year=2026" / "month=1" / "a.json")
         put(tmp_path / "year=2026" / "month=2" / "b.json")
-        put(tmp_path / "year=2026" / "other" / "c.json")
+        put(tmp_path / "year=2026" / "month=2" / "other" / "c.json")
+        listing = listed(tmp_path)
 
-        assert names(listed(tmp_path)) == ["a.json", "b.json"]
+        assert names(listing) == ["a.json", "b.json", "c.json"]
+        assert listing.has_partitions
+
+    def test_below_other_folders(self, tmp_path: Path) -> None:
+        """Partitions may lie deeper, where no file lies above them."""
+        put(tmp_path / "x" / "y" / "d=1" / "a.json")
+
+        assert names(listed(tmp_path)) == ["a.json"]
+
+    def test_no_deeper_search_beside_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A folder with files of its own costs one listing, whatever is archived below it."""
+        put(tmp_path / "a.json")
+        put(tmp_path / "archive" / "b.json")
+        storage, listings = Storage(), []
+        list_folder = storage.list_folder
+        monkeypatch.setattr(storage, "list_folder", lambda folder: listings.append(folder) or list_folder(folder))
+        list_files(str(tmp_path), Selection(), storage=storage)
+
+        assert listings == [str(tmp_path)]
+
+    def test_base_path(self, tmp_path: Path) -> None:
+        """Below a `basePath`, what a glob names may be a partition itself."""
+        put(tmp_path / "d=1" / "sub" / "a.json")
+
+        assert names(listed(f"{tmp_path}/d=*")) == []
+        assert names(listed(f"{tmp_path}/d=*", base_path=str(tmp_path))) == ["a.json"]
 
     def test_hidden_partition(self, tmp_path: Path) -> None:
         """A dot hides a folder, a `_` with `=` does not."""
@@ -154,19 +178,22 @@ class TestPartitions:
         assert names(listed(tmp_path)) == ["b.json"]
 
     def test_stray_files(self, tmp_path: Path) -> None:
-        """A file beside partitions, which would fail Spark, is left out and reported without blocking."""
-        put(tmp_path / "d=1" / "a.json")
+        """A file beside partitions, whose rows Spark would lose, is left out and reported without blocking."""
         put(tmp_path / "d=1" / "h=2" / "b.json")
         put(tmp_path / "stray.json")
         put(tmp_path / "_SUCCESS")
         listing = listed(tmp_path)
 
         assert names(listing) == ["b.json"]
-        assert sorted(problems(listing)) == [
-            ("FILE_BESIDE_PARTITIONS", f"{tmp_path}/d=1/a.json"),
-            ("FILE_BESIDE_PARTITIONS", f"{tmp_path}/stray.json"),
-        ]
+        assert problems(listing) == [("FILE_BESIDE_PARTITIONS", f"{tmp_path}/stray.json")]
         assert not any(problem.is_blocking for problem in listing.problems)
+
+    def test_filtered_stray_files(self, tmp_path: Path) -> None:
+        """A file that `pathGlobFilter` leaves out is in nobody's way."""
+        put(tmp_path / "d=1" / "a.json")
+        put(tmp_path / "stray.csv")
+
+        assert listed(tmp_path, name_pattern=glob_pattern("*.json")).problems == []
 
     def test_empty_partitions(self, tmp_path: Path) -> None:
         """Partition folders without a visible file make no stray files of the others."""
@@ -213,12 +240,20 @@ class TestUnreadableNames:
 
     @pytest.mark.parametrize("folder", ["d=10:30", "d=[1]", "d={a}"])
     def test_folder(self, tmp_path: Path, folder: str) -> None:
-        """A `:` or a glob character in a folder's name makes all of its files unreadable."""
+        """A `:` or a glob character in a partition folder's name does not keep Spark from reading it."""
         put(tmp_path / folder / "a.json")
         listing = listed(tmp_path)
 
+        assert names(listing) == ["a.json"]
+        assert listing.problems == []
+
+    def test_folder_of_bytes_that_are_no_text(self, tmp_path: Path) -> None:
+        """Every file of a folder whose name is not UTF-8 is reported."""
+        put(tmp_path / os.fsdecode(b"d=\xff") / "a.json")
+        listing = listed(tmp_path)
+
         assert listing.files == []
-        assert problems(listing) == [("NAME_UNREADABLE", f"{tmp_path}/{folder}/a.json")]
+        assert problems(listing) == [("NAME_UNREADABLE", f"{tmp_path}/d=\\udcff/a.json")]
 
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         """A name that is not UTF-8 is reported with its bytes spelled out."""
@@ -243,7 +278,17 @@ class TestGlob:
         listing = listed(f"{tmp_path}/2026-*")
 
         assert names(listing) == ["2026-notes", "a.json", "b.json"]
-        assert len(listing.roots) == 3
+
+    def test_files_cost_one_listing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However many files a glob matches, their folder is listed once."""
+        for number in range(10):
+            put(tmp_path / f"{number}.json")
+        storage, listings = Storage(), []
+        list_folder = storage.list_folder
+        monkeypatch.setattr(storage, "list_folder", lambda folder: listings.append(folder) or list_folder(folder))
+
+        assert len(list_files(f"{tmp_path}/*.json", Selection(), storage=storage).files) == 10
+        assert listings == [str(tmp_path)]
 
     def test_in_the_middle(self, tmp_path: Path) -> None:
         """Every component may be a glob."""
@@ -262,7 +307,7 @@ class TestGlob:
 
     def test_no_match(self, tmp_path: Path) -> None:
         """A glob that nothing matches yet is fine: files will come."""
-        assert listed(f"{tmp_path}/absent/*.json").roots == []
+        assert listed(f"{tmp_path}/absent/*.json").files == []
 
     def test_braces_around_a_slash(self, tmp_path: Path) -> None:
         """Hadoop expands braces around a `/`; here that is refused, lest its files be missed."""
@@ -275,7 +320,7 @@ class TestGlob:
         r"""`\{` is a brace in a name, and the path goes on behind it."""
         put(tmp_path / "x{1" / "a.json")
 
-        assert listed(f"{tmp_path}/x\\{{1/*").roots == [f"{tmp_path}/x{{1/a.json"]
+        assert names(listed(f"{tmp_path}/x\\{{1/*")) == ["a.json"]
 
     @pytest.mark.parametrize("character", "*?[]{}\\")
     def test_is_glob(self, character: str) -> None:
