@@ -29,9 +29,21 @@ from sluice.running import runner
 from sluice.running.preparation import Request, plan_stream, settle_without_spark
 from sluice.running.query import Query
 from sluice.running.record import RunRecord
+from sluice.sources.delta import DeltaSource as DeltaDeclaration
+from sluice.sources.files import FilesSource
 from sluice.storage import Storage, join
-from sluice.stream import BatchOutcome, Bound, Sink, SinkState
-from tests.engine_model import PINNED_CONF, Engine, EngineError, FileSource, HeldRows, Log, ModelSource, Row
+from sluice.stream import BatchOutcome, Bound, Sink, SinkState, Source
+from tests.engine_model import (
+    PINNED_CONF,
+    DeltaSource,
+    Engine,
+    EngineError,
+    FileSource,
+    HeldRows,
+    Log,
+    ModelSource,
+    Row,
+)
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """Second 0 of every test: files and bounds count from here; the clock of the runs begins an hour later."""
@@ -225,6 +237,8 @@ class Lab:
     now: datetime = EPOCH + timedelta(hours=1)
     rows: int = 0
     """How many rows have arrived: their ids count from 0."""
+    started_at: Mapping[str, Any] = field(default_factory=dict)
+    """What the runner told the query of where its sources start."""
 
     def __post_init__(self) -> None:
         self.storage = FaultyStorage(self.fault)
@@ -286,16 +300,17 @@ class Lab:
         by_name: dict[str, ModelSource] = {}
         for name in self.lines:
             if name not in by_name:
-                log = Log(folder / "sources" / str(len(by_name)))
-                by_name[name] = FileSource(
-                    Path(self.stream.sources[name].location),
-                    log,
-                    getattr(self.stream.sources[name], "max_files_per_batch", None),
-                    self.fault.step,
-                )
+                by_name[name] = self._model_source(name, Log(folder / "sources" / str(len(by_name))))
         used = [by_name[name] for name in self.lines]
         now_ms = int(self.now.timestamp() * 1000)
         return Engine(folder, used, self.sink, self.operator, self.fault.step, now_ms)
+
+    def _model_source(self, name: str, log: Log) -> ModelSource:
+        source = self.stream.sources[name]
+        if isinstance(source, DeltaDeclaration):
+            return DeltaSource(Path(source.path), self.started_at.get(name, {}).get("version"))
+        assert isinstance(source, FilesSource)
+        return FileSource(Path(source.path), log, source.max_files_per_batch, self.fault.step)
 
     def records(self) -> list[dict[str, Any]]:
         """Every run record on disk, oldest first."""
@@ -309,6 +324,7 @@ class Lab:
         logs: dict[str, int] = {}
         lines = tuple(SourceLine(name, str(logs.setdefault(name, len(logs)))) for name in self.lines)
         frame: Any = SimpleNamespace(sparkSession=session)
+        self.started_at = started_at
         return ModelQuery(project, stream, frame, lines, self.has_timers, self.engine)
 
     def _session(self) -> Any:
@@ -332,14 +348,16 @@ def make_lab(
 ) -> Lab:
     """A stream of JSON files; `its` are what a `Lab` has, or options of the sources."""
     own = {key: its.pop(key) for key in list(its) if key in {"lines", "operator", "has_timers"}}
-    folders = {name: root / name for name in names}
-    for folder in folders.values():
-        folder.mkdir(parents=True)
-    declared = {
-        name: sources.files(str(folder), format="json", schema="id bigint", **its) for name, folder in folders.items()
-    }
-    stream = Stream(name=NAME, sources=declared, transform="any:thing", sink=sink(str(root / "sink")))
-    return Lab(root, stream, **own)
+    declared = {}
+    for name in names:
+        (root / name).mkdir(parents=True)
+        declared[name] = sources.files(str(root / name), format="json", schema="id bigint", **its)
+    return Lab(root, make_stream(root, declared, sink), **own)
+
+
+def make_stream(root: Path, declared: Mapping[str, Source], sink: type[RowSink] = TransactionalSink) -> Stream:
+    """A stream of these sources into the folder `sink`."""
+    return Stream(name=NAME, sources=declared, transform="any:thing", sink=sink(str(root / "sink")))
 
 
 def write_file(file: Path, rows: Iterable[Row], seconds: float) -> None:
