@@ -28,7 +28,7 @@ _SCRAPS = (
     b"\0",
     b"\xff\xfe",
     b"v1\n",
-    DEEP,
+    b"[" * 2000,
 )
 
 
@@ -62,3 +62,8 @@ def outcome(call: Callable[[], T]) -> T | SluiceError:
         return call()
     except SluiceError as refused:
         return refused
+
+
+def short(value: object) -> str:
+    """An id for a parameter that may be long."""
+    return repr(value)[:40]

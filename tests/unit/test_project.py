@@ -146,7 +146,12 @@ class TestToml:
 
         assert caught.value.remedy == remedy
 
-    @given(content=damaged(TOML.encode()) | st.just(b"a = " + DEEP))
+    def test_deep_nesting(self, tmp_path: Path) -> None:
+        """More brackets than the parser recurses into are an error of the file."""
+        with pytest.raises(DeclarationError, match="does not parse"):
+            load_project(put(tmp_path / "sluice.toml", b"a = " + DEEP))
+
+    @given(content=damaged(TOML.encode()))
     def test_any_bytes(self, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
         """Any file is a project or a declaration error, never another error."""
         file = put(tmp_path_factory.getbasetemp() / "fuzzed" / "sluice.toml", content)

@@ -55,6 +55,8 @@ def _read_entries(location: str, storage: Storage) -> list[LogEntry]:
     file: LogFile | None = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
     if file is None:
         raise damaged(location, "the file is gone")
+    if not any(file.lines):
+        raise damaged(location, "the file ends after its version line; Spark logs no batch without files")
     try:
         return _ENTRIES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

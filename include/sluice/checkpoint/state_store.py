@@ -24,7 +24,8 @@ class _OperatorInfo(msgspec.Struct, rename="camel"):
 
 
 class _StoreInfo(msgspec.Struct, rename="camel"):
-    store_name: str
+    # It names a folder.
+    store_name: Annotated[str, msgspec.Meta(pattern=r"^[^/\x00]{1,60}\Z")]
     # A cap, because every partition is looked for: a damaged number must not cost hours.
     num_partitions: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 

@@ -12,7 +12,7 @@ from sluice.checkpoint.manifest import ManifestFile, latest_batch, read_manifest
 from sluice.errors import RefusedError
 from sluice.storage import Storage
 from tests.builders import put
-from tests.fuzzing import DEEP, damaged, outcome
+from tests.fuzzing import DEEP, damaged, outcome, short
 
 
 def status_line(name: str, *, action: str = "add", is_dir: bool = False) -> str:
@@ -108,7 +108,7 @@ def test_missing_file(tmp_path: Path, lost: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"v2\n", status_line("a")[:-9].encode(), b"v1\n{}", b"v1\n" + DEEP, b"v1\n\xff"]
+    "content", [b"", b"v2\n", status_line("a")[:-9].encode(), b"v1\n{}", b"v1\n" + DEEP, b"v1\n\xff"], ids=short
 )
 def test_damage(tmp_path: Path, content: bytes) -> None:
     """A damaged manifest refuses, and its file is named."""

@@ -20,7 +20,7 @@ from sluice.checkpoint.offsets import (
 from sluice.errors import RefusedError
 from sluice.storage import Storage
 from tests.builders import CONF, NOW_MS, commit_bytes, offsets_bytes, put
-from tests.fuzzing import DEEP, damaged, outcome
+from tests.fuzzing import DEEP, damaged, outcome, short
 
 DELTA_OFFSET = (
     '{"sourceVersion":1,"reservoirId":"a25586c2-b72b-42b9-98cb-4a563c7ae8c3","reservoirVersion":3,"index":-1,'
@@ -124,6 +124,7 @@ class TestOffsets:
             b"v2\n{}\n:-",
             b"v2\n{}\na:",
         ],
+        ids=short,
     )
     def test_damage(self, tmp_path: Path, content: bytes) -> None:
         """A file that ends too early or does not parse is refused by name."""
@@ -216,6 +217,7 @@ class TestCommits:
             b"v1\n" + DEEP,
             b'v1\n{"a":' + DEEP,
         ],
+        ids=short,
     )
     def test_damage(self, tmp_path: Path, content: bytes) -> None:
         """A file that ends too early or does not parse is refused by name."""

@@ -1,0 +1,205 @@
+"""`state/`: which stateful operators a checkpoint has, and whether their versions can be loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from sluice.checkpoint.state_store import Operator, StateLayout, read_state_layout
+from sluice.storage import Storage
+from tests.builders import put
+from tests.fuzzing import DEEP, damaged, short
+
+
+def metadata_bytes(name: str = "stateStoreSave", partitions: int = 2, stores: tuple[str, ...] = ("default",)) -> bytes:
+    info = [{"storeName": store, "numColsPrefixKey": 0, "numPartitions": partitions} for store in stores]
+    document = {"operatorInfo": {"operatorId": 0, "operatorName": name}, "stateStoreInfo": info}
+    return b"v1\n" + json.dumps(document, separators=(",", ":")).encode()
+
+
+def make_operator(
+    state: Path, *, versions: int = 3, partitions: int = 2, stores: tuple[str, ...] = ("default",)
+) -> Path:
+    operator = state / "0"
+    put(operator / "_metadata" / "metadata", metadata_bytes(partitions=partitions, stores=stores))
+    for partition in range(partitions):
+        put(operator / str(partition) / "_metadata" / "schema", "v1")
+        for store in stores:
+            folder = operator / str(partition) / ("" if store == "default" else store)
+            for version in range(1, versions + 1):
+                put(folder / f"{version}.delta", "x")
+                put(folder / f".{version}.delta.crc", "x")
+    return operator
+
+
+def layout(state: Path, needed_version: int | None = 3) -> StateLayout:
+    return read_state_layout(str(state), needed_version, storage=Storage())
+
+
+def codes(found: StateLayout) -> list[str]:
+    return [problem.code for problem in found.problems]
+
+
+def test_operator(tmp_path: Path) -> None:
+    """An operator has Spark's name, its partitions, its stores, and the newest version of all partitions."""
+    make_operator(tmp_path)
+
+    assert layout(tmp_path) == StateLayout((Operator(0, "stateStoreSave", 2, ("default",), 3),))
+
+
+def test_no_state(tmp_path: Path) -> None:
+    """A stateless checkpoint has no operators."""
+    assert layout(tmp_path / "state") == StateLayout(())
+
+
+def test_operators_are_in_order(tmp_path: Path) -> None:
+    """Operators come in the order of their numbers; other folders are none."""
+    operator = make_operator(tmp_path, versions=1, partitions=1)
+    for name in ("10", "2", "_metadata", "x"):
+        shutil.copytree(operator, tmp_path / name)
+
+    assert [found.operator_id for found in layout(tmp_path, 1).operators] == [0, 2, 10]
+
+
+def test_named_stores(tmp_path: Path) -> None:
+    """A join keeps several stores in every partition; each must be loadable."""
+    stores = ("left-keyToNumValues", "right-keyToNumValues")
+    operator = make_operator(tmp_path, stores=stores)
+    assert layout(tmp_path).operators[0].stores == stores
+    assert codes(layout(tmp_path)) == []
+
+    (operator / "1" / "right-keyToNumValues" / "3.delta").unlink()
+    assert [problem.file for problem in layout(tmp_path).problems] == [f"{operator}/1/right-keyToNumValues"]
+
+
+def test_newest_version_of_the_slowest_partition(tmp_path: Path) -> None:
+    """A version counts when every partition has it."""
+    operator = make_operator(tmp_path)
+    put(operator / "0" / "4.delta")
+
+    assert layout(tmp_path).operators[0].latest_version == 3
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        ["1.delta", "2.delta", "3.delta"],
+        ["3.snapshot"],
+        ["2.snapshot", "3.delta"],
+        ["3.zip"],
+        ["1.zip", "2.changelog", "3.changelog"],
+        ["2_0f1e2d3c-aa.zip", "3_4b5a.changelog"],
+        ["2.snapshot", "3.delta", "4.delta"],
+    ],
+)
+def test_loadable(tmp_path: Path, kept: list[str]) -> None:
+    """A version loads from a snapshot at or below it and every change after that, or from all changes."""
+    operator = make_operator(tmp_path, partitions=1, versions=0)
+    for name in kept:
+        put(operator / "0" / name)
+
+    assert codes(layout(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        [],
+        ["1.delta", "2.delta"],
+        ["2.delta", "3.delta"],
+        ["1.snapshot", "3.delta"],
+        ["4.snapshot"],
+        ["3.delta.tmp", ".3.snapshot.0f1e.tmp"],
+    ],
+)
+def test_unloadable(tmp_path: Path, kept: list[str]) -> None:
+    """A version that can't be built blocks, and names the partition's folder."""
+    operator = make_operator(tmp_path, partitions=1, versions=0)
+    for name in kept:
+        put(operator / "0" / name)
+    found = layout(tmp_path)
+
+    assert [(problem.code, problem.file, problem.is_blocking) for problem in found.problems] == [
+        ("STATE_VERSION_LOST", f"{operator}/0", True)
+    ]
+    assert "version 3" in found.problems[0].cause
+
+
+def test_missing_partition(tmp_path: Path) -> None:
+    """A partition that the metadata promises and that is gone is named."""
+    operator = make_operator(tmp_path)
+    shutil.rmtree(operator / "1")
+    found = layout(tmp_path)
+
+    assert [problem.file for problem in found.problems] == [f"{operator}/1"]
+    assert (found.operators[0].partitions, found.operators[0].latest_version) == (2, None)
+
+
+@pytest.mark.parametrize("needed_version", [None, 0])
+def test_nothing_is_needed_before_the_first_commit(tmp_path: Path, needed_version: int | None) -> None:
+    """A first batch loads empty state."""
+    make_operator(tmp_path, versions=0)
+
+    assert codes(layout(tmp_path, needed_version)) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"v1", b"garbage", b"v9\n{}", b"v1\n{}", b"v1\n[]", b"v1\n" + DEEP, metadata_bytes()[:-9]],
+    ids=short,
+)
+def test_lost_metadata(tmp_path: Path, content: bytes | None) -> None:
+    """Lost metadata takes a safety check away but does not keep the stream from running."""
+    operator = make_operator(tmp_path)
+    metadata = operator / "_metadata" / "metadata"
+    metadata.unlink()
+    if content is not None:
+        put(metadata, content)
+    found = layout(tmp_path)
+
+    assert [(problem.code, problem.file, problem.is_blocking) for problem in found.problems] == [
+        ("OPERATOR_METADATA_LOST", str(metadata), False)
+    ]
+    assert found.operators == (Operator(0, None, 2, ("default",), 3),)
+
+
+def test_partitions_are_still_checked_without_metadata(tmp_path: Path) -> None:
+    """The folders that are there must be loadable all the same."""
+    operator = make_operator(tmp_path)
+    (operator / "_metadata" / "metadata").unlink()
+    (operator / "1" / "2.delta").unlink()
+
+    assert codes(layout(tmp_path)) == ["OPERATOR_METADATA_LOST", "STATE_VERSION_LOST"]
+
+
+@pytest.mark.parametrize("store", ["../../..", "a/b", "x" * 300, "", "a\0"], ids=short)
+def test_impossible_name_of_a_store(tmp_path: Path, store: str) -> None:
+    """The name of a store is a folder's; what can't be one is damage."""
+    operator = make_operator(tmp_path)
+    put(operator / "_metadata" / "metadata", metadata_bytes(stores=(store,)))
+
+    assert codes(layout(tmp_path)) == ["OPERATOR_METADATA_LOST"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("partitions", [10**18, 10**9, 0, -1])
+def test_impossible_number_of_partitions(tmp_path: Path, partitions: int) -> None:
+    """A damaged number of partitions is damage, not hours of looking for them."""
+    operator = make_operator(tmp_path)
+    put(operator / "_metadata" / "metadata", metadata_bytes(partitions=partitions))
+
+    assert codes(layout(tmp_path)) == ["OPERATOR_METADATA_LOST"]
+
+
+@given(content=damaged(metadata_bytes()))
+def test_any_metadata(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    """Any bytes give an operator, with or without a name."""
+    state = tmp_path_factory.getbasetemp() / "fuzzed_state"
+    put(state / "0" / "0" / "1.delta")
+    put(state / "0" / "_metadata" / "metadata", content)
+
+    assert [operator.operator_id for operator in layout(state, 1).operators] == [0]
