@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 
-from sluice.errors import DeclarationError, Problem
+from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.survey import Survey, positions
 from sluice.storage import join
@@ -34,7 +34,8 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
         now: The clock of the batches that are planned.
 
     Raises:
-        DeclarationError: `drain` was asked for where AvailableNow would do something else.
+        DeclarationError: `drain` was asked for, or is the only way, where AvailableNow would do something else.
+        StorageError: A source can't be read right now, and the run can't be drained.
     """
     blank = Plan(
         stream=seen.stream.name,
@@ -167,11 +168,17 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
         obstacle = "AvailableNow never ends on processing-time timers"
     else:
         obstacle = next((found.undrainable for found in seen.available.values() if found.undrainable), None)
+    if obstacle is not None and seen.unreadable and limits.strategy != "drain":
+        raise StorageError(
+            f"{why}, and leaving the batches to Spark is no way out: {obstacle}",
+            where=f"stream `{seen.stream.name}`",
+            remedy="mend the source and try again",
+        )
     if obstacle is not None:
         raise DeclarationError(
             f"the run can't be drained: {obstacle}",
             where=f"stream `{seen.stream.name}`, strategy `drain` because {why}",
-            remedy="leave out the bound or the strategy, or mend the source and try again",
+            remedy="leave out the bound or the strategy",
         )
     return "drain"
 

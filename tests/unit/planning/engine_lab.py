@@ -6,6 +6,7 @@ written and the lease stays behind, or an error, after which the run goes on to 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
@@ -239,6 +240,8 @@ class Lab:
     """How many rows have arrived: their ids count from 0."""
     started_at: Mapping[str, Any] = field(default_factory=dict)
     """What the runner told the query of where its sources start."""
+    dies_at: str | None = None
+    """The point of the engine at which the process is killed."""
 
     def __post_init__(self) -> None:
         self.storage = FaultyStorage(self.fault)
@@ -290,8 +293,8 @@ class Lab:
             try:
                 return runner.run_stream(self.project, request, session=self._session(), clock=self.clock, **others)
             finally:
-                if self.fault.countdown is not None:
-                    self.fault.countdown = None
+                if self.fault.countdown is not None or self.dies_at is not None:
+                    self.fault.countdown = self.dies_at = None
                     self._bury()
 
     def engine(self, checkpoint: str | None = None) -> Engine:
@@ -303,14 +306,14 @@ class Lab:
                 by_name[name] = self._model_source(name, Log(folder / "sources" / str(len(by_name))))
         used = [by_name[name] for name in self.lines]
         now_ms = int(self.now.timestamp() * 1000)
-        return Engine(folder, used, self.sink, self.operator, self.fault.step, now_ms)
+        return Engine(folder, used, self.sink, self.operator, self._step, now_ms)
 
     def _model_source(self, name: str, log: Log) -> ModelSource:
         source = self.stream.sources[name]
         if isinstance(source, DeltaDeclaration):
             return DeltaSource(Path(source.path), self.started_at.get(name, {}).get("version"))
         assert isinstance(source, FilesSource)
-        return FileSource(Path(source.path), log, source.max_files_per_batch, self.fault.step)
+        return FileSource(Path(source.path), log, source.max_files_per_batch, self._step)
 
     def records(self) -> list[dict[str, Any]]:
         """Every run record on disk, oldest first."""
@@ -335,6 +338,11 @@ class Lab:
             sparkContext=SimpleNamespace(defaultParallelism=2, _gateway=None),
         )
 
+    def _step(self, name: str) -> None:
+        if name == self.dies_at:
+            raise KilledError(name)
+        self.fault.step(name)
+
     def _bury(self) -> None:
         """Give the owner of every lease a start time that no process has: it is dead."""
         for file in (self.home / "leases").glob("*/[0-9]*.json"):
@@ -358,6 +366,32 @@ def make_lab(
 def make_stream(root: Path, declared: Mapping[str, Source], sink: type[RowSink] = TransactionalSink) -> Stream:
     """A stream of these sources into the folder `sink`."""
     return Stream(name=NAME, sources=declared, transform="any:thing", sink=sink(str(root / "sink")))
+
+
+def leave_pending(lab: Lab, *, seconds: float = 0, point: str = "before the sink", by_sluice: bool = False) -> None:
+    """Let one more file arrive, and the driver be killed in its batch: planned, and not committed."""
+    lab.arrive(seconds)
+    lab.dies_at = point
+    with contextlib.suppress(KilledError):
+        if by_sluice:
+            lab.run()
+        else:
+            lab.engine().once()
+        raise AssertionError(point)
+    lab.dies_at = None
+
+
+def change_json(file: Path, changes: Row, *, line: int = 0) -> None:
+    """Change some keys of the JSON object in one line of a file."""
+    lines = file.read_text().split("\n")
+    lines[line] = json.dumps(json.loads(lines[line]) | changes)
+    file.write_text("\n".join(lines))
+
+
+def write_v2_offsets(file: Path, offsets: Mapping[str, str]) -> None:
+    """Rewrite an offset file in the second format, whose sources have names."""
+    metadata = file.read_text().split("\n")[1]
+    file.write_text("\n".join(["v2", metadata, *(f"{name}:{offset}" for name, offset in offsets.items())]))
 
 
 def write_file(file: Path, rows: Iterable[Row], seconds: float) -> None:

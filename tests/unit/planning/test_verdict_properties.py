@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from engine_lab import AppendingSink, Lab, make_lab
+from engine_lab import AppendingSink, Lab, leave_pending, make_lab
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,10 +25,6 @@ GONE = ("gone", "gone, but for its checksum")
 folders = st.sampled_from(["offsets", "commits", "sources/0", "."])
 damages = st.lists(st.tuples(folders, st.integers(0, 3), st.sampled_from([*GONE, *GONE, *DAMAGE])), max_size=4)
 """By folder, which file (counted from the newest) gets which damage."""
-
-
-class StoppedError(Exception):
-    """Spark was killed."""
 
 
 @given(
@@ -65,22 +61,7 @@ def make_history(lab: Lab, batches: int, crash: str | None) -> None:
         lab.arrive(lab.rows)
     lab.engine().available_now()
     if crash is not None:
-        lab.arrive(lab.rows)
-        engine = lab.engine()
-        engine.step = stop_at(crash)
-        try:
-            engine.available_now()
-        except StoppedError:
-            return
-        raise AssertionError(crash)
-
-
-def stop_at(point: str) -> Callable[[str], None]:
-    def step(name: str) -> None:
-        if name == point:
-            raise StoppedError(name)
-
-    return step
+        leave_pending(lab, seconds=lab.rows, point=crash)
 
 
 def do_damage(checkpoint: Path, folder: str, age: int, kind: str) -> list[Path]:
