@@ -1,0 +1,228 @@
+"""Batches of a Delta source as Sluice plans them, against those of Spark's AvailableNow over the same table.
+
+The table has an initial snapshot of three versions and six files, then four versions, two of them by delta-rs.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from sluice import Stream, sinks, sources
+from sluice.errors import RefusedError
+from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
+
+pytestmark = pytest.mark.spark
+
+SPARK_NAMES = {
+    "max_files_per_batch": "maxFilesPerTrigger",
+    "max_bytes_per_batch": "maxBytesPerTrigger",
+    "starting_version": "startingVersion",
+    "skip_change_commits": "skipChangeCommits",
+    "ignore_deletes": "ignoreDeletes",
+}
+ALL_ROWS = [*range(12), *range(100, 106), *range(200, 203), *range(300, 304), 400]
+
+
+def same(numbers: DataFrame) -> DataFrame:
+    return numbers
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The table with all of its seven versions."""
+    table = tmp_path_factory.mktemp("tables") / "whole"
+    append_rows(spark, table, range(6), files=3)
+    append_rows(spark, table, range(6, 8))
+    append_rows(spark, table, range(8, 12), files=2)
+    append_rows(spark, table, range(100, 106), files=3)
+    append_outside(table, range(200, 203))
+    append_rows(spark, table, range(300, 304), files=2)
+    append_outside(table, range(400, 401))
+    return table
+
+
+@pytest.fixture
+def table(whole: Path, tmp_path: Path) -> Path:
+    """The table when it had only its first three versions."""
+    young = tmp_path / "table"
+    shutil.copytree(whole, young)
+    for version in range(3, 7):
+        for file in (young / "_delta_log").glob(f"*{version:020d}.*"):
+            file.unlink()
+    return young
+
+
+def grow(table: Path, whole: Path) -> None:
+    """Add the four later versions."""
+    shutil.copytree(whole, table, dirs_exist_ok=True)
+
+
+def declared(table: Path, sink: Any = None, checkpoint: Path | None = None, **options: Any) -> Stream:
+    return Stream(
+        name="s",
+        sources={"numbers": sources.delta(str(table), **options)},
+        transform=f"{__name__}:same",
+        sink=sink or sinks.noop(),
+        checkpoint=str(checkpoint) if checkpoint else None,
+    )
+
+
+def stream_of(spark: SparkSession, table: Path, **options: Any) -> DataFrame:
+    """Spark's own stream of the table."""
+    given = {SPARK_NAMES[name]: value for name, value in options.items()}
+    return spark.readStream.format("delta").options(**given).load(str(table))
+
+
+def planned(lab: Lab, stream: Stream) -> tuple[list[int], list[Any]]:
+    """Rows and end offset of every batch that Sluice would run."""
+    ranges = [batch.sources["numbers"].as_json() for batch in lab.plan(stream).batches]
+    return [found["rows"] for found in ranges], [found["end"] for found in ranges]
+
+
+def by_spark(spark: SparkSession, table: Path, checkpoint: Path, **options: Any) -> tuple[list[int], list[Any]]:
+    """Rows and end offset of every batch that Spark plans and runs."""
+    reports = available_now(stream_of(spark, table, **options), checkpoint)
+    ends = offset_lines(checkpoint)
+    return [report["numInputRows"] for report in reports], [ends[report["batchId"]][0] for report in reports]
+
+
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [
+        ({}, (1, 1)),
+        ({"max_files_per_batch": 1}, (6, 7)),
+        ({"max_files_per_batch": 2}, (3, 4)),
+        ({"max_files_per_batch": 1, "starting_version": 0}, (6, 7)),
+        ({"max_files_per_batch": 2, "starting_version": 0}, (3, 4)),
+        ({"starting_version": 1}, (1, 1)),
+        ({"max_bytes_per_batch": 600}, (3, 4)),
+        ({"max_bytes_per_batch": 1200, "starting_version": 0}, (2, 3)),
+        ({"max_bytes_per_batch": 1200, "max_files_per_batch": 1}, (6, 7)),
+    ],
+    ids=str,
+)
+def test_same_batches(lab: Lab, table: Path, whole: Path, options: dict[str, int], batches: tuple[int, int]) -> None:
+    """Rows and offsets of every batch are Spark's, for the snapshot and for the versions after it."""
+    checkpoint = lab.root / "spark"
+    stream = declared(table, checkpoint=checkpoint, **options)
+    for step, count in zip((lambda: None, lambda: grow(table, whole)), batches, strict=True):
+        step()
+        expected = planned(lab, stream)
+        assert expected == by_spark(lab.spark, table, checkpoint, **options)
+        assert len(expected[0]) == count
+
+
+@pytest.mark.parametrize("options", [{}, {"starting_version": 0}], ids=["snapshot", "changes"])
+@pytest.mark.parametrize("batches", [1, 4])
+def test_spark_goes_on_after_planned_batches(
+    lab: Lab, table: Path, whole: Path, options: dict[str, int], batches: int
+) -> None:
+    """After planned batches that end inside the snapshot or a version, Spark reads exactly the rest."""
+    stream = declared(table, sinks.files("out", format="parquet"), max_files_per_batch=1, **options)
+    lab.run(stream, bounded(max_batches=batches))
+    out = str(lab.root / "out")
+    assert len(ids(lab.spark.read.parquet(out))) == 2 * batches
+    grow(table, whole)
+    available_now(stream_of(lab.spark, table, **options), lab.checkpoint(stream), lab.root / "out", sink="parquet")
+    assert ids(lab.spark.read.parquet(out)) == ALL_ROWS
+
+
+@pytest.mark.parametrize("options", [{}, {"starting_version": 0}], ids=["snapshot", "changes"])
+def test_sluice_goes_on_after_spark(lab: Lab, table: Path, whole: Path, options: dict[str, int]) -> None:
+    """After batches of Spark's own, stopped inside the snapshot or a version, Sluice reads exactly the rest."""
+    checkpoint, out = lab.root / "spark", str(lab.root / "out")
+    writer = stream_of(lab.spark, table, max_files_per_batch=1, **options).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(checkpoint)).option("path", out)
+    query = writer.trigger(processingTime="100 milliseconds").start()
+    while not (checkpoint / "commits" / "1").exists():
+        query.awaitTermination(0.05)
+    query.stop()
+    grow(table, whole)
+    record = lab.run(declared(table, sinks.files("out", format="parquet"), checkpoint, **options))
+    assert record.status == "succeeded"
+    assert ids(lab.spark.read.parquet(out)) == ALL_ROWS
+
+
+def test_a_bound_inside_the_history(lab: Lab, table: Path, whole: Path) -> None:
+    """A run to a version, or to a time, reads what was committed up to there, and the next run the rest."""
+    grow(table, whole)
+    stream = declared(table, sinks.delta("out"))
+    lab.run(stream, bounded(to_version=2))
+    assert ids(lab.table("out")) == list(range(12))
+    times = {entry["version"]: entry["timestamp"] for entry in DeltaTable(table).history()}
+    lab.run(stream, bounded(datetime.fromtimestamp(times[5] / 1000, UTC)))
+    assert ids(lab.table("out")) == [*range(12), *range(100, 106), *range(200, 203)]
+    lab.run(stream)
+    assert ids(lab.table("out")) == ALL_ROWS
+
+
+@pytest.mark.parametrize("starting_version", [None, 0])
+def test_order_of_files_with_odd_names(lab: Lab, starting_version: int | None) -> None:
+    """The rows that are promised per file are those that Spark finds at its index, whatever the partitions' names."""
+    values = ["a b", "a!b", "a#b", "ü", "z", "a:b", "a%b", "A", "\u2013", "[1]"]
+    parts = [value for count, value in enumerate(values, 1) for _ in range(count)]
+    rows = pa.table({"id": pa.array(range(len(parts)), pa.int64()), "part": parts})
+    write_deltalake(lab.root / "odd", rows, partition_by=["part"])
+    options = {"max_files_per_batch": 1}
+    if starting_version is not None:
+        options["starting_version"] = starting_version
+    checkpoint = lab.root / "spark"
+    expected = planned(lab, declared(lab.root / "odd", checkpoint=checkpoint, **options))
+    assert expected == by_spark(lab.spark, lab.root / "odd", checkpoint, **options)
+    assert sorted(expected[0]) == list(range(1, 11))
+
+
+CHANGES: dict[str, tuple[str, dict[str, bool]]] = {
+    "properties": ("ALTER TABLE {} SET TBLPROPERTIES ('a.b' = '1')", {}),
+    "compaction": ("OPTIMIZE {}", {}),
+    "skipped change": ("DELETE FROM {} WHERE id = 1", {"skip_change_commits": True}),
+    "ignored delete": ("DELETE FROM {} WHERE id IN (1, 3)", {"ignore_deletes": True}),
+}
+
+
+@pytest.mark.parametrize(("statement", "options"), CHANGES.values(), ids=CHANGES)
+def test_versions_that_append_nothing(lab: Lab, statement: str, options: dict[str, bool]) -> None:
+    """Alone, and before other versions, such a version makes the batches that Spark makes of it."""
+    table, checkpoint = lab.root / "table", lab.root / "spark"
+    stream = declared(table, checkpoint=checkpoint, **options)
+
+    def change() -> None:
+        lab.spark.sql(statement.format(f"delta.`{table}`"))
+
+    def append() -> None:
+        append_outside(table, [8, 9])
+
+    steps: tuple[Callable[[], None], ...] = (change, append)
+    append_rows(lab.spark, table, range(4), files=2)
+    by_spark(lab.spark, table, checkpoint, **options)
+    for step, rows in zip(steps, ([0], [2]), strict=True):
+        step()
+        expected = planned(lab, stream)
+        assert expected == by_spark(lab.spark, table, checkpoint, **options)
+        assert expected[0] == rows
+
+
+def test_deleted_rows_are_refused(lab: Lab) -> None:
+    """A version that deletes rows fails Spark; Sluice refuses before anything is written."""
+    table = lab.root / "table"
+    append_rows(lab.spark, table, range(4))
+    stream = declared(table)
+    lab.run(stream)
+    lab.spark.sql(f"DELETE FROM delta.`{table}` WHERE id = 1")
+    before = snapshot(lab.checkpoint(stream))
+    with pytest.raises(RefusedError) as refused:
+        lab.run(stream)
+    assert refused.value.finding.code == "SOURCE_NOT_APPEND_ONLY"
+    assert snapshot(lab.checkpoint(stream)) == before
+    with pytest.raises(StreamingQueryException, match="DELTA_SOURCE"):
+        by_spark(lab.spark, table, lab.checkpoint(stream))
