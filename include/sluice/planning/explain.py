@@ -41,8 +41,8 @@ def _explain_batch(batch: PlannedBatch) -> Iterator[str]:
 
 def _amount(source: SourceRange) -> str:
     amounts = [
-        f"{amount:,} {unit}"
-        for amount, unit in ((source.files, "files"), (source.size_bytes, "bytes"), (source.rows, "rows"))
+        f"{amount:,} {unit}{'s' if amount != 1 else ''}"
+        for amount, unit in ((source.files, "file"), (source.size_bytes, "byte"), (source.rows, "row"))
         if amount is not None
     ]
     return f" ({', '.join(amounts)})" if amounts else ""

@@ -82,19 +82,6 @@ class FaultyStorage(Storage):
     def __init__(self, fault: Fault) -> None:
         super().__init__()
         self.fault = fault
-        self.reads: Counter[str] = Counter()
-
-    def list_folder(self, location: str) -> Any:
-        self.reads["list"] += 1
-        return super().list_folder(location)
-
-    def read(self, location: str, **limits: Any) -> bytes | None:
-        self.reads["read"] += 1
-        return super().read(location, **limits)
-
-    def stat(self, location: str) -> Any:
-        self.reads["stat"] += 1
-        return super().stat(location)
 
     def put_if_absent(self, location: str, content: bytes) -> bool:
         self._step(location, content)
