@@ -160,9 +160,9 @@ def make_delta(path: Path, *versions: Iterable[int], app_id: str | None = None) 
         transactions = [Transaction(app_id, number)] if app_id else None
         write_deltalake(
             path,
-            pa.table({"id": list(ids)}, schema=pa.schema([("id", pa.int64())])),
+            pa.table({"id": (rows := list(ids)), "part": rows}, pa.schema({"id": pa.int64(), "part": pa.int64()})),
             mode="append",
-            partition_by=["id"] if not (path / "_delta_log").exists() else None,
+            partition_by=["part"] if not (path / "_delta_log").exists() else None,
             commit_properties=CommitProperties(app_transactions=transactions),
         )
     return path

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -40,7 +40,7 @@ _ITS_OWN = (
 
 class _Offset(msgspec.Struct, rename="camel", frozen=True):
     reservoir_id: str
-    reservoir_version: int
+    reservoir_version: Annotated[int, msgspec.Meta(ge=0)]
     index: int
     is_starting_version: bool = False
     source_version: int = 1
@@ -96,7 +96,7 @@ class DeltaSource(Source):
         first = _read_offset(position.offset, self.path).reservoir_version if position.offset else None
         if first is None:
             return ()
-        needed = range(max(first, 0), last.reservoir_version + (1 if last.index >= 0 else 0))
+        needed = range(first, last.reservoir_version + (1 if last.index >= 0 else 0))
         there = set(log.versions)
         return tuple(_version_gone(log, version) for version in needed if version not in there)
 
@@ -231,13 +231,13 @@ class DeltaSource(Source):
                     remedy="restore the table, or start a new generation for the new one",
                 )
             )
-        if offset.reservoir_version > log.latest + 1:
+        read_to = offset.reservoir_version if offset.is_starting_version else offset.reservoir_version - 1
+        if read_to > log.latest:
             raise RefusedError(
                 Problem(
                     code="SOURCE_TABLE_ROLLED_BACK",
                     file=self.path,
-                    cause=f"the checkpoint has read up to version {offset.reservoir_version - 1}, the newest is"
-                    f" {log.latest}",
+                    cause=f"the checkpoint has read up to version {read_to}, the newest is {log.latest}",
                     consequence="new versions with numbers that were read already would be passed over",
                     remedy="restore the table's log, or start a new generation",
                 )
