@@ -134,8 +134,9 @@ def load_table(location: str, *, storage: Storage, version: int | None = None) -
             storage_options=dict(storage.options) or None,
         )
     except Exception as exc:
+        reason = str(exc).partition("\n")[0]  # a backtrace of delta-rs may follow
         raise StorageError(
-            f"the Delta table can't be read: {exc}", where=location, remedy="check the table's _delta_log"
+            f"the Delta table can't be read: {reason}", where=location, remedy="check the table's _delta_log"
         ) from exc
 
 

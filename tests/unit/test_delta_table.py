@@ -88,6 +88,7 @@ class TestLog:
             opened(tmp_path)
 
         assert caught.value.where == str(tmp_path)
+        assert "\n" not in caught.value.problem
 
     def test_transactions(self, tmp_path: Path, storage: Storage) -> None:
         """The newest transaction of an application is known without reading every commit."""

@@ -1,0 +1,68 @@
+"""Files as a sink: what its manifest says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice import sinks
+from sluice.errors import DeclarationError
+from sluice.storage import Storage
+from sluice.stream import SinkState
+from tests.builders import QUERY_ID, put
+
+
+def test_declaration(tmp_path: Path) -> None:
+    """Format, partitions and options are kept; the path is one of the project's."""
+    sink = sinks.files("out", format="csv", partition_by=["day"], header=True).resolved(str(tmp_path))
+
+    assert (sink.location, sink.format, sink.partition_by) == (f"{tmp_path}/out", "csv", ("day",))
+    assert sink.options == {"header": "true"}
+    assert (sink.is_idempotent, sink.output_modes) == (True, ("append",))
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"format": "jsonl"}, "use one of: csv, json, orc, parquet, text"),
+        ({"format": "csv", "heder": True}, "did you mean `header`?"),
+        ({"format": "json", "partition_bye": ["day"]}, "did you mean `partition_by`?"),
+        ({"format": "json", "compression": None}, "give a string, a number or a boolean"),
+    ],
+)
+def test_refused(options: dict[str, Any], remedy: str) -> None:
+    """A wrong option is refused where it is declared, with what to do."""
+    with pytest.raises(DeclarationError) as caught:
+        sinks.files("out", **options)
+
+    assert (caught.value.where, caught.value.remedy) == ("sinks.files('out')", remedy)
+
+
+@pytest.mark.parametrize(
+    ("names", "state"),
+    [
+        (None, SinkState(exists=False)),
+        ([], SinkState(exists=True)),
+        (["part-0.json"], SinkState(exists=True)),
+        (["_spark_metadata/0", "_spark_metadata/1"], SinkState(exists=True, last_batch=1)),
+        (["_spark_metadata/9.compact"], SinkState(exists=True, last_batch=9)),
+    ],
+)
+def test_state(tmp_path: Path, names: list[str] | None, state: SinkState) -> None:
+    """The manifest's newest entry is the newest batch; Spark skips every id up to it, whichever the query."""
+    out = tmp_path / "out"
+    if names is not None:
+        out.mkdir()
+    for name in names or ():
+        put(out / name, "v1")
+
+    assert sinks.files(str(out), format="json").state(QUERY_ID, storage=Storage()) == state
+
+
+def test_outcome_is_not_known(tmp_path: Path) -> None:
+    """A manifest does not count rows."""
+    put(tmp_path / "_spark_metadata" / "0", "v1")
+
+    assert sinks.files(str(tmp_path), format="json").outcome(QUERY_ID, 0, storage=Storage()) is None
