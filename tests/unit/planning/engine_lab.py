@@ -229,6 +229,8 @@ class Lab:
     """What the runner told the query of where its sources start."""
     dies_at: str | None = None
     """The point of the engine at which the process is killed."""
+    fails_at: str | None = None
+    """The point of the engine at which Spark fails."""
 
     def __post_init__(self) -> None:
         self.storage = FaultyStorage(self.fault)
@@ -327,7 +329,9 @@ class Lab:
 
     def _step(self, name: str) -> None:
         if name == self.dies_at:
-            raise KilledError(name)
+            self.fault.kind, self.fault.countdown = "kill", 0
+        elif name == self.fails_at:
+            raise EngineError(name)
         self.fault.step(name)
 
     def _bury(self) -> None:
@@ -365,7 +369,7 @@ def leave_pending(lab: Lab, *, seconds: float = 0, point: str = "before the sink
         else:
             lab.engine().once()
         raise AssertionError(point)
-    lab.dies_at = None
+    lab.fault.countdown = lab.dies_at = None
 
 
 def change_json(file: Path, changes: Row, *, line: int = 0) -> None:
