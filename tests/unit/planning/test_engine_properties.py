@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from sluice.errors import BatchFailedError, StorageError
+from sluice.planning.planner import Limits
 from tests.engine_model import GLOB_CHARACTERS, Engine
 
 AWKWARD = " aZ9é\u00a0ü%#,~<+=&'()!;@$\n\t\"|^`"
@@ -87,6 +88,19 @@ class Arrivals(RuleBasedStateMachine):
         trigger(self.lab.engine())
         self.allowed |= set(self.arrived)
         self.check(set())
+
+    @precondition(lambda self: not self.has_globs)
+    @rule(fault=faults)
+    def drain(self, fault: tuple[Any, int] | None) -> None:
+        self.allowed |= set(self.arrived)
+        if fault is not None:
+            self.lab.fault.kind, self.lab.fault.countdown = fault
+        try:
+            self.lab.run(Limits(strategy="drain"))
+        except (KilledError, BatchFailedError, StorageError):
+            assert fault is not None
+            return
+        self.check(set(self.arrived))
 
     def check(self, needed: set[int]) -> None:
         """The checkpoint is clean, and the sink holds what it must, nothing else, and nothing twice."""
