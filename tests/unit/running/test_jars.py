@@ -1,0 +1,158 @@
+"""The jars: pinned, cached, checked by hash. A program in place of Java stands for the network."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import JarsError
+from sluice.running import jars
+from sluice.running.jars import Jar
+
+CONTENT = b"a jar"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+PINNED = (Jar("io.delta", "delta-core", "1.0", SHA256), Jar("io.delta", "delta-store", "2.0", SHA256))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and two jars that are pinned."""
+    monkeypatch.setenv("SLUICE_JARS", str(tmp_path / "cache"))
+    monkeypatch.setattr(jars, "manifest", lambda: PINNED)
+    return tmp_path / "cache"
+
+
+def put_java(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A `java` that runs a shell script; `$name` is the jar's name and `$folder` where it is to be."""
+    java = folder / "java_home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    # The arguments end with: -dependency GROUP ARTIFACT VERSION -retrieve FOLDER/[artifact]-[revision].[ext]
+    find = (
+        'while [ $# -gt 0 ]; do case "$1" in -dependency) name="$3-$4.jar";; -retrieve) folder=$(dirname "$2");; '
+        'esac; echo "$1" >> "$0.arguments"; shift; done\n'
+    )
+    java.write_text(f"#!/bin/sh\n{find}{script}\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(folder / "java_home"))
+
+
+class TestManifest:
+    """`jars.toml`."""
+
+    def test_pins(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every jar has exact coordinates and a hash, and a file name of its own."""
+        monkeypatch.undo()
+        pinned = jars.manifest()
+
+        assert {jar.group for jar in pinned} == {"io.delta"}
+        assert all(len(jar.sha256) == 64 and int(jar.sha256, 16) for jar in pinned)
+        assert len({jar.file_name for jar in pinned}) == len(pinned) >= 5
+        assert "delta-spark_4.2_2.13-4.4.0.jar" in {jar.file_name for jar in pinned}
+
+
+class TestCache:
+    """Where jars are kept."""
+
+    def test_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """`$SLUICE_JARS` counts, then the user's cache."""
+        assert jars.cache_folder() == tmp_path / "cache"
+        monkeypatch.delenv("SLUICE_JARS")
+        monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+        assert jars.cache_folder() == Path("/caches/sluice/jars")
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setenv("HOME", "/home/somebody")
+        assert jars.cache_folder() == Path("/home/somebody/.cache/sluice/jars")
+
+    def test_is_cached(self, cache: Path) -> None:
+        """A jar counts as cached with the right hash only."""
+        jar = PINNED[0]
+        assert not jar.is_cached()
+        cache.mkdir()
+        jar.path().write_bytes(b"half a j")
+        assert not jar.is_cached()
+        jar.path().write_bytes(CONTENT)
+        assert jar.is_cached()
+
+    def test_class_path(self, cache: Path) -> None:
+        """The class path names every jar, and what is missing is told with the command that brings it."""
+        cache.mkdir()
+        PINNED[0].path().write_bytes(CONTENT)
+        with pytest.raises(JarsError, match=r"jars are missing: delta-store-2\.0\.jar .*sluice jars fetch"):
+            jars.class_path()
+
+        PINNED[1].path().write_bytes(CONTENT)
+        assert jars.class_path() == [f"{cache}/delta-core-1.0.jar", f"{cache}/delta-store-2.0.jar"]
+
+
+class TestFetch:
+    """Bringing jars into the cache."""
+
+    def test_fetch(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Missing jars are fetched without following dependencies, and nothing else is left in the cache."""
+        put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/$name"')
+
+        assert list(jars.fetch()) == list(PINNED)
+        assert sorted(os.listdir(cache)) == ["delta-core-1.0.jar", "delta-store-2.0.jar"]
+        arguments = (tmp_path / "java_home/bin/java.arguments").read_text().splitlines()
+        assert arguments.count("-notransitive") == 2
+        assert arguments[arguments.index("-dependency") + 1 :][:3] == ["io.delta", "delta-core", "1.0"]
+
+    def test_nothing_to_fetch(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A full cache needs neither Java nor a network."""
+        cache.mkdir()
+        monkeypatch.setenv("JAVA_HOME", "/nowhere")
+        for jar in PINNED:
+            jar.path().write_bytes(CONTENT)
+
+        assert list(jars.fetch()) == []
+
+    def test_damaged_jar_is_fetched_again(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A jar in the cache with another hash is replaced."""
+        put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/$name"')
+        cache.mkdir()
+        PINNED[0].path().write_bytes(b"half a j")
+        PINNED[1].path().write_bytes(CONTENT)
+
+        assert list(jars.fetch()) == [PINNED[0]]
+        assert PINNED[0].path().read_bytes() == CONTENT
+
+    def test_wrong_hash(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A jar with another hash than the manifest's never enters the cache."""
+        put_java(tmp_path, monkeypatch, 'printf "evil" > "$folder/$name"')
+
+        with pytest.raises(JarsError, match="the manifest says") as caught:
+            list(jars.fetch())
+
+        assert caught.value.where == "io.delta:delta-core:1.0"
+        assert hashlib.sha256(b"evil").hexdigest() in caught.value.problem
+        assert os.listdir(cache) == []
+
+    @pytest.mark.parametrize("script", ['echo "no route to host" >&2; exit 1', 'echo "no route to host"'])
+    def test_not_fetched(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+        """A failure, or a success without a jar, has Ivy's last words and leaves nothing behind."""
+        put_java(tmp_path, monkeypatch, script)
+
+        with pytest.raises(JarsError, match="no route to host") as caught:
+            list(jars.fetch())
+
+        assert caught.value.where == "io.delta:delta-core:1.0"
+        assert caught.value.retryable
+        assert os.listdir(cache) == []
+
+    def test_hanging_java(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A fetch that does not end is ended."""
+        monkeypatch.setattr(jars, "_TIMEOUT_SECONDS", 0.2)
+        put_java(tmp_path, monkeypatch, "exec sleep 600")
+
+        with pytest.raises(JarsError, match="timed out"):
+            list(jars.fetch())
+
+    def test_no_java(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without Java the message says what to install."""
+        monkeypatch.setenv("JAVA_HOME", "/nowhere")
+
+        with pytest.raises(JarsError, match="there is no `java`"):
+            list(jars.fetch())

@@ -1,0 +1,73 @@
+"""The project that `sluice init` makes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import DeclarationError
+from sluice.planning.planner import Limits
+from sluice.project import find_project
+from sluice.running.preparation import Request, plan_stream
+from sluice.template import create_project
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("SLUICE_HOME", "SLUICE_PROJECT", "SLUICE_SPARK_MASTER"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
+def test_new_project(tmp_path: Path) -> None:
+    """The new project has a declared stream, its transform and its data, and nothing that was compiled."""
+    create_project(tmp_path / "visits")
+    stream = find_project(str(tmp_path / "visits")).stream("visits")
+
+    assert stream.transform == "jobs.visits:visits"
+    assert (tmp_path / "visits" / "jobs" / "visits.py").is_file()
+    assert stream.sink.location == f"{tmp_path}/visits/data/lake/visits"
+    assert not list(tmp_path.rglob("__pycache__"))
+    assert not list(tmp_path.rglob("__init__.py"))
+
+
+def test_new_project_plans(tmp_path: Path) -> None:
+    """Its stream has something to do at once."""
+    create_project(tmp_path / "visits")
+    project = find_project(str(tmp_path / "visits"))
+    plan = plan_stream(project, Request(project.stream("visits"), Limits(), None))
+
+    assert (plan.verdict, plan.strategy, plan.warnings) == ("run", "exact", ())
+    assert [batch.sources["visits"].files for batch in plan.batches] == [2]
+
+
+def test_files_are_the_users_own(tmp_path: Path) -> None:
+    """Every file may be written, however the package was installed."""
+    create_project(tmp_path)
+
+    assert all(path.stat().st_mode & 0o200 for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".git/config"])
+def test_folder_in_use(tmp_path: Path, name: str) -> None:
+    """A folder with anything in it is refused, and left as it is."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+
+    with pytest.raises(DeclarationError, match="not empty") as caught:
+        create_project(tmp_path)
+
+    assert caught.value.where == str(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [Path(name).parts[0]]
+
+
+def test_file_in_the_way(tmp_path: Path) -> None:
+    """A file is no folder, nor is a folder below one."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(DeclarationError, match="not empty"):
+        create_project(tmp_path / "file")
+    with pytest.raises(DeclarationError, match="can't be written"):
+        create_project(tmp_path / "file" / "project")
