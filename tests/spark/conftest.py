@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.spark.lab import Lab
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that the product opens for a stream with a Delta table."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     lab = Lab(None, tmp_path_factory.mktemp("session"))  # type: ignore[arg-type]
     stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
     session = open_session(lab.project, stream)

@@ -28,8 +28,8 @@ from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.project import Project
 from sluice.running.preparation import Clock, Request, plan_stream, system_clock
-from sluice.running.record import RunRecord
-from sluice.running.runner import run_stream
+from sluice.running.record import BatchRecord, RunRecord
+from sluice.running.runner import Silent, run_stream
 from sluice.stream import Bound
 
 FIRST_MTIME = 1_700_000_000
@@ -66,11 +66,14 @@ class Lab:
         limits: Limits = NO_LIMITS,
         *,
         run_key: str | None = None,
-        stop: threading.Event | None = None,
+        stop_after: int | None = None,
         clock: Clock = system_clock,
     ) -> RunRecord:
+        """Run a stream; `stop_after` a number of batches, as a stop request from outside does."""
+        stop = threading.Event()
         request = Request(self.project.resolve(stream), limits, run_key)
-        return run_stream(self.project, request, session=self.spark, stop=stop, clock=clock)
+        observer = _StopAfter(stop, stop_after)
+        return run_stream(self.project, request, session=self.spark, observer=observer, stop=stop, clock=clock)
 
     def checkpoint(self, stream: Stream) -> Path:
         return self.root / "home" / stream.name / "generations" / "0001"
@@ -83,6 +86,17 @@ class Lab:
         """Every run record on disk, oldest first."""
         files = sorted((self.root / "home" / stream.name / "runs").glob("*.json"))
         return [json.loads(file.read_bytes()) for file in files]
+
+
+class _StopAfter(Silent):
+    def __init__(self, stop: threading.Event, batches: int | None) -> None:
+        self._stop, self._left = stop, batches
+
+    def committed(self, batch: BatchRecord) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if not self._left:
+                self._stop.set()
 
 
 def bounded(until: Any = None, *, to_version: int | None = None, **limits: Any) -> Limits:
