@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, RefusedError
+from sluice.errors import BatchFailedError, DeclarationError, RefusedError
 from sluice.stream import Sink
 from tests.spark.lab import (
     FIRST_MTIME,
@@ -78,6 +78,24 @@ def matched(numbers: DataFrame, others: DataFrame) -> DataFrame:
     left = numbers.select("id", F.timestamp_seconds("id").alias("at")).withWatermark("at", "1 second")
     right = others.selectExpr("id AS other", "timestamp_seconds(id) AS other_at").withWatermark("other_at", "1 second")
     return left.join(right, F.expr("id = other AND at = other_at"), "left_outer").select("id", "other")
+
+
+def seen_or_timed_out(numbers: DataFrame) -> DataFrame:
+    """Each id, then 0 - id when nothing came for it for a second of the batches' clock."""
+
+    def follow(key, frames, state):  # noqa: ANN001, ANN202 - pyspark takes type hints for those of a pandas function
+        import pandas as pd
+
+        if state.hasTimedOut:
+            state.remove()
+            yield pd.DataFrame({"id": [-key[0]]})
+        else:
+            state.update((1,))
+            state.setTimeoutDuration(1000)
+            yield from ([pd.DataFrame({"id": [key[0]]})] if list(frames) else [])
+
+    groups = numbers.groupBy("id")
+    return groups.applyInPandasWithState(follow, "id bigint", "seen int", "append", "ProcessingTimeTimeout")
 
 
 def collect(frame: DataFrame, batch_id: int) -> None:
@@ -381,6 +399,21 @@ class TestRecord:
             {"quality": {"rows": 2, "largest": 1}},
             {"quality": {"rows": 2, "largest": 3}},
         ]
+
+
+class TestTimers:
+    """Processing-time timers, on which AvailableNow never ends."""
+
+    def test_one_batch_per_run(self, lab: Lab) -> None:
+        """Each run without data makes one batch, by whose planned clock the timers go off."""
+        write_numbers(lab.root / "land", 2, first=1)
+        stream = declared("seen_or_timed_out", sinks.foreach_batch(f"{__name__}:collect"), max_files_per_batch=None)
+        start = datetime.now(UTC)
+        for seconds in (0, 0.5, 10):
+            lab.run(stream, clock=lambda moment=start + timedelta(seconds=seconds): moment)
+        assert CALLS == [(0, [1, 2]), (1, []), (2, [-2, -1])]
+        with pytest.raises(DeclarationError, match="never ends on processing-time timers"):
+            lab.run(stream, bounded(strategy="drain"))
 
 
 class TestNoDataBatches:
