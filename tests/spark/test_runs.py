@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from sluice.stream import Sink
 from tests.spark.lab import (
     FIRST_MTIME,
     Lab,
+    append_rows,
     available_now,
     bounded,
     ids,
@@ -244,6 +246,28 @@ class TestDrain:
         record = lab.run(stream, bounded(strategy="drain"))
         assert [batch.batch_id for batch in record.batches] == [1, 2, 3]
         assert written(lab) == list(range(4))
+
+    def test_stop_request(self, lab: Lab) -> None:
+        """A stop request ends Spark's query; what it left is finished by the next run, every row once."""
+        write_numbers(lab.root / "land", 40)
+        record = lab.run(declared(), bounded(strategy="drain"), stop_after=1)
+        assert record.status == "stopped"
+        assert 1 <= len(record.batches) < 40
+        assert lab.run(declared(max_files_per_batch=None)).status == "succeeded"
+        assert written(lab) == list(range(40))
+
+    def test_a_source_that_only_spark_can_plan(self, lab: Lab) -> None:
+        """A change feed is drained, and its batches are recorded."""
+        lab.spark.sql(
+            f"CREATE TABLE delta.`{lab.root}/table` (id bigint) USING delta"
+            " TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        )
+        append_rows(lab.spark, lab.root / "table", range(3))
+        stream = replace(declared(), sources={"numbers": sources.delta("table", read_change_feed=True)})
+        record = lab.run(stream)
+        assert (record.plan["strategy"], record.status) == ("drain", "succeeded")
+        assert [batch.input_rows for batch in record.batches] == [3]
+        assert written(lab) == [0, 1, 2]
 
 
 class TestResume:
