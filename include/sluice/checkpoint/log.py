@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.errors import Problem, RefusedError
@@ -31,8 +32,13 @@ class LogFolder:
     """Ids of plain files, ascending."""
     compact_ids: tuple[int, ...]
     """Ids of `.compact` files, ascending."""
-    sidecar_ids: frozenset[int]
-    """Ids that have a `.crc` file beside them, or had."""
+    sidecars: Mapping[int, str]
+    """The `.crc` files by the id of the file that they are beside, or were."""
+
+    @property
+    def sidecar_ids(self) -> frozenset[int]:
+        """Ids that have a `.crc` file beside them, or had."""
+        return frozenset(self.sidecars)
 
     @property
     def latest(self) -> int | None:
@@ -70,15 +76,17 @@ def list_log(location: str, *, storage: Storage) -> LogFolder | None:
     folder = storage.list_folder(location)
     if folder is None:
         return None
-    plain, compacted, sidecars = [], [], set()
+    plain: list[int] = []
+    compacted: list[int] = []
+    sidecars: dict[int, str] = {}
     for name in folder.files:
         if _ID.fullmatch(name):
             plain.append(int(name))
         elif name.endswith(".compact") and _ID.fullmatch(name[: -len(".compact")]):
             compacted.append(int(name[: -len(".compact")]))
         elif match := _SIDECAR.fullmatch(name):
-            sidecars.add(int(match[1]))
-    return LogFolder(location, tuple(sorted(plain)), tuple(sorted(compacted)), frozenset(sidecars))
+            sidecars[int(match[1])] = name
+    return LogFolder(location, tuple(sorted(plain)), tuple(sorted(compacted)), sidecars)
 
 
 def read_log_file(location: str, *, storage: Storage, max_version: int, max_bytes: int) -> LogFile | None:

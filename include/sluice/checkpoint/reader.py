@@ -14,7 +14,7 @@ import msgspec
 
 from sluice.checkpoint.log import LogFolder, list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, logged_offset, read_commit_file, read_offset_file
-from sluice.checkpoint.source_log import MAX_BYTES, log_file_name, read_source_log
+from sluice.checkpoint.source_log import MAX_BYTES, log_file_name, read_source_entries, read_source_log
 from sluice.checkpoint.state_store import Operator, read_state_layout
 from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage, join
@@ -108,7 +108,7 @@ def read_checkpoint(location: str, *, storage: Storage, log_keys: Mapping[str, s
     problems += [problem for log in (offsets, commits) if log for problem in _check_sidecars(log)]
     source_logs = _read_source_logs(location, problems, storage)
     damaged = {problem.file.rpartition("/")[0] for problem in problems}
-    problems += _check_logged_offsets(location, planned, source_logs, log_keys, damaged)
+    problems += _check_logged_offsets(location, planned, source_logs, log_keys, damaged, storage=storage)
     state = read_state_layout(
         join(location, "state"), None if not committed_ids else committed_ids[-1] + 1, storage=storage
     )
@@ -219,12 +219,12 @@ def _check_sidecars(log: LogFolder) -> list[Problem]:
     return [
         Problem(
             code="SIDECAR_WITHOUT_FILE",
-            file=join(log.location, f".{log_id}.crc"),
+            file=join(log.location, name),
             cause=f"a checksum file is there for {log_id}, which is not",
             consequence="Spark's next write of that id fails, blaming a concurrent query that does not exist",
             remedy="delete the checksum file",
         )
-        for log_id in sorted(log.sidecar_ids)
+        for log_id, name in sorted(log.sidecars.items())
         if log_id > newest
     ]
 
@@ -261,6 +261,8 @@ def _check_logged_offsets(
     logs: Mapping[str, SourceLog],
     log_keys: Mapping[str, str] | None,
     damaged: set[str],
+    *,
+    storage: Storage,
 ) -> list[Problem]:
     problems = []
     for line, offset in (planned.offsets if planned else {}).items():
@@ -272,6 +274,8 @@ def _check_logged_offsets(
         # A source that is used twice has two lines and one log: without `log_keys`, a line may have no log.
         is_known = key in logs or log_keys is not None or len(planned.offsets if planned else ()) == 1
         latest = logs[key].latest_id if key in logs else -1
+        if key in logs and log_offset < latest in logs[key].compact_ids:
+            problems += _check_repeated(join(folder, str(log_offset)), storage)
         if is_known and latest < log_offset:
             compact_ids = logs[key].compact_ids if key in logs else ()
             problems.append(
@@ -285,3 +289,13 @@ def _check_logged_offsets(
                 )
             )
     return problems
+
+
+def _check_repeated(file: str, storage: Storage) -> list[Problem]:
+    """Check the entry that the newest batch ends at: Spark reads it again though a compaction repeats it."""
+    try:
+        if storage.stat(file) is not None:
+            read_source_entries(file, storage=storage)
+    except RefusedError as refused:
+        return [refused.finding]
+    return []

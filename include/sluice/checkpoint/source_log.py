@@ -29,8 +29,25 @@ def read_source_log(folder: LogFolder, *, storage: Storage) -> SourceLog:
         raise _missing(folder, folder.gap, latest)
     entries: list[LogEntry] = []
     for log_id in range(folder.compact_ids[-1] if folder.compact_ids else 0, latest + 1):
-        entries += _read_entries(folder.file(log_id), storage)
+        entries += read_source_entries(folder.file(log_id), storage=storage)
     return SourceLog(latest, entries, folder.compact_ids)
+
+
+def read_source_entries(location: str, *, storage: Storage) -> list[LogEntry]:
+    """Read one file of a source's log.
+
+    Raises:
+        RefusedError: It is missing or damaged.
+    """
+    file: LogFile | None = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
+    if file is None:
+        raise damaged(location, "the file is gone")
+    if not any(file.lines):
+        raise damaged(location, "the file ends after its version line; Spark logs no batch without files")
+    try:
+        return _ENTRIES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise damaged(location, f"an entry does not parse: {exc}") from exc
 
 
 def log_file_name(log_id: int, compact_ids: tuple[int, ...]) -> str:
@@ -49,18 +66,6 @@ def encode_source_log(log: SourceLog, log_id: int, added: tuple[LogEntry, ...]) 
 
 
 _ENCODER = msgspec.json.Encoder()
-
-
-def _read_entries(location: str, storage: Storage) -> list[LogEntry]:
-    file: LogFile | None = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
-    if file is None:
-        raise damaged(location, "the file is gone")
-    if not any(file.lines):
-        raise damaged(location, "the file ends after its version line; Spark logs no batch without files")
-    try:
-        return _ENTRIES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise damaged(location, f"an entry does not parse: {exc}") from exc
 
 
 def _missing(folder: LogFolder, log_id: int, latest: int) -> RefusedError:
