@@ -204,8 +204,8 @@ class Storage:
         return _ObjectFolder(stats, folders) if stats or folders else None
 
 
-_LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
-"""The file is gone, or is a link to nothing or in a circle."""
+_LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+"""The file is gone, or is a link to nothing, through a file, or in a circle."""
 
 
 @dataclass(frozen=True)

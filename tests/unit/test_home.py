@@ -61,6 +61,7 @@ def test_keep_generation(tmp_path: Path) -> None:
     home.keep_generation(make_generation(3))
 
     assert home.generation(3) == make_generation(3)
+    assert not make_generation(3).has_timers
     assert home.current_generation() == 3
     assert (tmp_path / "visits/generations/0003.json").is_file()
     assert json.loads((tmp_path / "visits/current.json").read_bytes()) == {"format": 1, "generation": 3}

@@ -265,6 +265,21 @@ class TestDeclarations:
         assert caught.value.problem == "unknown option `heade`"
         assert caught.value.where == f"{file}:6: sources.files('data/visits')"
 
+    def test_error_of_ours_without_a_place(self, tmp_path: Path) -> None:
+        """An error that names no place gets the line alone."""
+        content = "from sluice.errors import DeclarationError\nraise DeclarationError('not today')\n"
+        file = put(tmp_path / "visits.py", content)
+
+        with pytest.raises(DeclarationError, match="not today") as caught:
+            load_declarations(str(file))
+
+        assert caught.value.where == f"{file}:2"
+
+    def test_file_that_is_no_python(self, tmp_path: Path) -> None:
+        """A file of another kind can't be loaded."""
+        with pytest.raises(DeclarationError, match="can't be imported"):
+            load_declarations(str(put(tmp_path / "visits.txt")))
+
     def test_same_file_name_in_two_projects(self, tmp_path: Path) -> None:
         """Declarations are loaded under private names: two projects' `visits.py` do not meet."""
         one = put(tmp_path / "one" / "visits.py", DECLARATION)
@@ -296,14 +311,18 @@ class TestFunctions:
 
     def test_no_such_function(self, tmp_path: Path) -> None:
         """A misspelt function gets a suggestion and the module's file."""
-        file = put(tmp_path / "shop_jobs_b.py", "def visits(visits): ...\nconstant = 1\n")
+        file = put(
+            tmp_path / "shop_jobs_b.py", "def visits(visits): ...\ndef _helper(): ...\nconstants = 1\nconstant = 1\n"
+        )
         project = make_project(tmp_path)
 
         with pytest.raises(DeclarationError, match="did you mean `visits`") as caught:
             project.load_function("shop_jobs_b:vists")
         assert caught.value.where == str(file)
-        with pytest.raises(DeclarationError, match="has no function `constant`"):
+        with pytest.raises(DeclarationError, match=r"has no function `constant`.*; define it"):
             project.load_function("shop_jobs_b:constant")
+        with pytest.raises(DeclarationError, match=r"has no function `_help`.*; define it"):
+            project.load_function("shop_jobs_b:_help")
 
     def test_module_that_does_not_import(self, tmp_path: Path) -> None:
         """A module that fails is named with the line that failed."""

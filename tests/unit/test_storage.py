@@ -14,6 +14,7 @@ from obstore.store import MemoryStore
 from sluice.errors import StorageError
 from sluice.storage import FileStat, Storage, is_local, join, local_path, spark_location
 from tests.builders import NOW_MS, put
+from tests.fuzzing import short
 from tests.unit.conftest import BUCKET
 
 Write = Callable[[Storage, str, bytes], object]
@@ -115,9 +116,10 @@ class TestLocal:
         """When fsync fails, no file appears and no temporary one is left."""
         monkeypatch.setattr(os, "fsync", no_space)
 
-        with pytest.raises(StorageError, match="No space left on device"):
+        with pytest.raises(StorageError) as caught:
             write(storage, f"{tmp_path}/1.json", b"one")
 
+        assert caught.value.problem == "could not write it: No space left on device"
         assert os.listdir(tmp_path) == []
 
     @pytest.mark.parametrize("step", ["rename", "link"])
@@ -222,7 +224,7 @@ class TestLocal:
         assert folder is not None
         assert folder.stat("a.json") is None
 
-    @pytest.mark.parametrize("target", ["nowhere", "link"], ids=["dangling", "in a circle"])
+    @pytest.mark.parametrize("target", ["nowhere", "link", "a.json/below", "x" * 300], ids=short)
     def test_link_that_leads_nowhere(self, tmp_path: Path, storage: Storage, target: str) -> None:
         """A broken link is listed as a file without a stat, and hides no other file."""
         put(tmp_path / "a.json", mtime_ms=NOW_MS)
@@ -248,6 +250,33 @@ class TestLocal:
             storage.delete(str(tmp_path))
 
         assert tmp_path.is_dir()
+
+    @pytest.mark.parametrize("call", ["read", "stat", "list_folder", "delete"])
+    def test_name_that_is_too_long(self, tmp_path: Path, storage: Storage, call: str) -> None:
+        """What the system says of a name is an error that names it."""
+        with pytest.raises(StorageError, match="File name too long") as caught:
+            getattr(storage, call)(f"{tmp_path}/{'x' * 300}")
+
+        assert caught.value.where == f"{tmp_path}/{'x' * 300}"
+
+    @WRITES
+    def test_folder_that_somebody_else_makes(
+        self, tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch, write: Write
+    ) -> None:
+        """Two writers may make the same folder at the same moment."""
+        mkdir = os.mkdir
+        monkeypatch.setattr(os, "mkdir", lambda path: (mkdir(path), mkdir(path)))
+        write(storage, f"{tmp_path}/a/b/1.json", b"one")
+
+        assert (tmp_path / "a/b/1.json").read_bytes() == b"one"
+
+    @WRITES
+    def test_folder_that_can_not_be_made(self, tmp_path: Path, storage: Storage, write: Write) -> None:
+        """A folder that can't be made is an error that names what was to be written."""
+        with pytest.raises(StorageError, match="could not make the folder of it: File name too long") as caught:
+            write(storage, f"{tmp_path}/{'x' * 300}/1.json", b"one")
+
+        assert caught.value.where == f"{tmp_path}/{'x' * 300}/1.json"
 
     @pytest.mark.parametrize("call", ["read", "stat", "list_folder", "delete"])
     def test_nul_in_a_name(self, storage: Storage, call: str) -> None:
@@ -340,6 +369,24 @@ class TestObjectStore:
 
         assert object_storage.read(f"{BUCKET}/1") is None
         assert object_storage.read("memory://other/1") == b"other"
+
+    @pytest.mark.parametrize(
+        ("call", "verb"),
+        [
+            (Storage.read, "read"),
+            (Storage.stat, "look at"),
+            (Storage.list_folder, "list"),
+            (Storage.delete, "delete"),
+            (lambda storage, location: storage.put_if_absent(location, b""), "create"),
+            (lambda storage, location: storage.replace(location, b""), "write"),
+        ],
+    )
+    def test_key_that_the_store_refuses(self, object_storage: Storage, call: Callable[..., object], verb: str) -> None:
+        """What a store says is an error of ours, which names the object."""
+        with pytest.raises(StorageError, match=f"could not {verb} it") as caught:
+            call(object_storage, f"{BUCKET}/a//b")
+
+        assert caught.value.where == f"{BUCKET}/a//b"
 
     @pytest.mark.parametrize("location", ["gopher://host/a", "http://[half/a", "s3:/one-slash"])
     def test_location_of_no_store(self, storage: Storage, location: str) -> None:

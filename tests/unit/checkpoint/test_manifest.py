@@ -73,6 +73,7 @@ def test_deleted_files(tmp_path: Path) -> None:
 def test_no_file_sink(tmp_path: Path, storage: Storage) -> None:
     """A folder without a manifest, or with an empty one, is no file sink's."""
     assert read_manifest(str(tmp_path), storage=storage) is None
+    assert latest_batch(str(tmp_path), storage=storage) is None
     (tmp_path / "_spark_metadata").mkdir()
     assert read_manifest(str(tmp_path), storage=storage) is None
     assert latest_batch(str(tmp_path), storage=storage) is None

@@ -130,9 +130,24 @@ class TestOffsets:
         """A file that ends too early or does not parse is refused by name."""
         assert refusal(read_offsets, put(tmp_path / "7", content)).finding.code == "FILE_DAMAGED"
 
+    @pytest.mark.parametrize(
+        ("lines", "version", "place"),
+        [
+            (("-", "{"), "v1", "line 4"),
+            (("{",), "v1", "line 3"),
+            (("a:-", "b"), "v2", "line 4"),
+            (("a:{",), "v2", "line 3"),
+        ],
+    )
+    def test_damaged_line(self, tmp_path: Path, lines: tuple[str, ...], version: str, place: str) -> None:
+        """The refusal tells the line, as an editor counts them."""
+        file = put(tmp_path / "7", offsets_bytes(*lines, version=version))
+
+        assert place in refusal(read_offsets, file).finding.cause
+
     def test_unknown_version(self, tmp_path: Path) -> None:
         """A version of a later Spark is refused by name."""
-        file = put(tmp_path / "7", offsets_bytes("-", version="v99"))
+        file = put(tmp_path / "7", offsets_bytes("-", version="v3"))
 
         assert refusal(read_offsets, file).finding.code == "LOG_VERSION_UNKNOWN"
 

@@ -113,7 +113,7 @@ class TestReading:
             b"",
             b"v1",
             b"v1\n\n",
-            b"v2\n",
+            log_bytes(ENTRIES[:1]).replace(b"v1", b"v2"),
             b"garbage",
             log_bytes(ENTRIES[:1])[:-5],
             b"v1\n{}",
