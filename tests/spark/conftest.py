@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from tests.spark.lab import Lab
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that the product opens for a stream with a Delta table."""
+    # Else pyspark's workers are whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    lab = Lab(None, tmp_path_factory.mktemp("session"))  # type: ignore[arg-type]
+    root = tmp_path_factory.mktemp("session")
+    project = replace(Lab(None, root).project, spark_conf={"spark.sql.warehouse.dir": str(root / "warehouse")})
     stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
-    session = open_session(lab.project, stream)
+    session = open_session(project, stream)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
