@@ -62,11 +62,14 @@ class Fault:
 
     kind: Literal["kill", "error"] = "kill"
     countdown: int | None = None
-    points: int = 0
-    """How many changes there were."""
+    beside: Callable[[], None] | None = None
+    """What somebody else does at every change."""
 
     def step(self, name: str) -> None:
-        self.points += 1
+        if self.beside is not None:
+            beside, self.beside = self.beside, None
+            beside()
+            self.beside = beside
         if self.countdown is None:
             return
         self.countdown -= 1

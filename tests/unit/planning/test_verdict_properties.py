@@ -28,7 +28,7 @@ damages = st.lists(st.tuples(folders, st.integers(0, 3), st.sampled_from([*GONE,
 
 
 @given(
-    batches=st.integers(1, 11),
+    batches=st.sampled_from([1, 2, 3, 8, 9, 10, 11]),
     crash=st.sampled_from([None, "before the offsets", "before the sink", "before the commit"]),
     damages=damages,
     new_files=st.integers(0, 2),
