@@ -285,6 +285,18 @@ class TestSnapshot:
 
         assert [file.size_bytes for file in snapshot_files(opened(tmp_path), 2, storage=storage)] == [10, 20, 30]
 
+    @pytest.mark.parametrize(("without", "rows"), [((1,), [1, None]), ((0, 1), [None, None])])
+    def test_rows_that_are_not_known(
+        self, tmp_path: Path, storage: Storage, without: tuple[int, ...], rows: list[int | None]
+    ) -> None:
+        """A file without statistics, and a table without any, has rows that nobody counted."""
+        make_delta(tmp_path, [1], [2])
+        for version in (0, 1):
+            stats = {"stats": None} if version in without else {}
+            edit_commit(tmp_path, version, {"modificationTime": version} | stats, action="add")
+
+        assert [file.rows for file in snapshot_files(opened(tmp_path), 1, storage=storage)] == rows
+
     def test_vacuumed_log(self, tmp_path: Path, storage: Storage) -> None:
         """A version that can't be rebuilt any more is a storage error."""
         make_delta(tmp_path, [1], [2], [3])

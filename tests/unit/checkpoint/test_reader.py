@@ -76,7 +76,8 @@ class TestWhatItSays:
 
         assert state.is_new
         assert not state.is_pending
-        assert (state.query_id, state.committed, state.problems, state.watermark_ms) == (None, None, (), 0)
+        assert (state.query_id, state.planned_id, state.committed_id, state.problems) == (None, None, None, ())
+        assert (state.watermark_ms, state.next_watermark_ms) == (0, 0)
 
     def test_metadata_alone(self, tmp_path: Path) -> None:
         """A query that was created and planned nothing has its id."""
@@ -221,7 +222,16 @@ class TestDamage:
         checkpoint = make_checkpoint(tmp_path / "ckpt", planned=12)
         (checkpoint / "offsets" / "10").unlink()
 
-        self.assert_blocked(checkpoint, "OFFSETS_GAP", "offsets/10")
+        state = self.assert_blocked(checkpoint, "OFFSETS_GAP", "offsets/10")
+        assert state.blocking is not None
+        assert state.blocking.cause == "batch 10 is missing in front of the newest planned batch 11"
+
+    def test_gap_at_the_beginning(self, tmp_path: Path) -> None:
+        """The second batch needs the first one's offsets."""
+        checkpoint = make_checkpoint(tmp_path / "ckpt", planned=2)
+        (checkpoint / "offsets" / "0").unlink()
+
+        self.assert_blocked(checkpoint, "OFFSETS_GAP", "offsets/0")
 
     @pytest.mark.parametrize("committed", [0, 5, 10])
     def test_commits_missing(self, tmp_path: Path, committed: int) -> None:
@@ -261,6 +271,13 @@ class TestDamage:
 
         self.assert_blocked(checkpoint, "SIDECAR_WITHOUT_FILE", f"{log}/.3.crc")
 
+    def test_sidecar_in_an_empty_log(self, tmp_path: Path) -> None:
+        """Also where no file was written yet."""
+        checkpoint = make_checkpoint(tmp_path / "ckpt", planned=1, committed=0)
+        put(checkpoint / "commits" / ".0.crc")
+
+        self.assert_blocked(checkpoint, "SIDECAR_WITHOUT_FILE", "commits/.0.crc")
+
     def test_commit_deleted_without_its_sidecar(self, tmp_path: Path) -> None:
         """The usual hand-made replay leaves the checksum behind."""
         checkpoint = make_checkpoint(tmp_path / "ckpt", planned=3)
@@ -296,6 +313,18 @@ class TestDamage:
         (checkpoint / "sources" / "0" / "9.compact").unlink()
 
         self.assert_blocked(checkpoint, "SOURCE_LOG_BEHIND", "sources/0/9.compact")
+
+    def test_newest_compaction_of_another_interval_gone(self, tmp_path: Path) -> None:
+        """Its name follows the compactions that are there, not the default."""
+        checkpoint = make_checkpoint(tmp_path / "ckpt", planned=12)
+        shutil.rmtree(checkpoint / "sources")
+        entries = [make_entry(f"/in/{log_id}", log_id) for log_id in range(11)]
+        for log_id in (5, 8):
+            put(checkpoint / "sources/0" / f"{log_id}.compact", log_bytes(entries[: log_id + 1]))
+        for log_id in (9, 10):
+            put(checkpoint / "sources/0" / str(log_id), log_bytes([entries[log_id]]))
+
+        self.assert_blocked(checkpoint, "SOURCE_LOG_BEHIND", "sources/0/11.compact")
 
     @pytest.mark.parametrize("lost", ["sources", "sources/0"])
     def test_whole_source_log_gone(self, tmp_path: Path, lost: str) -> None:

@@ -149,7 +149,17 @@ def test_nothing_is_needed_before_the_first_commit(tmp_path: Path, needed_versio
 
 @pytest.mark.parametrize(
     "content",
-    [None, b"", b"v1", b"garbage", b"v9\n{}", b"v1\n{}", b"v1\n[]", b"v1\n" + DEEP, metadata_bytes()[:-9]],
+    [
+        None,
+        b"",
+        b"v1",
+        b"garbage",
+        metadata_bytes().replace(b"v1", b"v3"),
+        b"v1\n{}",
+        b"v1\n[]",
+        b"v1\n" + DEEP,
+        metadata_bytes()[:-9],
+    ],
     ids=short,
 )
 def test_lost_metadata(tmp_path: Path, content: bytes | None) -> None:
@@ -165,6 +175,8 @@ def test_lost_metadata(tmp_path: Path, content: bytes | None) -> None:
         ("OPERATOR_METADATA_LOST", str(metadata), False)
     ]
     assert found.operators == (Operator(0, None, 2, ("default",), 3),)
+    reason = "is missing" if content is None else "is empty" if content == b"v1" else "does not parse"
+    assert f"the operator's metadata {reason}" in found.problems[0].cause
 
 
 def test_partitions_are_still_checked_without_metadata(tmp_path: Path) -> None:

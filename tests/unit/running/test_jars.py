@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from sluice.errors import JarsError
@@ -20,9 +21,9 @@ PINNED = (Jar("io.delta", "delta-core", "1.0", SHA256), Jar("io.delta", "delta-s
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and two jars that are pinned."""
-    monkeypatch.setenv("SLUICE_JARS", str(tmp_path / "cache"))
+    monkeypatch.setenv("SLUICE_JARS", str(tmp_path / "user" / "cache"))
     monkeypatch.setattr(jars, "manifest", lambda: PINNED)
-    return tmp_path / "cache"
+    return tmp_path / "user" / "cache"
 
 
 def put_java(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -58,7 +59,7 @@ class TestCache:
 
     def test_folder(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """`$SLUICE_JARS` counts, then the user's cache."""
-        assert jars.cache_folder() == tmp_path / "cache"
+        assert jars.cache_folder() == tmp_path / "user" / "cache"
         monkeypatch.delenv("SLUICE_JARS")
         monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
         assert jars.cache_folder() == Path("/caches/sluice/jars")
@@ -70,7 +71,7 @@ class TestCache:
         """A jar counts as cached with the right hash only."""
         jar = PINNED[0]
         assert not jar.is_cached()
-        cache.mkdir()
+        cache.mkdir(parents=True)
         jar.path().write_bytes(b"half a j")
         assert not jar.is_cached()
         jar.path().write_bytes(CONTENT)
@@ -78,7 +79,7 @@ class TestCache:
 
     def test_class_path(self, cache: Path) -> None:
         """The class path names every jar, and what is missing is told with the command that brings it."""
-        cache.mkdir()
+        cache.mkdir(parents=True)
         PINNED[0].path().write_bytes(CONTENT)
         with pytest.raises(JarsError, match=r"jars are missing: delta-store-2\.0\.jar .*sluice jars fetch"):
             jars.class_path()
@@ -98,11 +99,12 @@ class TestFetch:
         assert sorted(os.listdir(cache)) == ["delta-core-1.0.jar", "delta-store-2.0.jar"]
         arguments = (tmp_path / "java_home/bin/java.arguments").read_text().splitlines()
         assert arguments.count("-notransitive") == 2
+        assert Path(arguments[arguments.index("-jar") + 1]).name.startswith("ivy-")
         assert arguments[arguments.index("-dependency") + 1 :][:3] == ["io.delta", "delta-core", "1.0"]
 
     def test_nothing_to_fetch(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A full cache needs neither Java nor a network."""
-        cache.mkdir()
+        cache.mkdir(parents=True)
         monkeypatch.setenv("JAVA_HOME", "/nowhere")
         for jar in PINNED:
             jar.path().write_bytes(CONTENT)
@@ -112,7 +114,7 @@ class TestFetch:
     def test_damaged_jar_is_fetched_again(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A jar in the cache with another hash is replaced."""
         put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/$name"')
-        cache.mkdir()
+        cache.mkdir(parents=True)
         PINNED[0].path().write_bytes(b"half a j")
         PINNED[1].path().write_bytes(CONTENT)
 
@@ -148,6 +150,22 @@ class TestFetch:
         put_java(tmp_path, monkeypatch, "exec sleep 600")
 
         with pytest.raises(JarsError, match="timed out"):
+            list(jars.fetch())
+
+    def test_java_on_the_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without JAVA_HOME the Java of the path is taken."""
+        put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/$name"')
+        monkeypatch.delenv("JAVA_HOME")
+        monkeypatch.setenv("PATH", f"{tmp_path}/java_home/bin:{os.environ['PATH']}")
+
+        assert list(jars.fetch()) == list(PINNED)
+
+    def test_no_ivy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The client alone, without Spark's jars, can't fetch; the message says what to install."""
+        put_java(tmp_path, monkeypatch, "exit 0")
+        monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "__init__.py"))
+
+        with pytest.raises(JarsError, match="ships no Ivy"):
             list(jars.fetch())
 
     def test_no_java(self, monkeypatch: pytest.MonkeyPatch) -> None:

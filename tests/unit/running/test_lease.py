@@ -144,6 +144,7 @@ class TestHeld:
             take(tmp_path, clock, is_idempotent=is_idempotent)
 
         assert f"run theirs on worker-7, process {process.pid}, since 2026-01-31T11:59:30.000Z" in caught.value.problem
+        assert "clock" not in caught.value.problem
         assert caught.value.where == str(file)
         assert (os.listdir(tmp_path), file.read_bytes()) == (["1.json"], content)
 
@@ -292,6 +293,18 @@ class TestTakeover:
         with pytest.raises(LeaseHeldError, match="by a clock 1:00:00 ahead of this one"):
             take(tmp_path, clock)
 
+    @pytest.mark.parametrize(("ahead_seconds", "is_told"), [(120, False), (121, True)])
+    def test_clocks_that_differ_a_little(
+        self, tmp_path: Path, clock: ManualClock, ahead_seconds: int, *, is_told: bool
+    ) -> None:
+        """Up to a minute of difference is not worth a word."""
+        put_lease(tmp_path, me(), expires_at=(NOW + timedelta(seconds=ahead_seconds)).isoformat())
+
+        with pytest.raises(LeaseHeldError) as caught:
+            take(tmp_path, clock)
+
+        assert ("by a clock 0:01:01 ahead" in caught.value.problem) is is_told
+
     def test_owner_on_another_machine_that_ran_out(self, tmp_path: Path, clock: ManualClock) -> None:
         """A machine that was lost is taken over from by expiry, where the sink allows it."""
         put_lease(tmp_path, me(), machine="worker-7", expires_at=(NOW - timedelta(seconds=1)).isoformat())
@@ -339,10 +352,12 @@ class TestHolding:
             monkeypatch.setattr(Storage, "replace", lambda *args: (replace(*args), written.set()))
             assert written.wait(10)
             assert held(tmp_path).expires_at == NOW + timedelta(seconds=30) + TTL
+            assert not held(tmp_path).is_released
 
     def test_heartbeat_leaves_time(self) -> None:
-        """A lease outlives several heartbeats that fail."""
-        assert HEARTBEAT * 3 <= TTL
+        """A lease of a minute outlives several heartbeats that fail."""
+        assert HEARTBEAT.total_seconds() == 10
+        assert TTL.total_seconds() == 60
 
     def test_heartbeat_that_fails(
         self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -405,6 +420,7 @@ class TestHolding:
         with take(tmp_path, clock) as lease:
             lease.add_process(jvm.pid)
             assert held(tmp_path).processes == (me(), jvm)
+            assert not held(tmp_path).is_released
 
         assert held(tmp_path).processes == (me(), jvm)
 

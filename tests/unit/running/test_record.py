@@ -63,6 +63,7 @@ def test_json(tmp_path: Path) -> None:
         "2026-01-31T12:00:00Z",
         "2026-02-01T00:00:00Z",
     )
+    assert (document["tries"], document["query_id"], document["error"]) == (1, None, None)
     assert (document["status"], document["batches"], document["plan"]) == (
         "planned",
         [],
@@ -95,7 +96,7 @@ def test_newest_first(tmp_path: Path) -> None:
     run_ids = [new_run_id(NOW + timedelta(seconds=count), None) for count in (5, 1, 9)]
     for run_id in run_ids:
         records.save(make_record(run_id))
-    for name in (".20260131T120009000Z-a.json.0f.tmp", "notes.json", "20270101T000000000Z-a.txt"):
+    for name in (".20260131T120009000Z-a.json.0f.tmp", "notes.json", "x0260131.json", "20270101T000000000Z-a.txt"):
         put(tmp_path / "runs" / name)
 
     assert records.run_ids() == sorted(run_ids, reverse=True)
@@ -122,9 +123,19 @@ def test_find_by_key_is_exact(tmp_path: Path) -> None:
     assert records.find("mine") is None
 
 
+def test_find_by_key_reads_no_other_record(tmp_path: Path) -> None:
+    """Only records whose id can bear the key are opened: there may be thousands, and damaged ones."""
+    records = make_records(tmp_path)
+    put(tmp_path / "runs" / f"{new_run_id(NOW, 'other')}.json", b"damaged")
+    records.save(make_record(new_run_id(NOW, "mine"), run_key="mine"))
+
+    assert records.find("mine") is not None
+
+
 def test_run_id() -> None:
     """An id sorts by time; with a key its end is always the same, without one it never is."""
     assert re.fullmatch(r"20260131T120000000Z-[0-9a-f]{8}", new_run_id(NOW, None))
+    assert re.fullmatch(r"20260131T120000000Z-[0-9a-f]{8}", new_run_id(NOW, "key"))
     assert new_run_id(NOW, None) != new_run_id(NOW, None)
     assert new_run_id(NOW, "key") == new_run_id(NOW, "key")
     assert new_run_id(NOW, "key")[-9:] == new_run_id(NOW + timedelta(days=1), "key")[-9:]
