@@ -206,11 +206,11 @@ class TestChanges:
     def test_limit_of_bytes(self, tmp_path: Path) -> None:
         """A batch ends with the file that reaches the limit, as Delta's own limit does."""
         make_delta(tmp_path, [1], [2], [3], [4], [5])
-        for version, size in enumerate([60, 40, 10, 500, 5]):
+        for version, size in enumerate([60, 40, 99, 500, 5]):
             edit_commit(tmp_path, version, {"size": size}, action="add")
         found = plan(tmp_path, Position(offset(tmp_path, 0)), max_bytes_per_batch=100)
 
-        assert [step.size_bytes for step in found.steps] == [100, 510, 5]
+        assert [step.size_bytes for step in found.steps] == [100, 599, 5]
         assert ends(found) == [(2, -1, False), (4, -1, False), (5, -1, False)]
 
     def test_limit_of_versions(self, tmp_path: Path) -> None:
@@ -240,6 +240,8 @@ class TestChanges:
 
         found = plan(tmp_path, position, max_files_per_batch=2)
         assert (ends(found), counts(found)) == ([(1, 0, False), (3, -1, False)], [(2, 2), (2, 2)])
+        earlier = Position(offset(tmp_path, 0, 0, is_snapshot=True))
+        assert ends(plan(tmp_path, earlier, max_files_per_batch=1))[:3] == [(0, 1, True), (1, -1, False), (1, 0, False)]
 
     @pytest.mark.parametrize("index", [-1, -100])
     def test_before_the_snapshot(self, tmp_path: Path, index: int) -> None:
@@ -428,6 +430,15 @@ class TestRefusals:
 
         with pytest.raises(RefusedError) as caught:
             plan(tmp_path, position)
+
+        assert caught.value.finding.code == "SOURCE_TABLE_ROLLED_BACK"
+
+    def test_table_rolled_back_below_the_snapshot(self, tmp_path: Path) -> None:
+        """The version of a snapshot that is still being read must be there, too."""
+        make_delta(tmp_path, [1])
+
+        with pytest.raises(RefusedError) as caught:
+            plan(tmp_path, Position(offset(tmp_path, 1, 0, is_snapshot=True)))
 
         assert caught.value.finding.code == "SOURCE_TABLE_ROLLED_BACK"
 
