@@ -224,6 +224,17 @@ class TestNoData:
         lab.run()
         assert lab.plan().verdict == "skip"
 
+    def test_the_watermark_never_goes_back(self, lab: Lab) -> None:
+        """A commit that says less than its batch ran with does not bring back rows that were late."""
+        lab.run()
+        before = lab.state().next_watermark_ms
+        change_json(lab.checkpoint / "commits" / "1", {"nextBatchWatermarkMs": 0}, line=1)
+        lab.arrive(at_ms=0)
+        lab.run()
+        planned = lab.state().planned
+        assert planned is not None
+        assert (planned.watermark_ms, before) == (90, 90)
+
     def test_without_state_none_is_due(self, tmp_path: Path) -> None:
         """A watermark that no operator waits for makes nothing due."""
         lab = make_lab(tmp_path)
@@ -318,6 +329,56 @@ class TestStrategy:
         plan = lab.plan()
         assert (plan.verdict, plan.strategy) == ("resume", "drain")
         assert [batch.kind for batch in plan.batches] == ["uncommitted"]
+
+
+class TestDecisionTable:
+    """The newest planned batch L and the newest committed one C, as a checkpoint of three batches can have them."""
+
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        """Spark has run the batches 0, 1 and 2."""
+        lab = make_lab(tmp_path, max_files_per_batch=1)
+        for second in range(3):
+            lab.arrive(second)
+        lab.engine().available_now()
+        return lab
+
+    @pytest.mark.parametrize(
+        ("gone", "verdict", "code", "names"),
+        [
+            pytest.param((), "skip", None, None, id="C = L"),
+            pytest.param(("commits/2",), "resume", None, None, id="C = L - 1"),
+            pytest.param(("commits/2", "commits/1"), "refuse", "COMMITS_MISSING", "commits/1", id="C = L - 2"),
+            pytest.param(("commits/2", "commits/1", "commits/0"), "refuse", "COMMITS_MISSING", "commits/1", id="no C"),
+            pytest.param(("offsets/2",), "refuse", "COMMIT_WITHOUT_OFFSETS", "offsets/2", id="C = L + 1"),
+            pytest.param(("offsets/2", "offsets/1"), "refuse", "COMMIT_WITHOUT_OFFSETS", "offsets/2", id="C = L + 2"),
+            pytest.param(("offsets/1",), "refuse", "OFFSETS_GAP", "offsets/1", id="no L - 1"),
+            pytest.param(("offsets/0", "commits/0", "commits/1"), "skip", None, None, id="what a purge leaves"),
+        ],
+    )
+    def test_what_is_there_decides(
+        self, lab: Lab, gone: tuple[str, ...], verdict: str, code: str | None, names: str | None
+    ) -> None:
+        """Only C = L and C = L - 1 go on; all else refuses, and names a file."""
+        for name in gone:
+            folder, number = name.split("/")
+            (lab.checkpoint / folder / number).unlink()
+            (lab.checkpoint / folder / f".{number}.crc").unlink()
+        plan = lab.plan()
+        assert plan.verdict == verdict
+        assert (plan.problem and plan.problem.code) == code
+        assert (plan.problem and plan.problem.file) == (names and str(lab.checkpoint / names))
+
+    @pytest.mark.parametrize("name", ["offsets/2", "commits/2", "sources/0/2"])
+    def test_a_checksum_that_is_left_alone_refuses(self, lab: Lab, name: str) -> None:
+        """Spark's next write of that number would fail over it, blaming a query that does not exist."""
+        for folder in ("offsets", "commits", "sources/0"):
+            (lab.checkpoint / folder / "2").unlink()
+            if name != f"{folder}/2":
+                (lab.checkpoint / folder / ".2.crc").unlink()
+        problem = lab.plan().problem
+        assert problem is not None
+        assert (problem.code, Path(problem.file).name) == ("SIDECAR_WITHOUT_FILE", ".2.crc")
 
 
 class TestSink:

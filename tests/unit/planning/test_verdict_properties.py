@@ -22,8 +22,9 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda content: bytes(len(content)),
 }
 GONE = ("gone", "gone, but for its checksum")
-folders = st.sampled_from(["offsets", "commits", "sources/0", "."])
-damages = st.lists(st.tuples(folders, st.integers(0, 3), st.sampled_from([*GONE, *GONE, *DAMAGE])), max_size=4)
+folders = st.sampled_from(["offsets", "commits", "offsets", "commits", "sources/0", "."])
+ages = st.sampled_from([0, 0, 0, 1, 1, 2, 3])
+damages = st.lists(st.tuples(folders, ages, st.sampled_from(["gone"]) | st.sampled_from([*GONE, *DAMAGE])), max_size=4)
 """By folder, which file (counted from the newest) gets which damage."""
 
 
