@@ -63,6 +63,11 @@ class TestDeclaration:
         with pytest.raises(DeclarationError, match=r"sources\.files\('\.\./in'\)"):
             make_files_source("../in").resolved(str(tmp_path))
 
+    def test_path_is_normal(self) -> None:
+        """A path is spelled as Spark's log will spell it, whatever slashes and dots it was declared with."""
+        assert make_files_source("/data//landing/./in/").resolved("/project").location == "/data/landing/in"
+        assert make_files_source("s3://bucket/a//b").resolved("/project").location == "s3://bucket/a//b"
+
     @pytest.mark.parametrize(
         ("options", "remedy"),
         [
@@ -92,7 +97,7 @@ class TestDeclaration:
 
     @pytest.mark.parametrize(
         ("age", "milliseconds"),
-        [("7d", 7 * DAY_MS), ("12h", 43_200_000), ("30 min", 1_800_000), ("1ms", 1), ("2s", 2000)],
+        [("7d", 7 * DAY_MS), ("12h", 43_200_000), ("30 min", 1_800_000), ("1ms", 1), ("2s", 2000), ("1m", 60_000)],
     )
     def test_max_file_age(self, age: str, milliseconds: int) -> None:
         """An age is a number and one of Spark's units."""
@@ -155,11 +160,11 @@ class TestBatches:
 
     def test_limit_of_bytes(self, tmp_path: Path) -> None:
         """A batch ends before the file that would exceed the limit; one larger file is a batch of its own."""
-        for number, size in enumerate([40, 60, 1, 500, 30]):
+        for number, size in enumerate([40, 60, 60, 40, 500, 30]):
             put(tmp_path / f"{number}.json", "x" * size, mtime_ms=NOW_MS + number)
         found = plan(tmp_path, max_bytes_per_batch=100)
 
-        assert [step.size_bytes for step in found.steps] == [100, 1, 500, 30]
+        assert [step.size_bytes for step in found.steps] == [100, 100, 500, 30]
 
     def test_names_with_glob_characters_are_alone(self, tmp_path: Path) -> None:
         """Spark would read such a file, and what its name matches, twice if they shared a batch."""
@@ -177,6 +182,13 @@ class TestBatches:
         put_files(tmp_path, ["a,b.json", "a#.json", "50%.json", "a~.json", "a b.json", "ü.json"])
 
         assert [step.files for step in plan(tmp_path).steps] == [6]
+
+    @pytest.mark.parametrize("options", [{}, {"recursive_file_lookup": True}])
+    def test_patterns_in_partitions(self, tmp_path: Path, options: dict[str, Any]) -> None:
+        """Where Spark takes partitions, or every folder below, it does not read names as patterns."""
+        put_files(tmp_path / "d=1", ["a.json", "s*.json", "d[1].json"])
+
+        assert [step.files for step in plan(tmp_path, **options).steps] == [3]
 
     def test_limits_hold_around_a_lone_file(self, tmp_path: Path) -> None:
         """Counting begins anew after a file that was alone."""
@@ -198,6 +210,14 @@ class TestBatches:
 
         assert names(plan(f"{tmp_path}/*", path_glob_filter="*.json")) == [["a.json", "b.json"]]
         assert names(plan(tmp_path, recursive_file_lookup=True)) == [["a.json", "b.json", "c.txt", "d.json"]]
+
+    def test_base_path(self, tmp_path: Path) -> None:
+        """With a `base_path`, what a glob names may be a partition; a path that is no glob has its own."""
+        put(tmp_path / "d=1" / "deep" / "a.json")
+
+        assert names(plan(f"{tmp_path}/d=*", base_path=str(tmp_path))) == [["a.json"]]
+        assert names(plan(f"{tmp_path}/d=*")) == []
+        assert names(plan(tmp_path / "d=1", base_path=str(tmp_path))) == []
 
     def test_unreadable_names_are_reported(self, tmp_path: Path) -> None:
         """What Spark could not read is no part of a batch, and is told."""
@@ -371,6 +391,15 @@ class TestLog:
 
         assert names(plan(landing, file_position(checkpoint), file_name_only=True)) == [["other.json"]]
         assert names(plan(landing, file_position(checkpoint))) == [["part-0.json", "other.json"]]
+
+    def test_file_name_only_among_new_files(self, tmp_path: Path) -> None:
+        """A name that an earlier batch of the plan takes is not taken again; within a batch, as in Spark, it is."""
+        for number, name in enumerate(["d=1/a.json", "d=2/a.json", "d=2/b.json", "d=3/a.json"]):
+            put(tmp_path / name, mtime_ms=NOW_MS + number)
+
+        assert names(plan(tmp_path, file_name_only=True, max_files_per_batch=1)) == [["a.json"], ["b.json"]]
+        assert names(plan(tmp_path, file_name_only=True, max_files_per_batch=3)) == [["a.json", "a.json", "b.json"]]
+        assert names(plan(tmp_path, max_files_per_batch=3)) == [["a.json", "a.json", "b.json"], ["a.json"]]
 
     def test_renamed_file(self, tmp_path: Path) -> None:
         """A new file with the time of one that was taken and is gone was probably renamed: a warning."""
