@@ -83,6 +83,9 @@ class DeltaSource(Source):
         first, taken = start.reservoir_version, max(start.index + 1, 0)
         if not start.is_starting_version:
             return self._cut(log, self._changes(log, first, end, storage, skip_files=taken), position.started_at)
+        if end < first:
+            # The rest of the snapshot lies beyond the bound, as all of it would.
+            return self._cut(log, [], position.started_at)
         rest = snapshot_files(log, first, storage=storage)[taken:]
         snapshot = _Chunk(first, tuple(rest), taken, is_snapshot=True)
         return self._cut(log, [snapshot, *self._changes(log, first + 1, end, storage)], position.started_at)

@@ -62,13 +62,13 @@ class Fault:
 
     kind: Literal["kill", "error"] = "kill"
     countdown: int | None = None
-    beside: Callable[[], None] | None = None
-    """What somebody else does at every change."""
+    beside: Callable[[str], None] | None = None
+    """What somebody else does just before every change, which it is told."""
 
     def step(self, name: str) -> None:
         if self.beside is not None:
             beside, self.beside = self.beside, None
-            beside()
+            beside(name)
             self.beside = beside
         if self.countdown is None:
             return

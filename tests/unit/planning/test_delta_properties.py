@@ -66,6 +66,17 @@ def test_every_row_of_a_growing_table_arrives_once(
         assert lab.engine().available_now() == []
 
 
+def test_the_rest_of_a_snapshot_keeps_the_bound(tmp_path: Path) -> None:
+    """A first run that stopped within the snapshot is not continued by a run that ends before the snapshot's time."""
+    table = Table(tmp_path / "table")
+    table.commit(5, [1, 1, 1])
+    lab = Lab(tmp_path, make_stream(tmp_path, {"table": sources.delta(str(table.path), max_files_per_batch=1)}))
+    lab.run(Limits(max_batches=1))
+    assert lab.run(until(5)).status == "skipped"
+    lab.run(until(6))
+    assert lab.sink.ids() == table.rows(1)
+
+
 class Table:
     """A Delta table that is appended to, with commit times of the test's own."""
 

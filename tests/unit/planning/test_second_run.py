@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from engine_lab import Lab, make_lab
 
-from sluice.errors import LeaseHeldError, SluiceError
+from sluice.errors import LeaseHeldError, RefusedError, SluiceError
 from tests.engine_model import HeldRows
 
 
@@ -27,7 +27,7 @@ def second_runs(lab: Lab, run_key: str | None, *, after: int) -> list[str]:
     """Run the stream, and a second time at each change but the first few; what the second runs came to."""
     outcomes: list[str] = []
 
-    def run_again() -> None:
+    def run_again(_: str) -> None:
         try:
             outcomes.append("early" if len(outcomes) < after else lab.run(run_key=run_key).status)
         except SluiceError as exc:
@@ -62,3 +62,21 @@ def test_a_retry_waits_for_the_end_of_the_first_try(lab: Lab) -> None:
     """Until its record is closed, the first try is alive: its retry is held off also when no batch is left."""
     *outcomes, last = second_runs(lab, "key", after=1)
     assert (set(outcomes), last) == ({"LeaseHeldError"}, "succeeded")
+
+
+@pytest.mark.parametrize("name", ["sources/0/1", "offsets/1"])
+def test_a_foreign_writer_is_noticed(lab: Lab, name: str) -> None:
+    """A file that somebody else put in the place of a planned one is left alone, and the run refuses."""
+    foreign = lab.checkpoint / name
+
+    def write(change: str) -> None:
+        if change == str(foreign):
+            foreign.write_text("foreign")
+
+    lab.fault.beside = write
+    with pytest.raises(RefusedError, match="appeared while") as refused:
+        lab.run()
+    assert (refused.value.finding.code, refused.value.finding.file) == ("CHECKPOINT_CHANGED", str(foreign))
+    assert foreign.read_text() == "foreign"
+    assert lab.sink.ids() == {}
+    assert lab.records()[-1]["status"] == "refused"
