@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.errors import SluiceError
+from sluice.errors import DeclarationError, SluiceError
 
 if TYPE_CHECKING:
     from sluice.home import StreamHome
@@ -189,6 +189,12 @@ def inspect(
         raise typer.BadParameter("name a stream, or give --checkpoint")
     if stream is None and checkpoint is not None:
         document = inspect_checkpoint(_absolute(checkpoint), Storage())
+        if document["query_id"] is None and document["planned"] is None and not document["problems"]:
+            raise DeclarationError(
+                "there is no Spark checkpoint",
+                where=_absolute(checkpoint),
+                remedy="give the folder that has `offsets/`",
+            )
     else:
         declared, home = _opened(project, stream or "", checkpoint)
         document = inspect_stream(declared, home, datetime.now(UTC))

@@ -118,6 +118,7 @@ def describe_batch(batch: BatchRecord) -> str:
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table on standard output."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     # Without a terminal, rich would cut the table to 80 columns.
@@ -126,7 +127,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        # Paths in brackets are no markup.
+        table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
     console.print(table)
 
 

@@ -38,6 +38,10 @@ class Generation(Document, frozen=True, kw_only=True):
     query_id: str
     created_at: str
     lines: tuple[SourceLine, ...]
+    declared: tuple[str, ...] = ()
+    """The names of the declared sources, also of those that the plan does not use, sorted."""
+    checkpoint: str | None = None
+    """Where the checkpoint is, when it is not the generation's own folder."""
     has_timers: bool = False
     """Whether an operator has processing-time timers: those are due with every run, data or not."""
     sink_identity: str | None = None
@@ -57,6 +61,8 @@ class Checked(Document, frozen=True, kw_only=True):
     reason: str
     skips: int
     """How many since the last run that did something."""
+    sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """By source, what `starting` was resolved to: a stream whose first run has yet to come has begun already."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +88,13 @@ class StreamHome:
         return self.checkpoint or join(self.location, "generations", f"{generation:04d}")
 
     def generation(self, number: int) -> Generation | None:
-        """What is known of a generation; None before its first run.
+        """What is known of a generation; None before its first run, and of another checkpoint than its own.
 
         Raises:
             RefusedError: Its file is damaged.
         """
-        return read_document(self.storage, self._generation_file(number), Generation)
+        found = read_document(self.storage, self._generation_file(number), Generation)
+        return found if found is not None and found.checkpoint == self.checkpoint else None
 
     def keep_generation(self, generation: Generation) -> None:
         """Write what is known of a generation, and make it the live one if none is.
@@ -115,14 +122,19 @@ class StreamHome:
         """
         return read_document(self.storage, join(self.location, "checked.json"), Checked)
 
-    def keep_skip(self, reason: str, now: datetime) -> None:
-        """Note a skip.
+    def keep_skip(self, reason: str, now: datetime, sources: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note a skip, and what `starting` was resolved to.
 
         Raises:
             StorageError: It could not be written.
         """
         last = self.checked()
-        checked = Checked(checked_at=iso_time(now), reason=reason, skips=last.skips + 1 if last else 1)
+        checked = Checked(
+            checked_at=iso_time(now),
+            reason=reason,
+            skips=last.skips + 1 if last else 1,
+            sources={name: dict(found) for name, found in sources.items()},
+        )
         self.storage.replace(join(self.location, "checked.json"), encode_document(checked))
 
     def forget_skips(self) -> None:

@@ -247,7 +247,10 @@ def resolve_path(path: str, root: str, *, place: str) -> str:
     expanded = expand(path, place=place)
     if not is_local(expanded):
         return expanded.rstrip("/")
-    if expanded.startswith(("/", "file:")):
+    if expanded.startswith("file:"):
+        # Spark takes what follows as it is: a `%20` in it is a `%20` in the folder's name.
+        expanded = "/" + expanded.removeprefix("file:").lstrip("/")
+    if expanded.startswith("/"):
         return expanded.rstrip("/") or "/"
     absolute = os.path.normpath(os.path.join(root, expanded))
     real_root = os.path.realpath(root)

@@ -109,6 +109,16 @@ def _check_lines(seen: Survey) -> Problem | None:
             consequence="Spark refuses to start: sources can't be added to or removed from a checkpoint",
             remedy="put the sources back, or start a new generation",
         )
+    record = seen.record
+    if record is not None and record.declared and record.declared != tuple(sorted(seen.stream.sources)):
+        return Problem(
+            code="SOURCES_CHANGED",
+            file=seen.checkpoint.location,
+            cause=f"the generation began with the sources ({', '.join(record.declared)}), declared are now"
+            f" ({', '.join(sorted(seen.stream.sources))})",
+            consequence="Spark refuses to start: sources can't be added to or removed from a checkpoint",
+            remedy="put the sources back as they were, or declare a new stream with a sink of its own",
+        )
     missing = [line.source for line in lines if line.source not in seen.stream.sources]
     if missing:
         return Problem(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
@@ -25,6 +26,8 @@ class Survey:
     lines: tuple[SourceLine, ...] | None
     """The order of sources in Spark's plan; None when only Spark can tell."""
     available: Mapping[str, Available]
+    started_at: Mapping[str, Mapping[str, Any]]
+    """By source, what `starting` was resolved to; empty before the first plan."""
     unreadable: Mapping[str, str]
     """Sources that could not be read, with the reason."""
     pending_problems: tuple[Problem, ...] = ()
@@ -52,7 +55,7 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     record = home.generation(number)
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
-    seen = Survey(stream, number, record, checkpoint, lines, {}, {})
+    seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, record), {})
     if checkpoint.blocking is not None or lines is None:
         return seen
     try:
@@ -61,6 +64,14 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
         return _survey_sources(seen, home, bound, now)
     except RefusedError as refused:
         return replace(seen, refusal=refused.finding)
+
+
+def _started_at(home: StreamHome, record: Generation | None) -> Mapping[str, Mapping[str, Any]]:
+    """What `starting` was resolved to: by the first run, or by a skip before it."""
+    if record is not None:
+        return record.sources
+    checked = home.checked()
+    return checked.sources if checked is not None else {}
 
 
 def source_lines(
@@ -85,7 +96,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
             found[line.source] = Position(
                 offset=offsets[index] if index < len(offsets) else None,
                 log=seen.checkpoint.source_logs.get(line.log),
-                started_at=seen.record.sources.get(line.source, {}) if seen.record else {},
+                started_at=seen.started_at.get(line.source, {}),
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -220,11 +220,15 @@ class BatchRunner:
         return read_commit_file(join(self._state.location, "commits", str(batch_id)), batch_id, storage=self._storage)
 
     def _check_report(self, batch: PlannedBatch, planned: OffsetFile, report: Report, *, was_in_sink: bool) -> None:
+        # Spark reports a source once however often the plan reads it; an offset file has a line each time.
+        lines = self._generation.lines
+        first_of_log = {line.log: index for index, line in reversed(list(enumerate(lines)))}
+        offsets = list(planned.offsets.values())
+        ends = [_decoded(offsets[index]) for index in sorted(first_of_log.values())]
         reported = [source.get("endOffset") for source in report.get("sources", [])]
-        ends = [None if end is None else msgspec.json.decode(end) for end in planned.offsets.values()]
         if report and reported != ends:
             raise self._differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
-        rows, is_reused = report.get("numInputRows"), len({line.log for line in self._generation.lines}) < len(ends)
+        rows, is_reused = report.get("numInputRows"), len({line.source for line in lines}) < len(lines)
         if rows is not None and batch.rows is not None and not is_reused and rows > batch.rows and not was_in_sink:
             raise self._differs(batch.batch_id, f"Spark read {rows} rows, the sources' logs promised {batch.rows}")
 
@@ -283,6 +287,10 @@ class BatchRunner:
             where=self._state.location,
             remedy="look at the checkpoint with `sluice inspect`, and find out who else writes it",
         )
+
+
+def _decoded(offset: str | None) -> Any:
+    return None if offset is None else msgspec.json.decode(offset)
 
 
 def _extended(log: SourceLog, log_id: int, added: tuple[LogEntry, ...]) -> SourceLog:

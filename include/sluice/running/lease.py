@@ -42,8 +42,8 @@ class Process(msgspec.Struct, frozen=True):
     """A process of the owner. The start time tells it from another one that got its number later."""
 
     pid: int
-    started: int
-    """Start time in clock ticks since boot."""
+    started: int | None
+    """Start time in clock ticks since boot; None where the system does not tell."""
 
 
 class LeaseFile(Document, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Lease:
 
     def add_process(self, pid: int) -> None:
         """Name a further process that writes for this lease: Spark's JVM outlives its driver by a second."""
-        process = Process(pid, _start_ticks(pid) or 0)
+        process = Process(pid, _start_ticks(pid))
         with self._guard:
             self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, process))
         self._write()
@@ -157,7 +157,7 @@ def acquire(
         host=socket.gethostname(),
         machine=_machine(),
         boot_id=_boot_id(),
-        processes=(Process(os.getpid(), _start_ticks(os.getpid()) or 0),),
+        processes=(Process(os.getpid(), _start_ticks(os.getpid())),),
         acquired_at=clock(),
         expires_at=clock() + TTL,
     )
@@ -184,7 +184,7 @@ def _check_takeover(held: LeaseFile, file: str, now: datetime, *, sink_is_idempo
         raise LeaseHeldError(
             f"the lease of {owner} has run out, but it may still write, and this sink can't refuse a second writer",
             where=file,
-            remedy="make sure that the process is gone, then delete the file",
+            remedy='make sure that the process is gone, then set "is_released": true in the file',
         )
     logger.warning("taking over lease %s, which ran out at %s", held.token, iso_time(held.expires_at))
 
@@ -194,7 +194,7 @@ def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
 
     When only the first one (the driver) is gone, its JVM follows shortly: that is waited for.
     """
-    if held.machine != _machine():
+    if held.machine != _machine() or held.processes[0].started is None:
         return False
     if held.boot_id != _boot_id():
         return True

@@ -90,7 +90,9 @@ class Preparation:
             return cls(project, request, home, records, clock, None, clock())
         # Without a bound of its own, the first try took what was there at its time.
         bound = Bound(until=former.until or former.planned_at, to_version=former.to_version)
-        limits = replace(request.limits, bound=bound, max_batches=former.max_batches)
+        done = sum(batch.kind == "data" for batch in former.batches)
+        most = None if former.max_batches is None else max(0, former.max_batches - done)
+        limits = replace(request.limits, bound=bound, max_batches=most)
         return cls(project, replace(request, limits=limits), home, records, clock, former, former.planned_at)
 
     def done(self) -> RunRecord | None:
@@ -178,7 +180,7 @@ class Preparation:
         if self.former is not None:
             # The former try did all of its work before it died.
             return self.close(self.former, "succeeded")
-        self.home.keep_skip(plan.reason, self.now)
+        self.home.keep_skip(plan.reason, self.now, plan.started_at)
         return msgspec.structs.replace(self.open_record(plan), status="skipped", ended_at=iso_time(self.clock()))
 
     def _refuse(self, plan: Plan, problem: Problem) -> RefusedError:

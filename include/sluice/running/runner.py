@@ -122,7 +122,6 @@ class _Run:
 
     def execute(self, seen: Survey, plan: Plan) -> RunRecord:
         self._save(plan=plan.as_json(), token=self.lease.token)
-        self.preparation.home.forget_skips()
         try:
             self._save(status="running", started_at=iso_time(self.preparation.clock()))
             query, generation, plan = self._prepare(seen, plan)
@@ -148,7 +147,9 @@ class _Run:
         started_at = seen.record.sources if seen.record else plan.started_at
         query = build_query(project, stream, session, started_at)
         generation = self._generation(seen, query, started_at)
-        if seen.lines is None:
+        self.preparation.home.forget_skips()
+        if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
+            # The plan was made for sources in an order, or of a number, that the query now corrects.
             plan = self.preparation.look()[1]
             if plan.problem is not None:
                 raise RefusedError(plan.problem)
@@ -179,6 +180,8 @@ class _Run:
                 query_id=seen.checkpoint.query_id or str(uuid4()),
                 created_at=iso_time(self.preparation.clock()),
                 lines=query.lines,
+                declared=tuple(sorted(query.stream.sources)),
+                checkpoint=home.checkpoint,
                 has_timers=query.has_timers,
                 sources={name: dict(found) for name, found in started_at.items()},
             )

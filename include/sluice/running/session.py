@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.project import Project
 from sluice.running import jars
@@ -42,6 +44,10 @@ _DEFAULTS = {
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
 }
+_FIXED = {
+    # Planned entries of a source's log are compacted where Spark would compact them.
+    "spark.sql.streaming.fileSource.log.compactInterval": str(DEFAULT_COMPACT_INTERVAL),
+}
 _LOCAL = {
     # Nobody but this machine has business with a local driver.
     "spark.driver.host": "127.0.0.1",
@@ -66,10 +72,16 @@ def spark_conf(project: Project, stream: Stream, master: str) -> dict[str, str]:
         master: Spark's master: a local one finds the jars on its class path, a cluster gets them sent.
 
     Raises:
+        DeclarationError: The project sets what planning relies on.
         JarsError: The stream needs jars that are not in the cache.
     """
     is_local = master.startswith("local")
-    conf = _DEFAULTS | (_LOCAL if is_local else {})
+    for key, value in _FIXED.items():
+        if key in project.spark_conf:
+            raise DeclarationError(
+                f"`{key}` can't be set", where="[spark] conf", remedy=f"remove it; planning relies on {value}"
+            )
+    conf = _DEFAULTS | _FIXED | (_LOCAL if is_local else {})
     if uses_delta(stream) or all(jar.path().is_file() for jar in jars.manifest()):
         paths = jars.class_path()
         conf |= _DELTA
@@ -99,19 +111,38 @@ def open_session(project: Project, stream: Stream) -> SparkSession:
             where=f"[spark] master = {project.spark_master!r}",
             remedy="use local[*], or the URL of a cluster's master",
         )
+    os.environ.update(driver_environment())
     builder = SparkSession.builder.appName(f"sluice {stream.name}")
     if not is_submitted():
         builder = builder.master(project.spark_master)
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except Exception as exc:
         raise BatchFailedError(
             f"Spark could not be started: {exc}",
             where=f"master {project.spark_master}",
             remedy="check that Java 17 is installed, and the settings in [spark]",
         ) from exc
+    encoding = session._jvm.System.getProperty("sun.jnu.encoding") if session._jvm else "UTF-8"
+    if encoding != "UTF-8":
+        raise DeclarationError(
+            f"Spark's JVM was started with file names in {encoding}",
+            where="LC_ALL, LANG",
+            remedy="set LC_ALL=C.UTF-8: files with other letters in their names would be read as missing",
+        )
+    return session
+
+
+def driver_environment() -> dict[str, str]:
+    """What a driver's environment must say: workers run this Python, and file names are UTF-8."""
+    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    # Java takes its file names' encoding from the first of these that is set.
+    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "C")
+    if "utf" not in locale.lower():
+        environment["LC_ALL"] = "C.UTF-8"
+    return environment
 
 
 def is_submitted() -> bool:

@@ -46,7 +46,7 @@ _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
 """`* ? [ \\ ] { }`, as a URI spells them."""
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PASSED_THROUGH = ("cleanSource", "sourceArchiveDir", "ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
+_PASSED_THROUGH = ("ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
 _ITS_OWN = (
     "format",
     "schema",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from sluice.errors import DeclarationError, SluiceError
 from sluice.planning.planner import Limits
 from sluice.running.preparation import Request, settle_without_spark
 from sluice.running.record import RunRecord, RunRecords
+from sluice.running.session import driver_environment, spark_conf
 from sluice.stream import Bound
 from sluice.times import parse_time
 from sluice_airflow.projects import airflow_project
@@ -86,8 +88,10 @@ class RunStreamOperator(BaseOperator):
             raise _airflow_error(exc) from exc
         if settled is None:
             settled = self._submit(project, request)
-        elif settled.status == "skipped":
+        if settled.status == "skipped":
             raise AirflowSkipException(f"nothing to do: {settled.plan['reason']}")
+        if settled.status == "stopped":
+            raise AirflowException(f"run {settled.run_id} was stopped between two batches; a retry goes on")
         return _summary(settled)
 
     def on_kill(self) -> None:
@@ -120,10 +124,15 @@ class RunStreamOperator(BaseOperator):
         return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{generation}"
 
     def _submit(self, project: Project, request: Request) -> RunRecord:
-        self._hook = self._make_hook(project, request, self._master())
         records = RunRecords(project.stream_home(request.stream))
         try:
-            self._hook.submit(str(_entry()))
+            # Settings may hold secrets: they go into a file that only this user reads, not into arguments.
+            with tempfile.NamedTemporaryFile("w", encoding="latin-1", suffix=".conf") as settings:
+                master = self._master()
+                settings.write(_properties(spark_conf(project, request.stream, master)))
+                settings.flush()
+                self._hook = self._make_hook(project, request, settings.name)
+                self._hook.submit(str(_entry()))
         except AirflowException as exc:
             record = records.find(request.run_key or "")
             error = record.error if record is not None else None
@@ -133,7 +142,8 @@ class RunStreamOperator(BaseOperator):
             raise failure(f"run {record.run_id if record else ''}: {error['message']}") from exc
         record = records.find(request.run_key or "")
         if record is None:
-            raise AirflowException("the driver ended well, but left no run record")
+            # What was planned here was done by another run before the driver had the lease: a skip leaves no record.
+            raise AirflowSkipException("nothing to do any more when the driver had started")
         return record
 
     def _master(self) -> str:
@@ -155,10 +165,8 @@ class RunStreamOperator(BaseOperator):
             raise AirflowFailException(f"connection `{self.conn_id}` names no master; set its host, such as local[2]")
         return host if "://" in host or not connection.port else f"spark://{host}"
 
-    def _make_hook(self, project: Project, request: Request, master: str) -> SparkSubmitHook:
+    def _make_hook(self, project: Project, request: Request, properties_file: str) -> SparkSubmitHook:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-
-        from sluice.running.session import spark_conf
 
         arguments = ["--project", project.root, "--stream", self.stream, "--run-key", request.run_key or ""]
         if request.limits.bound.until is not None:
@@ -168,7 +176,7 @@ class RunStreamOperator(BaseOperator):
         if self.max_batches is not None:
             arguments += ["--max-batches", str(self.max_batches)]
         return SparkSubmitHook(
-            conf=spark_conf(project, request.stream, master),
+            properties_file=properties_file,
             conn_id=self.conn_id,
             name=f"sluice {self.stream}",
             application_args=arguments,
@@ -186,10 +194,21 @@ def _environment() -> dict[str, str]:
     """Let `spark-submit` be the one of this Python's environment, and its driver this Python."""
     scripts = sysconfig.get_path("scripts")
     return {
+        **driver_environment(),
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
-        "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+
+
+def _properties(conf: dict[str, str]) -> str:
+    """Settings in the format of Java's properties."""
+    escapes = {"\\": r"\\", "\n": r"\n", "\r": r"\r"}
+
+    def escaped(value: str) -> str:
+        characters = (escapes.get(c, c if c.isascii() else f"\\u{ord(c):04x}") for c in value)
+        return "".join(characters)
+
+    return "".join(f"{key}={escaped(value)}\n" for key, value in conf.items())
 
 
 def _airflow_error(exc: SluiceError) -> AirflowException:
