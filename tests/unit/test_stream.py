@@ -11,7 +11,7 @@ import pytest
 from sluice import sinks
 from sluice.errors import DeclarationError
 from sluice.stream import LogEntry, SourceLog, check_limit, parse_starting
-from tests.builders import make_stream
+from tests.builders import make_files_source, make_stream
 
 
 def test_declaration() -> None:
@@ -88,6 +88,8 @@ def test_output_mode_that_the_sink_does_not_take(sink: Any, mode: str) -> None:
 def test_good_limits(value: int | None) -> None:
     """A limit is a whole number above 0, or left out."""
     check_limit(value, "max_files_per_batch", "here")
+
+    assert make_files_source("in", max_files_per_batch=value).max_files_per_batch == value
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "5", True])
