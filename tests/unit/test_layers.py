@@ -86,7 +86,7 @@ def layer(module: str) -> int:
     package, _, rest = module.partition(".")
     if package == "sluice_airflow":
         return TOP
-    return LAYERS[rest.partition(".")[0]] if rest else TOP - 1
+    return LAYERS.get(rest.partition(".")[0], TOP) if rest else TOP - 1
 
 
 def upward(arrows: Mapping[str, set[str]]) -> list[tuple[str, str]]:
