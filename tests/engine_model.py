@@ -327,7 +327,10 @@ class Engine:
         self.step("before the commit")
         run.commits.add(run.batch_id, [_compact_json({"nextBatchWatermarkMs": next_watermark_ms})])
         self.step("after the commit")
-        ends = [None if end is None else json.loads(end) for end in run.end]
+        # A source that the query uses twice is the same object twice, and is reported once.
+        first = {id(source): end for source, end in reversed(list(zip(self.sources, run.end, strict=True)))}
+        once = dict.fromkeys(id(source) for source in self.sources)
+        ends = [None if first[key] is None else json.loads(first[key]) for key in once]
         report = {
             "runId": run.run_id,
             "batchId": run.batch_id,

@@ -488,10 +488,9 @@ class TestNoDataBatches:
         assert lab.run(stream).status == "skipped"
 
 
-class TestKnownGaps:
-    """What is not right yet."""
+class TestStarting:
+    """Where a first run begins."""
 
-    @pytest.mark.xfail(reason="a skip does not keep what `starting` was resolved to, so every plan resolves it anew")
     def test_starting_latest(self, lab: Lab) -> None:
         """A stream that starts at the latest reads what came after its first plan."""
         write_numbers(lab.root / "land", 1)
@@ -500,22 +499,3 @@ class TestKnownGaps:
         write_numbers(lab.root / "land", 1, first=2)
         assert lab.run(stream, clock=lambda: datetime.fromtimestamp(FIRST_MTIME + 3, UTC)).status == "succeeded"
         assert written(lab) == [2]
-
-    @pytest.mark.xfail(reason="log files are named by Spark's default interval, whatever the session's is")
-    def test_compact_interval_of_the_session(self, lab: Lab) -> None:
-        """A session that compacts source logs more often finds the files that it looks for."""
-        write_numbers(lab.root / "land", 4)
-        interval = "spark.sql.streaming.fileSource.log.compactInterval"
-        lab.spark.conf.set(interval, 3)
-        try:
-            lab.run(declared())
-        finally:
-            lab.spark.conf.unset(interval)
-        assert written(lab) == list(range(4))
-
-    @pytest.mark.xfail(reason="Spark cleans up as the next batch of the same start begins, and Once has no next")
-    def test_clean_source(self, lab: Lab) -> None:
-        """Files that were read are deleted, all but those of the last batch, as with AvailableNow."""
-        write_numbers(lab.root / "land", 4)
-        lab.run(declared(clean_source="delete"))
-        assert [file.name for file in (lab.root / "land").iterdir()] == ["0003.json"]

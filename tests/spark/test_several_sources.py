@@ -64,9 +64,6 @@ def a_with_a(a: DataFrame) -> DataFrame:
     return a.alias("left").join(a.alias("right"), "id")
 
 
-COUNTS_LINES = "the check of a batch's report counts a source once per line, Spark once per log"
-
-
 def folder(lab: Lab, name: str, count: int, first: int = 0) -> sources.files:
     """A source of `count` files, one row each and one per batch."""
     (lab.root / name).mkdir(exist_ok=True)
@@ -138,7 +135,6 @@ def test_a_source_that_has_nothing(lab: Lab) -> None:
     assert written(lab) == [0, 1, 10, 11]
 
 
-@pytest.mark.xfail(reason="the first plan takes every declared source as read")
 def test_a_source_that_is_not_used(lab: Lab) -> None:
     """A source that the transform leaves out has no line, and is not read."""
     stream = declared("only_a", {"a": folder(lab, "a", 2), "b": folder(lab, "b", 3, first=10)})
@@ -148,7 +144,6 @@ def test_a_source_that_is_not_used(lab: Lab) -> None:
     assert written(lab) == [0, 1]
 
 
-@pytest.mark.xfail(reason=COUNTS_LINES)
 def test_a_source_twice_in_a_union(lab: Lab) -> None:
     """It has two lines and one log, as with Spark alone, and each of its rows comes once on each side."""
     stream = declared("a_twice", {"a": folder(lab, "a", 3)})
@@ -160,7 +155,6 @@ def test_a_source_twice_in_a_union(lab: Lab) -> None:
     assert written(lab) == [0, 1, 2, 1000, 1001, 1002]
 
 
-@pytest.mark.xfail(reason=COUNTS_LINES)
 def test_a_source_twice_around_another(lab: Lab) -> None:
     """Three lines, two logs: the third line is the first source's again."""
     stream = declared("a_b_a", {"a": folder(lab, "a", 2), "b": folder(lab, "b", 1, first=10)})
@@ -182,7 +176,6 @@ def test_a_join_of_a_source_with_itself(lab: Lab) -> None:
     assert written(lab) == [0, 1]
 
 
-@pytest.mark.xfail(reason=COUNTS_LINES)
 def test_a_join_of_a_table_with_itself(lab: Lab) -> None:
     """What the table's log promises is read once per side."""
     append_rows(lab.spark, lab.root / "table", range(2))

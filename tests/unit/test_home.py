@@ -104,12 +104,13 @@ def test_damage_is_refused(tmp_path: Path, file: str) -> None:
 def test_skips_are_counted(tmp_path: Path) -> None:
     """A skip leaves its time, its reason and how many there were; a run forgets them."""
     home = make_home(tmp_path)
-    home.keep_skip("nothing new", NOW)
-    home.keep_skip("still nothing new", NOW + timedelta(minutes=5))
+    home.keep_skip("nothing new", NOW, {})
+    home.keep_skip("still nothing new", NOW + timedelta(minutes=5), {"files": {"from_ms": 1}})
 
     checked = home.checked()
     assert checked is not None
     assert (checked.checked_at, checked.reason, checked.skips) == ("2026-01-31T12:05:00.000Z", "still nothing new", 2)
+    assert checked.sources == {"files": {"from_ms": 1}}
 
     home.forget_skips()
     assert home.checked() is None

@@ -350,7 +350,8 @@ class TestResolvePath:
             ("data/2026-*/{a,b}", "{root}/data/2026-*/{{a,b}}"),
             ("/data/visits/", "/data/visits"),
             ("/", "/"),
-            ("file:///data/visits", "file:///data/visits"),
+            ("file:///data/visits", "/data/visits"),
+            ("file:/data/a%20b", "/data/a%20b"),
             ("s3://bucket/visits/", "s3://bucket/visits"),
         ],
     )

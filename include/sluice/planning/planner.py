@@ -114,8 +114,8 @@ def _check_lines(seen: Survey) -> Problem | None:
         return Problem(
             code="SOURCES_CHANGED",
             file=seen.checkpoint.location,
-            cause=f"the generation began with the sources ({', '.join(record.declared)}), declared are now"
-            f" ({', '.join(sorted(seen.stream.sources))})",
+            cause=f"the generation began with the sources {_names(record.declared)}, declared are now"
+            f" {_names(sorted(seen.stream.sources))}",
             consequence="Spark refuses to start: sources can't be added to or removed from a checkpoint",
             remedy="put the sources back as they were, or declare a new stream with a sink of its own",
         )
@@ -129,6 +129,10 @@ def _check_lines(seen: Survey) -> Problem | None:
             remedy="put the source back under its name, or start a new generation",
         )
     return None
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _check_sink(seen: Survey, identity: str | None, last_batch: int | None) -> Problem | None:

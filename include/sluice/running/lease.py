@@ -108,7 +108,7 @@ class Lease:
 
     def add_process(self, pid: int) -> None:
         """Name a further process that writes for this lease: Spark's JVM outlives its driver by a second."""
-        process = Process(pid, _start_ticks(pid))
+        process = Process(pid, _start_ticks(pid) or 0)
         with self._guard:
             self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, process))
         self._write()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -462,7 +463,7 @@ class TestCheckpointOfAnother:
         plan = lab.plan()
         assert plan.problem is not None
         assert (plan.verdict, plan.problem.code) == ("refuse", "SOURCES_CHANGED")
-        assert "`b`" in plan.reason
+        assert "b" in re.findall(r"\w+", plan.reason)
 
     def test_an_unknown_order_of_sources_refuses(self, tmp_path: Path) -> None:
         """Of several sources in a checkpoint that Sluice did not make, only the query tells which line is whose."""

@@ -81,6 +81,7 @@ class TestSkip:
             "checked_at": "2026-01-01T01:00:00.003Z",
             "reason": "nothing new before 2026-01-01T00:00:05+00:00",
             "skips": 2,
+            "sources": {},
         }
 
     def test_a_run_counts_anew(self, lab: Lab) -> None:

@@ -53,9 +53,9 @@ class TestDeclaration:
 
     def test_options_reach_spark_under_its_names(self) -> None:
         """Options of the format and of the file source are Spark's, in its spelling."""
-        source = sources.files("in", format="csv", schema=SCHEMA, header=True, clean_source="off")
+        source = sources.files("in", format="csv", schema=SCHEMA, header=True, ignore_corrupt_files=True)
 
-        assert source.options == {"header": "true", "cleanSource": "off"}
+        assert source.options == {"header": "true", "ignoreCorruptFiles": "true"}
 
     def test_resolved(self, tmp_path: Path) -> None:
         """A relative path is one of the project's; what leaves it is refused by name."""
