@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
 
-from sluice.errors import LeaseLostError, Problem, RefusedError, SluiceError
+from sluice.checkpoint.offsets import read_commit_file
+from sluice.errors import LeaseLostError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
-from sluice.running.record import RunRecord, RunRecords, Status, new_run_id
+from sluice.running.lease import Clock, Lease, acquire
+from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
+from sluice.storage import join
 from sluice.stream import Bound, Stream
-from sluice.times import iso_time
+from sluice.times import iso_millis, iso_time
 
 logger = logging.getLogger(__name__)
-
-Clock = Callable[[], datetime]
 
 _ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
 """The one refusal that a run mends itself: the query tells the order."""
@@ -63,7 +63,7 @@ def settle_without_spark(project: Project, request: Request, *, clock: Clock = s
         SluiceError: See `plan_stream`.
     """
     preparation = Preparation.of(project, request, clock)
-    return preparation.done() or preparation.settle(preparation.look()[1])
+    return preparation.done() or preparation.settle(*preparation.look())
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Preparation:
         former = records.find(request.run_key) if request.run_key else None
         if former is None:
             return cls(project, request, home, records, clock, None, clock())
-        # Without a bound of its own, the first try took what was there at its time.
-        bound = Bound(until=former.until or former.planned_at, to_version=former.to_version)
-        done = sum(batch.kind == "data" for batch in former.batches)
-        most = None if former.max_batches is None else max(0, former.max_batches - done)
-        limits = replace(request.limits, bound=bound, max_batches=most)
+        # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
+        was_drained = former.plan["strategy"] == "drain"
+        until = former.until or (None if was_drained else former.planned_at)
+        bound = Bound(until=until, to_version=former.to_version)
+        limits = replace(request.limits, bound=bound, max_batches=former.max_batches)
         return cls(project, replace(request, limits=limits), home, records, clock, former, former.planned_at)
 
     def done(self) -> RunRecord | None:
@@ -102,26 +102,56 @@ class Preparation:
     def look(self) -> tuple[Survey, Plan]:
         """Look at everything, and plan."""
         seen = survey(self.request.stream, self.home, self.request.limits.bound, self.now)
-        return seen, build_plan(seen, self.request.limits, self.now)
+        limits = self.request.limits
+        if limits.max_batches is not None:
+            limits = replace(limits, max_batches=max(0, limits.max_batches - self._used(seen)))
+        return seen, build_plan(seen, limits, self.now)
 
-    def settle(self, plan: Plan) -> RunRecord | None:
+    def settle(self, seen: Survey, plan: Plan, *, holds_lease: bool = False) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
+
+        Args:
+            seen: What the plan was made from.
+            plan: The plan.
+            holds_lease: Whether this run holds the lease; without it, a former try may still be at work.
 
         Raises:
             RefusedError: The plan is to refuse; the record says so.
+            LeaseHeldError: The former try is still at work.
         """
+        if plan.verdict == "skip" and self.former is not None:
+            return self._finish(self.former, seen, holds_lease=holds_lease)
         if plan.verdict == "skip":
-            return self._skip(plan)
+            self.home.keep_skip(plan.reason, self.now, plan.started_at)
+            skipped = self.open_record(seen, plan)
+            return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.clock()))
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
-            raise self._refuse(plan, plan.problem)
+            refused = RefusedError(plan.problem)
+            self.close_failed(self.open_record(seen, plan), refused)
+            raise refused
         return None
 
-    def open_record(self, plan: Plan) -> RunRecord:
+    def take_lease(self, generation: int, run_id: str) -> Lease:
+        """Take the lease of a generation.
+
+        Raises:
+            LeaseHeldError: Another run holds it.
+        """
+        return acquire(
+            self.home.storage,
+            self.home.lease_folder(generation),
+            run_id=run_id,
+            sink_is_idempotent=self.request.stream.sink.is_idempotent,
+            clock=self.clock,
+        )
+
+    def open_record(self, seen: Survey, plan: Plan) -> RunRecord:
         """The record that a run begins with, not saved yet."""
         if self.former is not None:
             return msgspec.structs.replace(
                 self.former,
                 plan=plan.as_json(),
+                batches=self._done_batches(self.former, seen),
                 status="planned",
                 tries=self.former.tries + 1,
                 ended_at=None,
@@ -176,14 +206,44 @@ class Preparation:
         if self.former is None or self.former.run_id != run_id:
             self.close_failed(record, LeaseLostError("the driver died without a word", remedy="a later run goes on"))
 
-    def _skip(self, plan: Plan) -> RunRecord:
-        if self.former is not None:
-            # The former try did all of its work before it died.
-            return self.close(self.former, "succeeded")
-        self.home.keep_skip(plan.reason, self.now, plan.started_at)
-        return msgspec.structs.replace(self.open_record(plan), status="skipped", ended_at=iso_time(self.clock()))
+    def _finish(self, former: RunRecord, seen: Survey, *, holds_lease: bool) -> RunRecord:
+        """Close the record of a former try that did all of its work before it died."""
+        if not holds_lease and former.status in {"planned", "running"}:
+            with self.take_lease(seen.generation, former.run_id):
+                return self._finish(former, seen, holds_lease=True)
+        done = msgspec.structs.replace(former, batches=self._done_batches(former, seen), error=None)
+        return self.close(done, "succeeded")
 
-    def _refuse(self, plan: Plan, problem: Problem) -> RefusedError:
-        refused = RefusedError(problem)
-        self.close_failed(self.open_record(plan), refused)
-        return refused
+    def _used(self, seen: Survey) -> int:
+        """How many data batches the former tries have planned for good: those that are in the offset log."""
+        if self.former is None or seen.checkpoint.planned_id is None:
+            return 0
+        planned = {batch["batch_id"] for batch in self.former.plan["batches"] if batch["kind"] == "data"}
+        recorded = {batch.batch_id for batch in self.former.batches if batch.kind == "data"}
+        return len({batch_id for batch_id in planned | recorded if batch_id <= seen.checkpoint.planned_id})
+
+    def _done_batches(self, former: RunRecord, seen: Survey) -> tuple[BatchRecord, ...]:
+        """What the former tries did, with the batches whose commit their driver did not live to record."""
+        committed_id = -1 if seen.checkpoint.committed_id is None else seen.checkpoint.committed_id
+        recorded = {batch.batch_id for batch in former.batches}
+        lost = [
+            self._recovered(batch["batch_id"], batch["kind"], former)
+            for batch in former.plan["batches"]
+            if batch["batch_id"] <= committed_id and batch["batch_id"] not in recorded
+        ]
+        return tuple(sorted((*former.batches, *lost), key=lambda batch: batch.batch_id))
+
+    def _recovered(self, batch_id: int, kind: str, former: RunRecord) -> BatchRecord:
+        """What the commit log and the sink know of a batch; its measures died with the driver."""
+        checkpoint = self.home.checkpoint_location(former.generation)
+        committed = read_commit_file(join(checkpoint, "commits", str(batch_id)), batch_id, storage=self.home.storage)
+        sink = self.request.stream.sink
+        outcome = sink.outcome(former.query_id or "", batch_id, storage=self.home.storage)
+        return BatchRecord(
+            batch_id=batch_id,
+            kind=kind,
+            input_rows=None,
+            output_rows=outcome.output_rows if outcome else None,
+            watermark=iso_millis(committed.next_watermark_ms) if committed and committed.next_watermark_ms else None,
+            sink_version=outcome.version if outcome else None,
+        )

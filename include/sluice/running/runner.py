@@ -22,8 +22,8 @@ from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.running.batches import BatchRunner
-from sluice.running.lease import Lease, acquire
-from sluice.running.preparation import Clock, Preparation, Request, system_clock
+from sluice.running.lease import Clock, Lease
+from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, jvm_pid, open_session
@@ -90,23 +90,17 @@ def run_stream(
     preparation = Preparation.of(project, request, clock)
     if (done := preparation.done()) is not None:
         return done
-    _, plan = preparation.look()
-    if (settled := preparation.settle(plan)) is not None:
+    seen, plan = preparation.look()
+    if (settled := preparation.settle(seen, plan)) is not None:
         return settled
-    record = preparation.open_record(plan)
-    lease = acquire(
-        preparation.home.storage,
-        preparation.home.lease_folder(plan.generation),
-        run_id=record.run_id,
-        sink_is_idempotent=request.stream.sink.is_idempotent,
-        clock=clock,
-    )
-    with lease:
+    run_id = preparation.open_record(seen, plan).run_id
+    with preparation.take_lease(plan.generation, run_id) as lease:
         # What was seen before the lease may have been another run's work in progress.
         seen, plan = preparation.look()
-        if (settled := preparation.settle(plan)) is not None:
+        if (settled := preparation.settle(seen, plan, holds_lease=True)) is not None:
             return settled
         preparation.close_dead(lease.taken_from)
+        record = msgspec.structs.replace(preparation.open_record(seen, plan), run_id=run_id)
         run = _Run(preparation, lease, observer or Silent(), stop or threading.Event(), record, session)
         return run.execute(seen, plan)
 

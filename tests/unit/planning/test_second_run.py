@@ -57,7 +57,6 @@ def test_who_takes_the_lease_does_the_work(lab: Lab) -> None:
     assert lab.sink.ids() == Counter(range(3))
 
 
-@pytest.mark.xfail(reason="a retry reports success while the first try still closes its run", raises=AssertionError)
 def test_a_retry_waits_for_the_end_of_the_first_try(lab: Lab) -> None:
     """Until its record is closed, the first try is alive: its retry is held off also when no batch is left."""
     *outcomes, last = second_runs(lab, "key", after=1)
