@@ -22,9 +22,6 @@ WORKDIR /opt/sluice
 COPY requirements.txt ./
 RUN pip install --no-deps --require-hashes --requirement requirements.txt
 
-# Airflow's drivers for PostgreSQL: one for its scheduler, one for its asynchronous parts.
-RUN pip install --no-deps psycopg2-binary==2.9.13 asyncpg==0.32.0
-
 COPY . ./
 RUN pip install --no-deps --no-build-isolation . \
     && sluice jars fetch
