@@ -77,6 +77,14 @@ def test_keeping_another_generation_switches_nothing(tmp_path: Path) -> None:
     assert home.generation(2) == make_generation(2)
 
 
+def test_generation_of_another_checkpoint(tmp_path: Path) -> None:
+    """What is known of a generation does not hold for a checkpoint that the stream was pointed at since."""
+    make_home(tmp_path).keep_generation(make_generation())
+
+    assert make_home(tmp_path, checkpoint="s3://lake/checkpoints/visits").generation(1) is None
+    assert make_home(tmp_path).generation(1) == make_generation()
+
+
 def test_keep_generation_again(tmp_path: Path) -> None:
     """What is learnt later replaces what was known."""
     home = make_home(tmp_path)

@@ -285,6 +285,25 @@ class TestTakeover:
         assert caught.value.where == str(file)
         assert os.listdir(tmp_path) == ["1.json"]
 
+    def test_person_who_releases(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
+        """What the message advises works, and the number of the lease is not used again."""
+        file = put_lease(tmp_path, spawn())
+        clock.move(3600)
+        with pytest.raises(LeaseHeldError, match='set "is_released": true in the file'):
+            take(tmp_path, clock, is_idempotent=False)
+
+        file.write_bytes(file.read_bytes().replace(b'"is_released": false', b'"is_released": true'))
+        assert take(tmp_path, clock, is_idempotent=False).token == 2
+
+    def test_owner_whose_start_is_not_known(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
+        """Where the system told no start time, nothing proves a death: the lease holds until it runs out."""
+        put_lease(tmp_path, Process(spawn(is_dead=True).pid, None))
+        with pytest.raises(LeaseHeldError):
+            take(tmp_path, clock)
+
+        clock.move(TTL.total_seconds())
+        assert take(tmp_path, clock).token == 2
+
     def test_clock_that_is_behind(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """An expiry far ahead comes of clocks that differ: it holds, and the message says so."""
         put_lease(tmp_path, spawn())

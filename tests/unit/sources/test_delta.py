@@ -318,6 +318,15 @@ class TestBounds:
 
         assert plan(tmp_path, Position(offset(tmp_path, 2)), until=at(1500)).steps == []
 
+    def test_until_before_the_snapshot(self, tmp_path: Path) -> None:
+        """A bound before the snapshot's own version takes nothing of what is left of it."""
+        make_delta(tmp_path, [1, 2], [3])
+        set_commit_times(tmp_path, 1000, 2000)
+        position = Position(offset(tmp_path, 1, 0, is_snapshot=True))
+
+        assert plan(tmp_path, position, until=at(2000)).steps == []
+        assert counts(plan(tmp_path, position, until=at(2001))) == [(2, 2)]
+
     def test_version_without_a_time(self, tmp_path: Path) -> None:
         """A version whose writer did not say its time counts with the one before it."""
         make_delta(tmp_path, [1], [2], [3])
