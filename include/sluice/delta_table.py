@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sluice.errors import Problem, RefusedError, StorageError
-from sluice.storage import Storage, join
+from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
+from sluice.storage import Storage, is_local, join
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -123,10 +123,17 @@ def load_table(location: str, *, storage: Storage, version: int | None = None) -
     """Open a table with delta-rs, at its newest version unless one is given.
 
     Raises:
+        DeclarationError: Its path has a character that delta-rs misreads.
         StorageError: delta-rs can't read it.
     """
     from deltalake import DeltaTable
 
+    if is_local(location) and "%" in location:
+        raise DeclarationError(
+            "the path of a Delta table has a `%`, which delta-rs reads as an escape: it would open another folder",
+            where=location,
+            remedy="give the table a folder without `%` in its path",
+        )
     try:
         return DeltaTable(
             location,

@@ -6,8 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 
 from sluice.delta_table import (
@@ -20,7 +21,7 @@ from sluice.delta_table import (
     refuse_other,
     snapshot_files,
 )
-from sluice.errors import RefusedError, StorageError
+from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.storage import Storage
 from tests.builders import commit_file, edit_commit, make_delta, put, set_commit_times
 from tests.fuzzing import DEEP, damaged, outcome, short
@@ -307,3 +308,12 @@ class TestSnapshot:
             snapshot_files(log, 1, storage=storage)
 
         assert caught.value.where == str(tmp_path)
+
+
+def test_a_path_that_delta_rs_misreads(tmp_path: Path) -> None:
+    """A `%20` in a folder's name would be taken for a space: another table, if there is one."""
+    write_deltalake(str(tmp_path / "a b"), pa.table({"id": [1]}))
+    shutil.copytree(tmp_path / "a b", tmp_path / "a%20b")
+
+    with pytest.raises(DeclarationError, match="delta-rs"):
+        open_log(f"{tmp_path}/a%20b", storage=Storage())
