@@ -65,6 +65,10 @@ class Fault:
     beside: Callable[[str], None] | None = None
     """What somebody else does just before every change, which it is told."""
 
+    def kill(self) -> None:
+        """From now on nothing is written any more."""
+        self.kind, self.countdown = "kill", 0
+
     def step(self, name: str) -> None:
         if self.beside is not None:
             beside, self.beside = self.beside, None
@@ -332,7 +336,7 @@ class Lab:
 
     def _step(self, name: str) -> None:
         if name == self.dies_at:
-            self.fault.kind, self.fault.countdown = "kill", 0
+            self.fault.kill()
         elif name == self.fails_at:
             raise EngineError(name)
         self.fault.step(name)
