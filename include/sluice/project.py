@@ -176,7 +176,8 @@ def find_project(start: str | None = None) -> Project:
 def load_project(file: Path) -> Project:
     """Read one `sluice.toml`.
 
-    Environment variables override it: `SLUICE_HOME`, `SLUICE_SPARK_MASTER`.
+    Environment variables override it: `SLUICE_NAME`, `SLUICE_HOME`, `SLUICE_STREAMS`, `SLUICE_PATH` (lists as in
+    `PATH`) and `SLUICE_SPARK_MASTER`.
 
     Raises:
         DeclarationError: It does not parse, or a key or value is not what it must be.
@@ -190,16 +191,21 @@ def load_project(file: Path) -> Project:
     project, spark = tables.get("project", {}), tables.get("spark", {})
     place = str(file)
 
-    def folders(key: str, default: list[str]) -> tuple[str, ...]:
-        return tuple(resolve_path(path, root, place=place) for path in project.get(key, default))
+    def setting(table: dict[str, Any], key: str, variable: str, default: str) -> str:
+        return os.environ.get(variable) or table.get(key, default)
+
+    def folders(key: str, variable: str, default: list[str]) -> tuple[str, ...]:
+        listed = os.environ.get(variable)
+        paths = listed.split(os.pathsep) if listed else project.get(key, default)
+        return tuple(resolve_path(path, root, place=place) for path in paths)
 
     return Project(
         root=root,
-        name=project.get("name", file.parent.name),
-        home=resolve_path(os.environ.get("SLUICE_HOME") or project.get("home", "var/sluice"), root, place=place),
-        stream_folders=folders("streams", ["streams"]),
-        import_roots=folders("path", ["."]),
-        spark_master=os.environ.get("SLUICE_SPARK_MASTER") or spark.get("master", "local[*]"),
+        name=setting(project, "name", "SLUICE_NAME", file.parent.name),
+        home=resolve_path(setting(project, "home", "SLUICE_HOME", "var/sluice"), root, place=place),
+        stream_folders=folders("streams", "SLUICE_STREAMS", ["streams"]),
+        import_roots=folders("path", "SLUICE_PATH", ["."]),
+        spark_master=setting(spark, "master", "SLUICE_SPARK_MASTER", "local[*]"),
         spark_conf={key: _conf_value(key, value, place) for key, value in spark.get("conf", {}).items()},
         storage_options={key: expand(value, place=place) for key, value in tables.get("storage", {}).items()},
     )

@@ -43,8 +43,8 @@ visits = Stream(
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("SLUICE_HOME", "SLUICE_PROJECT", "SLUICE_SPARK_MASTER"):
-        monkeypatch.delenv(variable, raising=False)
+    for variable in ("NAME", "HOME", "STREAMS", "PATH", "PROJECT", "SPARK_MASTER"):
+        monkeypatch.delenv(f"SLUICE_{variable}", raising=False)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
@@ -85,11 +85,17 @@ class TestToml:
         assert project.spark_master == "local[*]"
 
     def test_environment_overrides(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Home and master may come from the environment."""
+        """What the file says may come from the environment in its place; lists are written as in `PATH`."""
+        monkeypatch.setenv("SLUICE_NAME", "other")
+        monkeypatch.setenv("SLUICE_STREAMS", "one:two")
+        monkeypatch.setenv("SLUICE_PATH", "/opt/jobs")
         monkeypatch.setenv("SLUICE_HOME", "s3://bucket/home/")
         monkeypatch.setenv("SLUICE_SPARK_MASTER", "spark://host:7077")
         project = make_project(tmp_path)
 
+        assert project.name == "other"
+        assert project.stream_folders == (f"{tmp_path}/one", f"{tmp_path}/two")
+        assert project.import_roots == ("/opt/jobs",)
         assert project.home == "s3://bucket/home"
         assert project.spark_master == "spark://host:7077"
 
