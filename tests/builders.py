@@ -27,6 +27,7 @@ NOW_MS = 1_769_860_800_000
 SCHEMA = "id bigint, at timestamp"
 QUERY_ID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 CONF = {
+    "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     ),

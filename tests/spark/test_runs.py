@@ -64,6 +64,14 @@ def counted(numbers: DataFrame) -> DataFrame:
     return numbers.groupBy((F.col("id") % 2).alias("id")).agg(F.count(F.lit(1)).alias("count"))
 
 
+def first_three(numbers: DataFrame) -> DataFrame:
+    return numbers.limit(3)
+
+
+def total(numbers: DataFrame) -> DataFrame:
+    return numbers.agg(F.sum("id").alias("id"))
+
+
 def first_of_each(numbers: DataFrame) -> DataFrame:
     events = numbers.select("id", F.timestamp_seconds("id").alias("at")).withWatermark("at", "2 seconds")
     return events.dropDuplicatesWithinWatermark(["id"])
@@ -397,6 +405,16 @@ class TestSinks:
         write_numbers(lab.root / "land", 3)
         lab.run(stream)
         assert CALLS == [(0, [0]), (1, [1]), (2, [0])]
+
+    def test_state_without_keys(self, lab: Lab) -> None:
+        """A limit and a total keep their state in one partition, whatever their metadata says: later runs go on."""
+        limited = declared("first_three", sinks.delta("limited"))
+        summed = replace(declared("total", sinks.delta("summed"), mode="complete"), name="t")
+        for first in (0, 2):
+            write_numbers(lab.root / "land", 2, first=first)
+            lab.run(limited)
+            lab.run(summed)
+        assert (ids(lab.table("limited")), ids(lab.table("summed"))) == ([0, 1, 2], [6])
 
     def test_console(self, lab: Lab) -> None:
         """The console sink prints, and the run is recorded as any other."""

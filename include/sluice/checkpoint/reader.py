@@ -21,6 +21,8 @@ from sluice.storage import Storage, join
 from sluice.stream import SourceLog
 
 _METADATA_MAX_BYTES = 1024 * 1024
+_SINCE_SPARK_4_0 = "spark.sql.streaming.stateStore.encodingFormat"
+"""A pinned setting that tells the checkpoints of Spark 4 from those of Spark 3.5."""
 
 T = TypeVar("T")
 
@@ -110,7 +112,10 @@ def read_checkpoint(location: str, *, storage: Storage, log_keys: Mapping[str, s
     damaged = {problem.file.rpartition("/")[0] for problem in problems}
     problems += _check_logged_offsets(location, planned, source_logs, log_keys, damaged, storage=storage)
     state = read_state_layout(
-        join(location, "state"), None if not committed_ids else committed_ids[-1] + 1, storage=storage
+        join(location, "state"),
+        None if not committed_ids else committed_ids[-1] + 1,
+        storage=storage,
+        has_metadata=planned is None or _SINCE_SPARK_4_0 in planned.conf,
     )
     return CheckpointState(
         location=location,

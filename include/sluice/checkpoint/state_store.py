@@ -14,6 +14,8 @@ from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage, join
 
 _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(delta|snapshot|zip|changelog)")
+_JOIN_STORE = re.compile(r"(left|right)-[A-Za-z]+")
+_NO_KEYS = (b'{"type":"struct","fields":[]}', b'{"type":"struct","fields":[{"name":"key","type":"void"')
 _NUMBER = re.compile(r"\d+")
 _MAX_BYTES = 4 * 1024 * 1024
 
@@ -41,7 +43,7 @@ class Operator:
 
     operator_id: int
     name: str | None
-    """Spark's name of the operator, such as `stateStoreSave`; None when its metadata is missing."""
+    """Spark's name of the operator, such as `stateStoreSave`; None when there is no metadata of it."""
     partitions: int
     stores: tuple[str, ...]
     latest_version: int | None
@@ -56,13 +58,16 @@ class StateLayout:
     problems: tuple[Problem, ...] = ()
 
 
-def read_state_layout(location: str, needed_version: int | None, *, storage: Storage) -> StateLayout:
+def read_state_layout(
+    location: str, needed_version: int | None, *, storage: Storage, has_metadata: bool = True
+) -> StateLayout:
     """Read the layout of `state/`.
 
     Args:
         location: The `state` folder.
         needed_version: The version that the next batch loads; None when no batch was committed.
         storage: Where to read.
+        has_metadata: Whether the Spark that wrote it keeps metadata of its operators, as 4.0 and later do.
 
     Raises:
         StorageError: A folder can't be listed.
@@ -73,23 +78,26 @@ def read_state_layout(location: str, needed_version: int | None, *, storage: Sto
     operators: list[Operator] = []
     problems: list[Problem] = []
     for name in sorted((name for name in root.folders if _NUMBER.fullmatch(name)), key=int):
-        operator, found = _read_operator(join(location, name), int(name), needed_version, storage)
+        operator_location = join(location, name)
+        metadata = _read_metadata(operator_location, storage, problems) if has_metadata else None
+        operator, found = _read_operator(operator_location, int(name), metadata, needed_version, storage)
         operators.append(operator)
         problems += found
     return StateLayout(tuple(operators), tuple(problems))
 
 
 def _read_operator(
-    location: str, operator_id: int, needed_version: int | None, storage: Storage
+    location: str, operator_id: int, metadata: _OperatorMetadata | None, needed_version: int | None, storage: Storage
 ) -> tuple[Operator, list[Problem]]:
-    problems: list[Problem] = []
-    metadata = _read_metadata(join(location, "_metadata", "metadata"), storage, problems)
     folder = storage.list_folder(location)
-    partitions = sorted(int(name) for name in (folder.folders if folder else []) if _NUMBER.fullmatch(name))
-    stores = [store.store_name for store in metadata.state_store_info] if metadata else ["default"]
-    expected = max((store.num_partitions for store in metadata.state_store_info), default=0) if metadata else 0
+    found = [int(name) for name in (folder.folders if folder else []) if _NUMBER.fullmatch(name)]
+    stores = [store.store_name for store in metadata.state_store_info] if metadata else _find_stores(location, storage)
+    partitions = len(found)
+    if metadata is not None and not (found == [0] and _has_no_keys(location, storage)):
+        partitions = max(partitions, *(store.num_partitions for store in metadata.state_store_info))
     newest: list[int | None] = []
-    for partition in range(max(expected, len(partitions))):
+    problems: list[Problem] = []
+    for partition in range(partitions):
         for store in stores:
             place = join(location, str(partition)) if store == "default" else join(location, str(partition), store)
             versions = _versions(place, storage)
@@ -98,10 +106,23 @@ def _read_operator(
                 problems.append(_unloadable(place, needed_version))
     latest = None if not newest or None in newest else min(version for version in newest if version is not None)
     name = metadata.operator_info.operator_name if metadata else None
-    return Operator(operator_id, name, max(expected, len(partitions)), tuple(stores), latest), problems
+    return Operator(operator_id, name, partitions, tuple(stores), latest), problems
 
 
-def _read_metadata(location: str, storage: Storage, problems: list[Problem]) -> _OperatorMetadata | None:
+def _has_no_keys(location: str, storage: Storage) -> bool:
+    """A limit or a total over all rows has one partition, while its metadata tells that of the shuffle's."""
+    schema = storage.read(join(location, "0", "_metadata", "schema"), max_bytes=_MAX_BYTES) or b""
+    return schema[max(0, schema.find(b"{")) :].startswith(_NO_KEYS)
+
+
+def _find_stores(location: str, storage: Storage) -> list[str]:
+    """Without metadata: a join has four stores, of these names; every other operator has one."""
+    folder = storage.list_folder(join(location, "0"))
+    return (sorted(filter(_JOIN_STORE.fullmatch, folder.folders)) if folder else []) or ["default"]
+
+
+def _read_metadata(operator: str, storage: Storage, problems: list[Problem]) -> _OperatorMetadata | None:
+    location = join(operator, "_metadata", "metadata")
     try:
         file = read_log_file(location, storage=storage, max_version=2, max_bytes=_MAX_BYTES)
         if file is not None and file.lines:
