@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sluice.checkpoint.offsets import read_commit_file
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_file
 from sluice.errors import LeaseLostError, RefusedError, SluiceError
 from sluice.home import StreamHome
-from sluice.planning.plan import Plan
+from sluice.planning.plan import BatchKind, Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
@@ -216,22 +217,42 @@ class Preparation:
 
     def _used(self, seen: Survey) -> int:
         """How many data batches the former tries have planned for good: those that are in the offset log."""
-        if self.former is None or seen.checkpoint.planned_id is None:
+        if self.former is None:
             return 0
-        planned = {batch["batch_id"] for batch in self.former.plan["batches"] if batch["kind"] == "data"}
         recorded = {batch.batch_id for batch in self.former.batches if batch.kind == "data"}
-        return len({batch_id for batch_id in planned | recorded if batch_id <= seen.checkpoint.planned_id})
+        logged = {batch_id for batch_id, kind in self._own(self.former, seen).items() if kind == "data"}
+        return len(recorded | logged)
 
     def _done_batches(self, former: RunRecord, seen: Survey) -> tuple[BatchRecord, ...]:
         """What the former tries did, with the batches whose commit their driver did not live to record."""
         committed_id = -1 if seen.checkpoint.committed_id is None else seen.checkpoint.committed_id
         recorded = {batch.batch_id for batch in former.batches}
+        planned = {batch["batch_id"]: batch["kind"] for batch in former.plan["batches"]}
+        resumed = {batch_id: kind for batch_id, kind in planned.items() if kind == "uncommitted"}
         lost = [
-            self._recovered(batch["batch_id"], batch["kind"], former)
-            for batch in former.plan["batches"]
-            if batch["batch_id"] <= committed_id and batch["batch_id"] not in recorded
+            self._recovered(batch_id, kind, former)
+            for batch_id, kind in (self._own(former, seen) | resumed).items()
+            if batch_id <= committed_id and batch_id not in recorded
         ]
         return tuple(sorted((*former.batches, *lost), key=lambda batch: batch.batch_id))
+
+    def _own(self, former: RunRecord, seen: Survey) -> dict[int, BatchKind]:
+        """The batches in the offset log that the former tries planned, by id.
+
+        They bear the run's clock, or the one that the plan gave them because it was ahead of the run's.
+        """
+        clocks = {batch["batch_id"]: batch["timestamp"] for batch in former.plan["batches"] if batch["kind"] == "data"}
+        location = join(seen.checkpoint.location, "offsets")
+        offsets = list_log(location, storage=self.home.storage)
+        own: dict[int, BatchKind] = {}
+        before: OffsetFile | None = None
+        for batch_id in offsets.ids if offsets is not None else ():
+            logged = read_offset_file(join(location, str(batch_id)), batch_id, storage=self.home.storage)
+            if logged is not None and iso_millis(logged.timestamp_ms) in {iso_time(self.now), clocks.get(batch_id)}:
+                is_empty = before is not None and before.offsets == logged.offsets
+                own[batch_id] = "no_data" if is_empty else "data"
+            before = logged
+        return own
 
     def _recovered(self, batch_id: int, kind: str, former: RunRecord) -> BatchRecord:
         """What the commit log and the sink know of a batch; its measures died with the driver."""

@@ -286,7 +286,6 @@ class TestSecondTry:
         lab.run(Limits(max_batches=2), "key")
         assert lab.state().planned_id == 1
 
-    @pytest.mark.xfail(reason="a batch that a second try resumes is not counted any more", raises=AssertionError)
     def test_max_batches_holds_for_any_number_of_tries(self, lab: Lab) -> None:
         """A batch that two tries died in still counts as one of the run's own."""
         lab.arrive(3)
@@ -297,7 +296,6 @@ class TestSecondTry:
         lab.run(Limits(max_batches=2), "key")
         assert lab.state().planned_id == 1
 
-    @pytest.mark.xfail(reason="any committed batch of a planned id is taken for the run's own", raises=AssertionError)
     def test_a_batch_of_another_run_is_not_this_ones(self, lab: Lab) -> None:
         """What another run did between two tries stands in that run's record only."""
         lab.arrive(1)
