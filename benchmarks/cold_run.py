@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import ROUNDS, Figure, ratio, run
+from benchmarks.measure import ROUNDS, SCRIPTS, Figure, ratio, run
 from benchmarks.workload import arrive, make_project
 from sluice.running import jars
 
@@ -20,11 +20,10 @@ def measure() -> list[Figure]:
         root = Path(folder)
         landing = make_project(root, files_per_batch=1000)
         ours, theirs = [], []
-        scripts = Path(sys.executable).parent
         for number in range(ROUNDS + 1):
             arrive(landing, FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
             pair = (
-                run([str(scripts / "sluice"), "run", "events"], cwd=root),
+                run([str(SCRIPTS / "sluice"), "run", "events"], cwd=root),
                 run([sys.executable, "by_hand.py", ":".join(jars.class_path()), "1000"], cwd=root),
             )
             if number:

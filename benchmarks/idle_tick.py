@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import ROUNDS, Figure, ratio, run, timed
+from benchmarks.measure import ROUNDS, SCRIPTS, Figure, ratio, run, timed
 from benchmarks.workload import arrive, make_project
 from sluice.project import find_project
 from sluice.running import jars
@@ -22,21 +21,20 @@ def measure() -> list[Figure]:
         root = Path(folder)
         landing = make_project(root, files_per_batch=FILES)
         arrive(landing, FILES, 1)
-        scripts = Path(sys.executable).parent
-        stock = [str(scripts / "spark-submit"), "--master", "local[2]"]
+        stock = [str(SCRIPTS / "spark-submit"), "--master", "local[2]"]
         stock += ["--driver-class-path", ":".join(jars.class_path()), "by_hand.py", "", str(FILES)]
         # Both read everything once; a last batch of one file keeps the stock run's replay of it cheap.
-        run([str(scripts / "sluice"), "run", "events"], cwd=root)
+        run([str(SCRIPTS / "sluice"), "run", "events"], cwd=root)
         run(stock, cwd=root)
         arrive(landing, 1, 1, prefix="last")
-        run([str(scripts / "sluice"), "run", "events"], cwd=root)
+        run([str(SCRIPTS / "sluice"), "run", "events"], cwd=root)
         run(stock, cwd=root)
         ours, theirs, warm = [], [], []
         project = find_project(folder)
         request = Request(project.stream("events"))
         plan_stream(project, request)
         for _ in range(ROUNDS):
-            ours.append(run([str(scripts / "sluice"), "plan", "events"], cwd=root))
+            ours.append(run([str(SCRIPTS / "sluice"), "plan", "events"], cwd=root))
             theirs.append(run(stock, cwd=root))
             warm.append(timed(lambda: plan_stream(project, request)))
         shutil.rmtree(landing)

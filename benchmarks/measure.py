@@ -7,12 +7,14 @@ import os
 import resource
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROUNDS = 5
+SCRIPTS = Path(sys.executable).parent
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -46,18 +48,17 @@ class Figure:
         return asdict(self) | {"verdict": self.verdict}
 
 
-def run(command: Sequence[str], *, cwd: Path, environment: dict[str, str] | None = None) -> Cost:
-    """Run a command to its end, and wait for everything that it leaves behind.
+def run(command: Sequence[str], *, cwd: Path) -> Cost:
+    """Run a command of this environment to its end, and wait for everything that it leaves behind.
 
     Raises:
         RuntimeError: It failed; the message has the end of its output.
     """
     # A JVM outlives the Python that started it by a moment: adopted here, its time is counted too.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    environment = os.environ | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}  # spark-submit asks `python3` for pyspark
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        list(command), cwd=cwd, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(list(command), cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     wall = time.perf_counter() - began
     while True:
         try:

@@ -212,21 +212,19 @@ _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 class _LocalFolder:
     """A local folder as one `os.scandir` pass saw it."""
 
-    entries: dict[str, os.DirEntry[str]]
+    path: str
+    files: list[str]
     folders: list[str]
 
-    @cached_property
-    def files(self) -> list[str]:
-        return list(self.entries)
-
     def stat(self, name: str) -> FileStat | None:
-        entry = self.entries[name]
+        path = f"{self.path}/{name}"
         try:
-            return _file_stat(entry.stat())
+            # Not by the scanned entry, which would keep what it found: half of the time of a large folder.
+            return _file_stat(os.stat(path))
         except OSError as exc:
             if exc.errno in _LEADS_NOWHERE:
                 return None
-            raise _failed("look at", entry.path, exc) from exc
+            raise _failed("look at", path, exc) from exc
 
 
 @dataclass(frozen=True)
@@ -269,29 +267,23 @@ def spark_location(location: str) -> str:
 
 
 def _list_local(path: str) -> _LocalFolder | None:
-    entries: dict[str, os.DirEntry[str]] = {}
+    files: list[str] = []
     folders: list[str] = []
     try:
         with os.scandir(path) as listing:
             for entry in listing:
-                if _is_folder(entry):
-                    folders.append(entry.name)
-                else:
-                    entries[entry.name] = entry
+                try:
+                    is_folder = entry.is_dir()
+                except OSError as exc:
+                    if exc.errno not in _LEADS_NOWHERE:
+                        raise
+                    is_folder = False
+                (folders if is_folder else files).append(entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as exc:
         raise _failed("list", path, exc) from exc
-    return _LocalFolder(entries, folders)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as exc:
-        if exc.errno in _LEADS_NOWHERE:
-            return False
-        raise
+    return _LocalFolder(path, files, folders)
 
 
 def _read_local(path: str, max_bytes: int) -> bytes | None:

@@ -246,10 +246,11 @@ def _below(top: _Leaf, name: str, selection: Selection, storage: Storage, *, is_
 def _add(listing: Listing, leaf: _Leaf, selection: Selection) -> None:
     # This loop runs once per file of the landing folder, at every plan: it is what planning costs.
     base, is_readable = file_uri(join(leaf.location, "")), _is_text(leaf.location)
-    seen, name_pattern, is_plain, stat = selection.seen, selection.name_pattern, _PLAIN.fullmatch, leaf.folder.stat
+    seen, name_pattern, stat = selection.seen, selection.name_pattern, leaf.folder.stat
     append = listing.files.append
+    are_plain = _PLAIN.fullmatch("".join(leaf.names)) is not None
     for name in leaf.names:
-        if is_plain(name):
+        if are_plain or _PLAIN.fullmatch(name):
             path, is_usable = base + name, is_readable
         else:
             path = base + "".join(map(_encoded, name))
