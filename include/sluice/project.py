@@ -17,7 +17,7 @@ from typing import Any
 
 from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
 from sluice.home import StreamHome
-from sluice.storage import Storage, is_local, join
+from sluice.storage import Storage, is_local, is_within, join
 from sluice.stream import Stream
 
 FILE_NAME = "sluice.toml"
@@ -138,9 +138,10 @@ class Project:
         try:
             module = importlib.import_module(module_name)
         except Exception as exc:
+            is_found = not (isinstance(exc, ModuleNotFoundError) and f"{module_name}.".startswith(f"{exc.name}."))
             raise DeclarationError(
                 f"`{module_name}` does not import: {type(exc).__name__}: {exc}",
-                where=error_line(exc) or f"import roots {', '.join(self.import_roots)}",
+                where=error_line(exc) if is_found else f"import roots {', '.join(self.import_roots)}",
                 remedy=f"correct the module, or `path` in {FILE_NAME}",
             ) from exc
         function = getattr(module, function_name, None)
@@ -259,10 +260,9 @@ def resolve_path(path: str, root: str, *, place: str) -> str:
     if expanded.startswith("/"):
         return expanded.rstrip("/") or "/"
     absolute = os.path.normpath(os.path.join(root, expanded))
-    real_root = os.path.realpath(root)
     # What a glob matches is checked where it is listed; the fixed part in front of it is checked here.
     fixed = re.split(r"[*?\[{]", absolute, maxsplit=1)[0]
-    if os.path.commonpath([os.path.realpath(fixed), real_root]) != real_root:
+    if not is_within(fixed, root):
         raise DeclarationError(
             f"the path {path!r} leaves the project",
             where=place,

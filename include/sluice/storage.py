@@ -256,6 +256,12 @@ def local_path(location: str) -> str:
     return unquote("/" + path[2:].partition("/")[2] if path.startswith("//") else path)
 
 
+def is_within(path: str, folder: str) -> bool:
+    """Whether a local path lies in a local folder (or is it), links followed."""
+    real_folder = os.path.realpath(folder)
+    return os.path.commonpath([os.path.realpath(path), real_folder]) == real_folder
+
+
 def join(location: str, *parts: str) -> str:
     """A location below another one."""
     return "/".join((location.rstrip("/"), *parts))

@@ -341,8 +341,13 @@ class TestFunctions:
 
     def test_missing_module(self, tmp_path: Path) -> None:
         """A module that is nowhere is told from one that fails."""
-        with pytest.raises(DeclarationError, match="No module named 'shop_jobs_absent'"):
+        with pytest.raises(DeclarationError, match="No module named 'shop_jobs_absent'") as absent:
             make_project(tmp_path).load_function("shop_jobs_absent:visits")
+        assert absent.value.where == f"import roots {tmp_path}"
+        file = put(tmp_path / "shop_jobs_d.py", "import shop_jobs\n")
+        with pytest.raises(DeclarationError, match="No module named 'shop_jobs'") as needed:
+            make_project(tmp_path).load_function("shop_jobs_d:visits")
+        assert needed.value.where == f"{file}:1"
 
 
 class TestResolvePath:

@@ -117,6 +117,7 @@ def open_session(project: Project, stream: Stream) -> SparkSession:
         BatchFailedError: Spark could not be started.
         JarsError: The stream needs jars that are not in the cache.
     """
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     conf = spark_conf(project, stream, project.spark_master)
@@ -140,6 +141,8 @@ def open_session(project: Project, stream: Stream) -> SparkSession:
             where=f"master {project.spark_master}",
             remedy="check that Java 17 is installed, and the settings in [spark]",
         ) from exc
+    # It logs what the error says that is raised, with the whole stack of the JVM.
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel("CRITICAL")
     encoding = session._jvm.System.getProperty("sun.jnu.encoding") if session._jvm else "UTF-8"
     if encoding != "UTF-8":
         raise DeclarationError(

@@ -22,7 +22,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.project import resolve_path
 from sluice.sources.listing import ListedFile, Listing, Selection, file_uri, glob_pattern, is_glob, list_files
 from sluice.spark_options import FORMATS, check_format, spark_options
-from sluice.storage import Storage, spark_location
+from sluice.storage import Storage, join, spark_location
 from sluice.stream import (
     SOURCE_TAG,
     Available,
@@ -79,6 +79,8 @@ class FilesSource(Source):
     recursive_file_lookup: bool
     path_glob_filter: str | None
     options: Mapping[str, str] = field(default_factory=dict)
+    within: str | None = None
+    """The project's folder, which a glob below it may not leave through a link."""
 
     @property
     def location(self) -> str:
@@ -86,7 +88,11 @@ class FilesSource(Source):
 
     def resolved(self, project_root: str) -> FilesSource:
         path = resolve_path(self.path, project_root, place=f"sources.files({self.path!r})")
-        return replace(self, path=_normal(path) if path.startswith("/") else path)
+        # An absolute path, or a variable that holds one, says openly where it leads.
+        is_relative = self.path[0] not in "/$" and path.startswith(join(project_root, ""))
+        return replace(
+            self, path=_normal(path) if path.startswith("/") else path, within=project_root if is_relative else None
+        )
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = position.log or SourceLog()
@@ -103,7 +109,7 @@ class FilesSource(Source):
             problems.append(_hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
             waiting = young
         problems += _renamed(waiting, log, storage)
-        steps = list(_orphans(log, _log_offset(position.offset)))
+        steps = list(_orphans(log, self._log_offset(position.offset)))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
         are_patterns = not (listing.has_partitions or self.recursive_file_lookup)
@@ -122,7 +128,7 @@ class FilesSource(Source):
 
     def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
         log = position.log or SourceLog()
-        planned = log.taken(_log_offset(position.offset) + 1, _log_offset(end))
+        planned = log.taken(self._log_offset(position.offset) + 1, self._log_offset(end))
         gone = [entry.path for entry in planned if storage.stat(entry.path) is None]
         return tuple(
             Problem(
@@ -171,6 +177,23 @@ class FilesSource(Source):
             )
         )
 
+    def _log_offset(self, offset: str | None) -> int:
+        """The log id of an offset; -1 for none."""
+        if offset is None:
+            return -1
+        log_offset = logged_offset(offset)
+        if log_offset is None:
+            raise RefusedError(
+                Problem(
+                    code="OFFSET_OF_ANOTHER_KIND",
+                    file=self.path,
+                    cause=f"the checkpoint's offset for this source is no file source's: {offset[:100]}",
+                    consequence="Spark fails at the next start",
+                    remedy="declare the sources that the checkpoint was made with, or start a new generation",
+                )
+            )
+        return log_offset
+
     def _start(self, now: datetime) -> dict[str, int]:
         if self.starting == "earliest":
             return {}
@@ -187,7 +210,8 @@ class FilesSource(Source):
             wanted = [m for m in manifest if m.path not in seen and (not pattern or pattern.fullmatch(_name(m.path)))]
             return Listing([ListedFile(file.path, file.mtime_ms, file.size_bytes) for file in wanted])
         base = self.options.get("basePath") if is_glob(self.path) else None
-        return list_files(self.path, Selection(seen, self.recursive_file_lookup, pattern, base), storage=storage)
+        selection = Selection(seen, self.recursive_file_lookup, pattern, base, self.within)
+        return list_files(self.path, selection, storage=storage)
 
     def _age_horizon(self, log: SourceLog) -> int:
         # Spark measures the age from the newest file that it has taken, and not at all when the newest come first.
@@ -328,24 +352,6 @@ def _orphans(log: SourceLog, log_offset: int) -> Iterator[Step]:
 
 def _offset(log_id: int) -> str:
     return f'{{"logOffset":{log_id}}}'
-
-
-def _log_offset(offset: str | None) -> int:
-    """The log id of an offset; -1 for none."""
-    if offset is None:
-        return -1
-    log_offset = logged_offset(offset)
-    if log_offset is None:
-        raise RefusedError(
-            Problem(
-                code="OFFSET_OF_ANOTHER_KIND",
-                file=offset[:100],
-                cause="the checkpoint's offset for this source is no file source's",
-                consequence="Spark fails at the next start",
-                remedy="declare the sources that the checkpoint was made with, or start a new generation",
-            )
-        )
-    return log_offset
 
 
 def _duration_ms(text: str, place: str) -> int:

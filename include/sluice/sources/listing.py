@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from sluice.errors import DeclarationError, Problem
-from sluice.storage import Folder, Storage, is_local, join, local_path, spark_location
+from sluice.storage import Folder, Storage, is_local, is_within, join, local_path, spark_location
 
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 _PLAIN = re.compile(r"[A-Za-z0-9._~/@!$&'()*+,;=-]*")
@@ -54,6 +54,8 @@ class Selection:
     """Spark's `pathGlobFilter`, compiled: what file names must match."""
     base_path: str | None = None
     """Spark's `basePath`: partition folders count from here on, also those that the path itself names."""
+    within: str | None = None
+    """A local folder that what a glob matches may not leave through a link; None for no such limit."""
 
 
 def list_files(path: str, selection: Selection, *, storage: Storage) -> Listing:
@@ -65,10 +67,17 @@ def list_files(path: str, selection: Selection, *, storage: Storage) -> Listing:
         storage: Where to list.
 
     Raises:
-        DeclarationError: A path that is no glob names nothing, or a file.
+        DeclarationError: A path that is no glob names nothing, or a file; or a glob matches what it may not.
         StorageError: A folder can't be listed.
     """
-    roots = _matches(path, storage) if is_glob(path) else [_folder(path, storage)]
+    roots = list(_matches(path, storage)) if is_glob(path) else [_folder(path, storage)]
+    for root in roots:
+        if selection.within is not None and not is_within(root.location, selection.within):
+            raise DeclarationError(
+                f"the glob {path!r} matches a folder that a link puts outside of the project",
+                where=root.location,
+                remedy="write the absolute path if that is what you mean, or remove the link",
+            )
     leaves = [leaf for root in roots for leaf in _leaves(root, selection, storage)]
     listing = Listing(has_partitions=any(leaf.is_partition for leaf in leaves))
     for leaf in leaves:

@@ -211,6 +211,25 @@ class TestBatches:
         assert names(plan(f"{tmp_path}/*", path_glob_filter="*.json")) == [["a.json", "b.json"]]
         assert names(plan(tmp_path, recursive_file_lookup=True)) == [["a.json", "b.json", "c.txt", "d.json"]]
 
+    def test_links_out_of_the_project(self, tmp_path: Path) -> None:
+        """A relative glob matches no folder outside of the project; an absolute one says where it leads."""
+        put(tmp_path / "outside" / "a.json")
+        put(tmp_path / "project" / "data" / "day1" / "b.json")
+        (tmp_path / "project" / "data" / "day2").symlink_to(tmp_path / "project" / "data" / "day1")
+        project = str(tmp_path / "project")
+
+        def count(path: str) -> int:
+            source = make_files_source(path).resolved(project)
+            found = source.available(NEW, Bound(), storage=Storage(), now=NOW)
+            return len(found.steps[0].entries)
+
+        assert count("data/day*") == 2
+
+        (tmp_path / "project" / "data" / "day3").symlink_to(tmp_path / "outside")
+        with pytest.raises(DeclarationError, match="a link puts outside of the project.*; write the absolute path"):
+            count("data/day*")
+        assert count(f"{project}/data/day*") == 3
+
     def test_base_path(self, tmp_path: Path) -> None:
         """With a `base_path`, what a glob names may be a partition; a path that is no glob has its own."""
         put(tmp_path / "d=1" / "deep" / "a.json")
