@@ -226,7 +226,7 @@ class TestBatches:
         assert count("data/day*") == 2
 
         (tmp_path / "project" / "data" / "day3").symlink_to(tmp_path / "outside")
-        with pytest.raises(DeclarationError, match="a link puts outside of the project.*; write the absolute path"):
+        with pytest.raises(DeclarationError, match=r"a link puts outside of the project.*; write the absolute path"):
             count("data/day*")
         assert count(f"{project}/data/day*") == 3
 
