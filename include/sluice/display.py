@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -110,9 +110,15 @@ def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
     rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
     out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
+    out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
     seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
     return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s"
+
+
+def _counts(counts: Mapping[str, int], what: str) -> str:
+    found = [f"{count:,} {what} in {source}" for source, count in counts.items() if count]
+    return "".join(f", {text}" for text in found)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

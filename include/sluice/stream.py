@@ -163,6 +163,9 @@ class Source(ABC):
 SOURCE_TAG = "sluice.source"
 """The reader option that carries a source's name into Spark's plan, where the order of sources is read from."""
 
+SOURCE_METRICS = "sluice.source."
+"""What the observed metrics of a source are named with, before the source's name: `malformed_rows`, `read_files`."""
+
 
 @dataclass(frozen=True)
 class BatchOutcome:

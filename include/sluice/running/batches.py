@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from sluice.running.query import Query, spark_message
 from sluice.running.record import BatchRecord
 from sluice.running.session import pinned_conf
 from sluice.storage import Storage, join
-from sluice.stream import LogEntry, SourceLog
+from sluice.stream import SOURCE_METRICS, LogEntry, SourceLog
 from sluice.times import iso_millis
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class BatchRunner:
         report = reports.get(batch.batch_id, {})
         self._check_report(batch, planned, report, was_in_sink=was_in_sink)
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
-        return self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
+        record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
+        return msgspec.structs.replace(record, unread_files=_unread_files(batch, report))
 
     def _drain(self, progress: ProgressLog) -> Iterator[BatchRecord]:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed."""
@@ -244,6 +245,7 @@ class BatchRunner:
     ) -> BatchRecord:
         outcome = self._query.stream.sink.outcome(self._generation.query_id, batch_id, storage=self._storage)
         reported_rows = report.get("sink", {}).get("numOutputRows", -1)
+        observed = {} if was_in_sink else report.get("observedMetrics", {})
         output_rows = outcome.output_rows if outcome else (reported_rows if reported_rows >= 0 else None)
         return BatchRecord(
             batch_id=batch_id,
@@ -252,7 +254,8 @@ class BatchRunner:
             output_rows=output_rows,
             watermark=iso_millis(committed.next_watermark_ms) if committed.next_watermark_ms else None,
             duration_ms={name: int(value) for name, value in report.get("durationMs", {}).items()},
-            observed={} if was_in_sink else report.get("observedMetrics", {}),
+            observed={name: found for name, found in observed.items() if not name.startswith(SOURCE_METRICS)},
+            malformed_rows=_source_metric(observed, "malformed_rows"),
             sink_version=outcome.version if outcome else None,
             was_in_sink=was_in_sink,
         )
@@ -287,6 +290,21 @@ class BatchRunner:
             where=self._state.location,
             remedy="look at the checkpoint with `sluice inspect`, and find out who else writes it",
         )
+
+
+def _source_metric(observed: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, int]:
+    """One of the metrics that sources observe, by source."""
+    return {
+        name.removeprefix(SOURCE_METRICS): found[metric]
+        for name, found in observed.items()
+        if name.startswith(SOURCE_METRICS) and metric in found
+    }
+
+
+def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:
+    read = _source_metric(report.get("observedMetrics", {}), "read_files")
+    planned = {name: source.files for name, source in batch.sources.items()}
+    return {name: files - count for name, count in read.items() if (files := planned.get(name)) is not None}
 
 
 def _decoded(offset: str | None) -> Any:

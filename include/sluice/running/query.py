@@ -177,8 +177,18 @@ def _place(transform: Any, stream: Stream) -> str:
 
 
 def spark_message(exc: BaseException) -> str:
-    """Spark's own words, without the JVM's stack."""
-    text = str(exc).strip() or type(exc).__name__
-    for end in ("\n\tat ", "\nJVM stacktrace", "\n=== Streaming Query ===", "\nTraceback", ";\n"):
+    """Spark's own words and those of the causes, without the JVM's stack."""
+    said = _words(str(exc)) or type(exc).__name__
+    cause = getattr(exc, "_origin", None)
+    while cause is not None:
+        words = _words(str(cause.getMessage() or cause.getClass().getName()))
+        if words not in said:
+            said += f"; caused by: {words}"
+        cause = cause.getCause()
+    return said[:2000]
+
+
+def _words(text: str) -> str:
+    for end in ("\n\tat ", "\nJVM stacktrace", "\n=== Streaming Query ===", "\nTraceback", "\n at [Source", ";\n"):
         text = text.partition(end)[0]
-    return " ".join(text.split())[:2000]
+    return " ".join(text.split())

@@ -28,6 +28,10 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     watermark: str | None
     duration_ms: dict[str, int] = {}
     observed: dict[str, dict[str, Any]] = {}
+    malformed_rows: dict[str, int] = {}
+    """By source, the rows that could not be parsed: nulls in them, or dropped, by the format's mode."""
+    unread_files: dict[str, int] = {}
+    """By source that ignores corrupt or missing files, the planned files of which no row was read."""
     sink_version: int | None = None
     """The table version that the batch made; None for sinks without versions, and for batches without rows."""
     was_in_sink: bool = False

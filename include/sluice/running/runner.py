@@ -130,7 +130,8 @@ class _Run:
     def _prepare(self, seen: Survey, plan: Plan) -> tuple[Query, Generation, Plan]:
         """Start Spark and analyse the query; only then the order of its sources is certain."""
         project, stream = self.preparation.project, self.preparation.request.stream
-        project.load_function(stream.transform)  # a wrong reference need not wait for Spark
+        if self.session is None:
+            project.load_function(stream.transform)  # a wrong reference need not wait for Spark
         self.observer.phase("starting Spark")
         session = self.session or open_session(project, stream)
         if (pid := jvm_pid(session)) is not None:

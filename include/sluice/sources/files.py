@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
@@ -24,6 +24,7 @@ from sluice.sources.listing import ListedFile, Listing, Selection, file_uri, glo
 from sluice.spark_options import FORMATS, check_format, spark_options
 from sluice.storage import Storage, join, spark_location
 from sluice.stream import (
+    SOURCE_METRICS,
     SOURCE_TAG,
     Available,
     Bound,
@@ -39,8 +40,11 @@ from sluice.stream import (
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
+_MARK = "__sluice_malformed"
+_MARK_SETTING = "spark.sql.columnNameOfCorruptRecord"
 _FOR_EVER = "36500d"
 _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
@@ -157,7 +161,38 @@ class FilesSource(Source):
         ):
             if value is not None:
                 reader = reader.option(option, value)
-        return reader.load(spark_location(self.path))
+        return self._counted(reader, spark, name)
+
+    def _counted(self, reader: DataStreamReader, spark: SparkSession, name: str) -> DataFrame:
+        """Read, and observe what Spark would let pass without a word: malformed rows, and files that it can't read.
+
+        A row is malformed where a column that the query uses can't be parsed. Spark marks it in a column that the
+        schema must name; the rows that come out are those of the declared mode.
+        """
+        from pyspark.sql import functions
+        from pyspark.sql.types import StructType
+
+        path, mode = spark_location(self.path), self.options.get("mode", "PERMISSIVE").upper()
+        marks = self.format in {"csv", "json"} and mode != "FAILFAST" and "singleVariantColumn" not in self.options
+        metrics: list[Column] = []
+        mark, is_ours = "", False
+        if marks:
+            declared = self.options.get("columnNameOfCorruptRecord") or spark.conf.get(_MARK_SETTING)
+            is_ours = declared not in cast("StructType", StructType.fromDDL(self.schema or "")).names
+            mark = _MARK if is_ours else str(declared)
+            # Dropped rows are dropped here, where they are counted first.
+            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", mark)
+            if is_ours:
+                reader = reader.schema(f"{self.schema}, `{mark}` string")
+            metrics.append(functions.count(mark).alias("malformed_rows"))
+        if "true" in {self.options.get("ignoreCorruptFiles"), self.options.get("ignoreMissingFiles")}:
+            metrics.append(functions.size(functions.collect_set("_metadata.file_path")).alias("read_files"))
+        frame = reader.load(path)
+        if metrics:
+            frame = frame.observe(f"{SOURCE_METRICS}{name}", *metrics)
+        if marks and mode == "DROPMALFORMED":
+            frame = frame.where(functions.col(mark).isNull())
+        return frame.drop(mark) if is_ours else frame
 
     def _check_origin(self, log: SourceLog) -> None:
         """Refuse a log that belongs to another path: Spark would silently read everything again."""
