@@ -1,8 +1,46 @@
-"""Streaming semantics on a batch schedule: plan in Python, run in Spark, audit, publish."""
+"""Streaming semantics on a batch schedule: plan in Python, run in Spark, audit, publish.
+
+What a declaration needs is imported at once; what plans and runs a stream, when it is asked for: DAG files import this
+package at every parse.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from sluice import sinks, sources
 from sluice.errors import Problem, SluiceError
 from sluice.project import Project, find_project
-from sluice.stream import Stream
+from sluice.stream import Bound, Stream
 
-__all__ = ["Problem", "Project", "SluiceError", "Stream", "find_project", "sinks", "sources"]
+if TYPE_CHECKING:
+    from sluice.planning.planner import Limits
+    from sluice.running.preparation import Request, plan_stream
+    from sluice.running.runner import run_stream
+
+__all__ = [
+    "Bound",
+    "Limits",
+    "Problem",
+    "Project",
+    "Request",
+    "SluiceError",
+    "Stream",
+    "find_project",
+    "plan_stream",
+    "run_stream",
+    "sinks",
+    "sources",
+]
+
+_LATER = {
+    "Limits": "sluice.planning.planner",
+    "Request": "sluice.running.preparation",
+    "plan_stream": "sluice.running.preparation",
+    "run_stream": "sluice.running.runner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,11 +19,14 @@ PACKAGES = [sluice, sources, sinks]
 
 
 def imported_names(package: ModuleType) -> set[str]:
-    """The names that a package's `__init__.py` imports."""
+    """The names that a package's `__init__.py` imports from the package, type checkers' imports included."""
     assert package.__file__ is not None
     tree = ast.parse(Path(package.__file__).read_text("utf-8"))
     return {
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("sluice")
+        for alias in node.names
     }
 
 
