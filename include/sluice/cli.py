@@ -86,10 +86,12 @@ def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None
 @app.command("check")
 def check(project: ProjectFolder = None, as_json: AsJson = False) -> None:
     """Check every declaration, transform and query; print one line per problem."""
+    from sluice.display import spark_log_aside
     from sluice.project import find_project
     from sluice.running.check import check_project
 
-    findings = list(check_project(find_project(project)))
+    with spark_log_aside("check"):
+        findings = list(check_project(find_project(project)))
     if as_json:
         _print_json(
             [
@@ -201,10 +203,7 @@ def inspect(
     if as_json:
         _print_json(document)
         return
-    from sluice.display import print_table
-
-    rows = [(key, _cell(value)) for key, value in document.items() if key != "problems"]
-    print_table("Checkpoint", ("", ""), rows)
+    _print_checkpoint(document)
     for problem in document["problems"]:
         print(f"{problem['code']}: {problem['cause']}\n  file: {problem['file']}")
         print(f"  consequence: {problem['consequence']}\n  remedy: {problem['remedy']}")
@@ -363,6 +362,22 @@ def _absolute(path: str) -> str:
     from sluice.storage import is_local
 
     return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
+
+
+def _print_checkpoint(document: dict[str, Any]) -> None:
+    from sluice.display import print_table
+
+    nested = {"sources", "operators", "lag", "problems"}
+    print_table("Checkpoint", ("", ""), [(key, value) for key, value in document.items() if key not in nested])
+    offsets, lags = document["sources"], document["lag"]
+    if offsets or lags:
+        waiting = ("files", "bytes", "oldest", "unreadable")
+        rows = [(name, _cell(offsets.get(name)), *map(lags.get(name, {}).get, waiting)) for name in offsets | lags]
+        columns = ("source", "read up to", "files waiting", "bytes waiting", "oldest", "unreadable")
+        print_table("Sources", columns, rows)
+    if document["operators"]:
+        rows = [tuple(map(_cell, operator.values())) for operator in document["operators"]]
+        print_table("Stateful operators", ("operator", "name", "partitions", "stores", "newest version"), rows)
 
 
 def _cell(value: Any) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -20,12 +24,6 @@ class Lines:
     def __init__(self, stream: str) -> None:
         self._stream, self._total, self._done, self._rows = stream, 0, 0, 0
         self._began = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Nothing to clean up."""
 
     def planned(self, plan: Plan) -> None:
         """Say what is going to happen."""
@@ -53,10 +51,11 @@ class Lines:
 
 
 class Bar:
-    """Tells how a run goes on by a progress bar."""
+    """Tells how a run goes on by a progress bar on a terminal."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, terminal: TextIO) -> None:
         from rich.console import Console
+        from rich.logging import RichHandler
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -74,16 +73,19 @@ class Bar:
             MofNCompleteColumn(),
             TextColumn("{task.fields[rows]:,} rows"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(file=terminal),
         )
+        self._log = RichHandler(console=self._progress.console, show_time=False, show_path=False)
         self._task: TaskID = self._progress.add_task(stream, total=None, rows=0)
 
     def __enter__(self) -> Self:
+        logging.getLogger("sluice").addHandler(self._log)
         self._progress.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._progress.stop()
+        logging.getLogger("sluice").removeHandler(self._log)
 
     def planned(self, plan: Plan) -> None:
         """Now the number of batches is known."""
@@ -101,9 +103,43 @@ class Bar:
         self._progress.update(self._task, completed=done, total=max(total, done), rows=self._rows)
 
 
-def progress(stream: str) -> Lines | Bar:
+@contextmanager
+def progress(stream: str) -> Iterator[Lines | Bar]:
     """A bar where standard error is a terminal, plain lines elsewhere."""
-    return Bar(stream) if sys.stderr.isatty() else Lines(stream)
+    with spark_log_aside(stream) as terminal:
+        if terminal is None:
+            yield Lines(stream)
+        else:
+            with Bar(stream, terminal) as bar:
+                yield bar
+
+
+@contextmanager
+def spark_log_aside(name: str) -> Iterator[TextIO | None]:
+    """Where standard error is a terminal, keep it clear of Spark's log, which goes to a file meanwhile.
+
+    The file is kept, and the terminal is told its name, when an error ends this.
+
+    Yields:
+        The terminal; None where standard error is none, and Spark's log stays in it.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with (
+        os.fdopen(os.dup(2), "w") as terminal,
+        tempfile.NamedTemporaryFile(prefix=f"sluice-{name}-", suffix=".log", delete=False) as log,
+    ):
+        os.dup2(log.fileno(), 2)
+        try:
+            yield terminal
+        except BaseException:
+            print(f"Spark's log is in {log.name}", file=terminal)
+            raise
+        else:
+            os.unlink(log.name)
+        finally:
+            os.dup2(terminal.fileno(), 2)
 
 
 def describe_batch(batch: BatchRecord) -> str:

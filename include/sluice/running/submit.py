@@ -39,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bound = Bound(until=parse_time(given.until), to_version=given.to_version)
         limits = Limits(bound, given.max_batches, given.strategy)
         request = Request(project.stream(given.stream), limits, given.run_key)
-        with Lines(given.stream) as observer:
-            run_stream(project, request, observer=observer, stop=stop_on_sigterm())
+        run_stream(project, request, observer=Lines(given.stream), stop=stop_on_sigterm())
     except SluiceError as exc:
         print(f"sluice {given.stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
         return exc.exit_code
