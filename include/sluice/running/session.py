@@ -41,6 +41,8 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # As pyspark's own; spark-submit's is INFO, hundreds of lines a batch.
+    "spark.log.level": "WARN",
     "spark.sql.session.timeZone": "UTC",
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
