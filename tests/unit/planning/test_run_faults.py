@@ -1,0 +1,60 @@
+"""What happens between the plan and the batch: a file vanishes, the disk is full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from engine_lab import Lab, make_lab
+
+from sluice.errors import BatchFailedError, StorageError
+from sluice.planning.plan import Plan
+from sluice.running.runner import Silent
+
+
+class Watcher(Silent):
+    """Removes a file once the plan that takes it is made."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def planned(self, plan: Plan) -> None:
+        assert plan.verdict == "run"
+        self._file.unlink()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    """Two files that wait."""
+    lab = make_lab(tmp_path, max_files_per_batch=1)
+    for second in range(2):
+        lab.arrive(second, f"{second}.json")
+    return lab
+
+
+def test_a_file_that_vanishes_after_the_plan(lab: Lab) -> None:
+    """Nothing is written for its batch, the file is named, and the next run plans without it."""
+    gone = Path(lab.stream.sources["landing"].location, "1.json")
+    with pytest.raises(BatchFailedError, match="1 planned input files vanished before batch 1 was written") as caught:
+        lab.run(observer=Watcher(gone))
+    assert caught.value.where == f"file://{gone}"
+    assert (lab.state().planned_id, lab.state().source_logs["0"].latest_id) == (0, 0)
+
+    lab.arrive(2)
+    lab.run()
+    assert lab.sink.ids() == Counter([0, 2])
+
+
+@pytest.mark.parametrize("write", range(30))
+def test_a_full_disk(lab: Lab, write: int) -> None:
+    """Whichever write finds no space: the run says so, and the next one goes on without losing or doubling a row."""
+    lab.fault.kind, lab.fault.countdown = "error", write
+    with pytest.raises((StorageError, BatchFailedError)) as caught:
+        lab.run(run_key="key")
+    assert caught.value.exit_code == 1
+    assert not list(lab.root.rglob("*.tmp"))
+
+    lab.run(run_key="key")
+    assert lab.sink.ids() == Counter(range(2))
+    assert lab.plan().verdict == "skip"
