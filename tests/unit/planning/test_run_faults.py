@@ -48,7 +48,7 @@ def test_a_file_that_vanishes_after_the_plan(lab: Lab) -> None:
 
 @pytest.mark.parametrize("write", range(23))
 def test_a_full_disk(lab: Lab, write: int) -> None:
-    """Whichever write but the release of the lease finds no space: the run says so, and the next one goes on without losing or doubling a row."""
+    """Whichever write finds no space (but that of the lease's release): the run says so, and the next one goes on."""
     lab.fault.kind, lab.fault.countdown = "error", write
     with pytest.raises((StorageError, BatchFailedError)) as caught:
         lab.run(run_key="key")
