@@ -153,6 +153,18 @@ def test_sluice_goes_on_after_spark(lab: Lab, table: Path, whole: Path, options:
     assert ids(lab.spark.read.parquet(out)) == ALL_ROWS
 
 
+@pytest.mark.parametrize(("options", "batches"), [({}, 2), ({"max_bytes_per_batch": 1_000_000_000}, 1)])
+def test_many_files(lab: Lab, options: dict[str, int], batches: int) -> None:
+    """Without a limit a batch has at most 1,000 files; a limit of bytes alone is the only one."""
+    table = lab.root / "many"
+    rows = pa.table({"id": pa.array(range(1001), pa.int64()), "part": pa.array(range(1001), pa.int32())})
+    write_deltalake(str(table), rows, partition_by=["part"])
+    stream = declared(table, **options)
+    found = planned(lab, stream)
+    assert found == by_spark(lab.spark, table, lab.root / "by-spark", **options)
+    assert len(found[0]) == batches
+
+
 def test_a_bound_inside_the_history(lab: Lab, table: Path, whole: Path) -> None:
     """A run to a version, or to a time, reads what was committed up to there, and the next run the rest."""
     grow(table, whole)

@@ -26,6 +26,8 @@ from sluice.times import epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_MOST_FILES_BY_DEFAULT = 1000
+"""Delta's own default."""
 _OPTIONS = ("excludeRegex", "failOnDataLoss", "readChangeFeed", "withEventTimeOrder", "schemaTrackingLocation")
 _ITS_OWN = (
     "starting",
@@ -212,7 +214,10 @@ class DeltaSource(Source):
         )
 
     def _is_full(self, files: int, size_bytes: int) -> bool:
-        if self.max_files_per_batch is not None and files >= self.max_files_per_batch:
+        most_files = self.max_files_per_batch
+        if most_files is None and self.max_bytes_per_batch is None and self.max_offsets_per_batch is None:
+            most_files = _MOST_FILES_BY_DEFAULT
+        if most_files is not None and files >= most_files:
             return True
         # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in.
         return self.max_bytes_per_batch is not None and size_bytes >= self.max_bytes_per_batch
@@ -266,7 +271,7 @@ def delta(
         starting: Where a first run begins: `earliest` (the table as it is then, and every change after), `latest`
             (changes from now on) or a time (changes committed at or after it).
         starting_version: Begin with the changes of this version in place of a snapshot.
-        max_files_per_batch: The most files of one batch.
+        max_files_per_batch: The most files of one batch; 1,000 when no limit is declared, as in Spark.
         max_bytes_per_batch: A batch ends with the file that reaches this many bytes.
         max_offsets_per_batch: The most table versions of one batch.
         skip_change_commits: Pass over versions that delete or rewrite rows.

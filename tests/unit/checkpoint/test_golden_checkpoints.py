@@ -33,13 +33,14 @@ class Golden:
     state: CheckpointState
 
 
-@pytest.fixture(params=ARCHIVES, ids=NAMES)
-def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+@pytest.fixture(scope="module", params=ARCHIVES, ids=NAMES)
+def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     """One of them, unpacked and read."""
+    folder = tmp_path_factory.mktemp(f"{request.param.parent.name}-{request.param.stem}")
     with zipfile.ZipFile(request.param) as archive:
-        archive.extractall(tmp_path)
-    location = tmp_path / "checkpoint"
-    expected = json.loads((tmp_path / "expected.json").read_text("utf-8"))
+        archive.extractall(folder)
+    location = folder / "checkpoint"
+    expected = json.loads((folder / "expected.json").read_text("utf-8"))
     return Golden(location, expected, read_checkpoint(str(location), storage=Storage()))
 
 
