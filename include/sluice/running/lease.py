@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Self
 
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import LeaseHeldError, LeaseLostError, SluiceError
+from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.storage import Storage, join
 from sluice.times import iso_time
 
@@ -36,14 +36,6 @@ _DEATH_PATIENCE_SECONDS = 5.0
 _FILE_NAME = re.compile(r"([0-9]+)\.json")
 
 Clock = Callable[[], datetime]
-
-
-class Process(msgspec.Struct, frozen=True):
-    """A process of the owner. The start time tells it from another one that got its number later."""
-
-    pid: int
-    started: int | None
-    """Start time in clock ticks since boot; None where the system does not tell."""
 
 
 class LeaseFile(Document, frozen=True, kw_only=True):
@@ -108,9 +100,9 @@ class Lease:
 
     def add_process(self, pid: int) -> None:
         """Name a further process that writes for this lease: Spark's JVM outlives its driver by a second."""
-        process = Process(pid, _start_ticks(pid) or 0)
+        added = process(pid)
         with self._guard:
-            self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, process))
+            self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, added))
         self._write()
 
     def _keep_alive(self) -> None:
@@ -155,9 +147,9 @@ def acquire(
         token=token,
         run_id=run_id,
         host=socket.gethostname(),
-        machine=_machine(),
-        boot_id=_boot_id(),
-        processes=(Process(os.getpid(), _start_ticks(os.getpid())),),
+        machine=machine(),
+        boot_id=boot_id(),
+        processes=(process(os.getpid()),),
         acquired_at=clock(),
         expires_at=clock() + TTL,
     )
@@ -194,14 +186,14 @@ def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
 
     When only the first one (the driver) is gone, its JVM follows shortly: that is waited for.
     """
-    if held.machine != _machine() or held.processes[0].started is None:
+    if held.machine != machine() or held.processes[0].started is None:
         return False
-    if held.boot_id != _boot_id():
+    if held.boot_id != boot_id():
         return True
-    if _is_alive(held.processes[0]):
+    if is_alive(held.processes[0]):
         return False
     deadline = time.monotonic() + patience_seconds
-    while any(_is_alive(process) for process in held.processes):
+    while any(map(is_alive, held.processes)):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)
@@ -216,36 +208,3 @@ def _newest_token(storage: Storage, folder: str) -> int | None:
 
 def _file(folder: str, token: int) -> str:
     return join(folder, f"{token}.json")
-
-
-def _is_alive(process: Process) -> bool:
-    return _start_ticks(process.pid) == process.started
-
-
-def _start_ticks(pid: int) -> int | None:
-    """The start time of a process in clock ticks since boot; None when there is no such process, or it is a zombie."""
-    try:
-        # The command's name, in parentheses, may hold spaces; the fields after it are fixed.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-def _machine() -> str:
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        namespace = ""
-    return f"{socket.gethostname()} {_content('/etc/machine-id')} {namespace}"
-
-
-def _boot_id() -> str:
-    return _content("/proc/sys/kernel/random/boot_id")
-
-
-def _content(file: str) -> str:
-    try:
-        return Path(file).read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -18,7 +18,8 @@ from hypothesis import given
 from sluice.documents import read_document
 from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, StorageError
 from sluice.running import lease as module
-from sluice.running.lease import HEARTBEAT, TTL, Lease, LeaseFile, Process, acquire, is_dead
+from sluice.running.lease import HEARTBEAT, TTL, Lease, LeaseFile, acquire, is_dead
+from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.storage import Storage
 from tests.builders import NOW, ManualClock, put
 from tests.fuzzing import DEEP, damaged, outcome, short
@@ -36,7 +37,7 @@ def spawn() -> Iterator[Spawn]:
     ) -> Process:
         child = subprocess.Popen([program, str(seconds)])
         children.append(child)
-        started = module._start_ticks(child.pid)
+        started = process(child.pid).started
         assert started is not None
         if is_dead:
             child.kill()
@@ -67,8 +68,8 @@ def put_lease(folder: Path, *processes: Process, token: int = 1, **changes: Any)
         "token": token,
         "run_id": "theirs",
         "host": "worker-7",
-        "machine": module._machine(),
-        "boot_id": module._boot_id(),
+        "machine": machine(),
+        "boot_id": boot_id(),
         "processes": [{"pid": process.pid, "started": process.started} for process in processes],
         "acquired_at": "2026-01-31T11:59:30Z",
         "expires_at": (NOW + TTL).isoformat(),
@@ -78,7 +79,7 @@ def put_lease(folder: Path, *processes: Process, token: int = 1, **changes: Any)
 
 
 def me() -> Process:
-    return Process(os.getpid(), module._start_ticks(os.getpid()) or 0)
+    return process(os.getpid())
 
 
 class TestFree:
@@ -448,8 +449,8 @@ class TestHolding:
         lease = take(tmp_path, clock)
         lease.add_process(spawn(is_dead=True).pid)
 
-        assert held(tmp_path).processes[1].started == 0
-        assert not module._is_alive(held(tmp_path).processes[1])
+        assert held(tmp_path).processes[1].started is None
+        assert not is_alive(held(tmp_path).processes[1])
 
 
 class TestDamage:
