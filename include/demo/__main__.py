@@ -16,13 +16,13 @@ import msgspec
 from demo.comparison import compare
 from demo.landing import flights_archive, land_flights
 from demo.standalone import REPOSITORY, Standalone
-from sluice.display import describe_batch, print_table
+from sluice.display import print_table
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import inspect_stream
 from sluice.project import find_project
 from sluice.running.lease import LeaseFile
 from sluice.running.preparation import system_clock
-from sluice.running.record import RunRecord, RunRecords
+from sluice.running.record import RunRecord, RunRecords, describe_batch
 
 WORK = REPOSITORY / "var" / "demo"
 DAG_ID = "flights"

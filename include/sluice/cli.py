@@ -153,7 +153,8 @@ def run(
     """Run a stream up to its bound, and stop."""
     import msgspec
 
-    from sluice.display import describe_batch, progress
+    from sluice.display import progress
+    from sluice.running.record import describe_batch
     from sluice.running.runner import run_stream
     from sluice.running.submit import stop_on_sigterm
 

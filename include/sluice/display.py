@@ -7,9 +7,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from sluice.running.record import describe_batch
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -142,21 +144,6 @@ def spark_log_aside(name: str) -> Iterator[TextIO | None]:
             os.dup2(terminal.fileno(), 2)
 
 
-def describe_batch(batch: BatchRecord) -> str:
-    """One batch in one line."""
-    rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
-    out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
-    out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
-    watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
-    seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
-    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s"
-
-
-def _counts(counts: Mapping[str, int], what: str) -> str:
-    found = [f"{count:,} {what} in {source}" for source, count in counts.items() if count]
-    return "".join(f", {text}" for text in found)
-
-
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table on standard output."""
     from rich.console import Console
@@ -172,7 +159,3 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
         # Paths in brackets are no markup.
         table.add_row(*("" if cell is None else escape(str(cell)) for cell in row))
     console.print(table)
-
-
-def _number(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"

@@ -30,6 +30,7 @@ from sluice.project import Project
 from sluice.running.preparation import Clock, Request, plan_stream, system_clock
 from sluice.running.record import BatchRecord, RunRecord
 from sluice.running.runner import Silent, run_stream
+from sluice.running.stop import StopEvent
 from sluice.stream import Bound
 
 FIRST_MTIME = 1_700_000_000
@@ -70,7 +71,7 @@ class Lab:
         clock: Clock = system_clock,
     ) -> RunRecord:
         """Run a stream; `stop_after` a number of batches, as a stop request from outside does."""
-        stop = threading.Event()
+        stop = StopEvent()
         request = Request(self.project.resolve(stream), limits, run_key)
         observer = _StopAfter(stop, stop_after)
         return run_stream(self.project, request, session=self.spark, observer=observer, stop=stop, clock=clock)
@@ -89,7 +90,7 @@ class Lab:
 
 
 class _StopAfter(Silent):
-    def __init__(self, stop: threading.Event, batches: int | None) -> None:
+    def __init__(self, stop: StopEvent, batches: int | None) -> None:
         self._stop, self._left = stop, batches
 
     def committed(self, batch: BatchRecord) -> None:

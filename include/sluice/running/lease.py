@@ -200,6 +200,17 @@ def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
     return True
 
 
+def newest_lease(storage: Storage, folder: str) -> LeaseFile | None:
+    """The newest lease of a generation, whether it holds or not; None when there was none.
+
+    Raises:
+        RefusedError: It is damaged.
+        StorageError: It can't be read.
+    """
+    newest = _newest_token(storage, folder)
+    return None if newest is None else read_document(storage, _file(folder, newest), LeaseFile)
+
+
 def _newest_token(storage: Storage, folder: str) -> int | None:
     listed = storage.list_folder(folder)
     names = listed.files if listed is not None else []

@@ -53,18 +53,27 @@ def plan_stream(project: Project, request: Request, *, clock: Clock = system_clo
     return preparation.look()[1]
 
 
-def settle_without_spark(project: Project, request: Request, *, clock: Clock = system_clock) -> RunRecord | None:
-    """Finish a run that needs no Spark: one that has nothing to do, was done by a former try, or must be refused.
+def prepare_run(project: Project, request: Request, *, clock: Clock = system_clock) -> RunRecord:
+    """Plan a run, and finish it here if it needs no Spark: nothing to do, done by a former try, or to be refused.
+
+    Args:
+        project: The project of the stream.
+        request: What is to be run, with a run key: the driver finds the record by it.
+        clock: Tells the time.
 
     Returns:
-        The run record; None when Spark is needed, and nothing was changed.
+        The run record. Its status is `planned`, and it is on disk, when Spark is needed; else `succeeded` or `skipped`.
 
     Raises:
         RefusedError: What is on disk does not allow going on; the record says so.
+        LeaseHeldError: A former try is still at work.
         SluiceError: See `plan_stream`.
     """
     preparation = Preparation.of(project, request, clock)
-    return preparation.done() or preparation.settle(*preparation.look())
+    if (done := preparation.done()) is not None:
+        return done
+    seen, plan = preparation.look()
+    return preparation.settle(seen, plan) or preparation.keep_plan(seen, plan)
 
 
 @dataclass(frozen=True)
@@ -120,17 +129,27 @@ class Preparation:
             RefusedError: The plan is to refuse; the record says so.
             LeaseHeldError: The former try is still at work.
         """
-        if plan.verdict == "skip" and self.former is not None:
+        if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
             return self._finish(self.former, seen, holds_lease=holds_lease)
         if plan.verdict == "skip":
             self.home.keep_skip(plan.reason, self.now, plan.started_at)
             skipped = self.open_record(seen, plan)
+            if self.former is not None:
+                # Planned, and then done by another run before it began.
+                self.records.forget(skipped.run_id)
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.clock()))
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
             refused = RefusedError(plan.problem)
             self.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None
+
+    def keep_plan(self, seen: Survey, plan: Plan) -> RunRecord:
+        """Save the record of a run that is to begin elsewhere: it has been tried as often as before."""
+        tries = self.former.tries if self.former is not None else 0
+        record = msgspec.structs.replace(self.open_record(seen, plan), tries=tries)
+        self.records.save(record)
+        return record
 
     def take_lease(self, generation: int, run_id: str) -> Lease:
         """Take the lease of a generation.

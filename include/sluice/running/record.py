@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
@@ -38,6 +38,25 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sink held the batch already (a crash came between the sink and the commit): nothing was read."""
 
 
+def describe_batch(batch: BatchRecord) -> str:
+    """One batch in one line."""
+    rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
+    out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
+    out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
+    watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
+    seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
+    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s"
+
+
+def _counts(counts: Mapping[str, int], what: str) -> str:
+    found = [f"{count:,} {what} in {source}" for source, count in counts.items() if count]
+    return "".join(f", {text}" for text in found)
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
 class RunRecord(Document, frozen=True, kw_only=True):
     """One run. It exists, with its plan, before anything starts."""
 
@@ -49,6 +68,7 @@ class RunRecord(Document, frozen=True, kw_only=True):
     run_key: str | None = None
     """Names the run for its retries: they find this record and keep its plan."""
     tries: int = 1
+    """How often a driver has begun it; 0 when it is planned and no driver has begun yet."""
     planned_at: datetime
     """The clock of the first try's plan; every try plans by it."""
     until: datetime | None = None
@@ -75,6 +95,26 @@ class RunRecords:
             StorageError: It could not be written.
         """
         self._storage.replace(join(self._folder, f"{record.run_id}.json"), encode_document(record))
+
+    def close_stopped(self, run_id: str, requested_by: str, now: datetime) -> None:
+        """Save a run as stopped in the middle of a batch.
+
+        Raises:
+            SluiceError: Its record could not be read or written.
+        """
+        record = self.read(run_id)
+        if record is not None and record.status in {"planned", "running"}:
+            message = f"stopped by {requested_by} in the middle of a batch, which replays at the next run"
+            error = {"type": "Stopped", "message": message, "retryable": True}
+            self.save(msgspec.structs.replace(record, status="stopped", error=error, ended_at=iso_time(now)))
+
+    def forget(self, run_id: str) -> None:
+        """Delete a record; one that is not there is fine.
+
+        Raises:
+            StorageError: It is still there.
+        """
+        self._storage.delete(join(self._folder, f"{run_id}.json"))
 
     def read(self, run_id: str) -> RunRecord | None:
         """One record; None when there is none.

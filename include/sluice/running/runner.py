@@ -6,7 +6,6 @@ log before it runs, Spark runs it again as logged, and the sink skips what it ho
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,11 +21,13 @@ from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.running.batches import BatchRunner
+from sluice.running.driver import Drivers
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, jvm_pid, open_session
+from sluice.running.stop import StopEvent, forget_stop, watching
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run_stream(
     request: Request,
     *,
     observer: Observer | None = None,
-    stop: threading.Event | None = None,
+    stop: StopEvent | None = None,
     session: SparkSession | None = None,
     clock: Clock = system_clock,
 ) -> RunRecord:
@@ -74,7 +75,7 @@ def run_stream(
         project: The project of the stream.
         request: What to run.
         observer: Is told how the run goes on.
-        stop: Set from elsewhere, it ends the run between two batches.
+        stop: Set from elsewhere, it ends the run between two batches; so does a request in the home.
         session: A Spark session to use in place of one that the project's settings describe.
         clock: Tells the time.
 
@@ -101,8 +102,11 @@ def run_stream(
             return settled
         preparation.close_dead(lease.taken_from)
         record = msgspec.structs.replace(preparation.open_record(seen, plan), run_id=run_id)
-        run = _Run(preparation, lease, observer or Silent(), stop or threading.Event(), record, session)
-        return run.execute(seen, plan)
+        stop = stop or StopEvent()
+        if Drivers(preparation.home).find(run_id) is None:
+            forget_stop(preparation.home, run_id)
+        with watching(preparation.home, run_id, stop):
+            return _Run(preparation, lease, observer or Silent(), stop, record, session).execute(seen, plan)
 
 
 @dataclass
@@ -110,7 +114,7 @@ class _Run:
     preparation: Preparation
     lease: Lease
     observer: Observer
-    stop: threading.Event
+    stop: StopEvent
     record: RunRecord
     session: SparkSession | None
 

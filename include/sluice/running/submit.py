@@ -11,13 +11,14 @@ import argparse
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from sluice.running.stop import StopEvent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,12 +27,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sluice.errors import SluiceError
     from sluice.planning.planner import Limits
     from sluice.project import find_project
+    from sluice.running.driver import end_group_when_asked
     from sluice.running.preparation import Request
+    from sluice.running.record import RunRecords
     from sluice.running.runner import run_stream
     from sluice.stream import Bound
     from sluice.times import parse_time
 
     given = _parser().parse_args(arguments)
+    if given.settings:
+        # Spark's JVM, which started this process, has read it; it may hold secrets.
+        Path(given.settings).unlink(missing_ok=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
@@ -39,16 +45,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bound = Bound(until=parse_time(given.until), to_version=given.to_version)
         limits = Limits(bound, given.max_batches, given.strategy)
         request = Request(project.stream(given.stream), limits, given.run_key)
-        run_stream(project, request, observer=Lines(given.stream), stop=stop_on_sigterm())
+        stop = stop_on_sigterm()
+        end_group_when_asked(stop, RunRecords(project.stream_home(request.stream)))
+        run_stream(project, request, observer=Lines(given.stream), stop=stop)
     except SluiceError as exc:
         print(f"sluice {given.stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
         return exc.exit_code
     return 0
 
 
-def stop_on_sigterm() -> threading.Event:
+def stop_on_sigterm() -> StopEvent:
     """An event that SIGTERM sets: the run ends after the batch that is under way, or at once when pressed again."""
-    stop = threading.Event()
+    from sluice.running.stop import StopEvent
+
+    stop = StopEvent()
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
         if stop.is_set():
@@ -68,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-batches", type=int)
     parser.add_argument("--strategy", choices=["exact", "drain"])
     parser.add_argument("--run-key", help="names the run for its retries")
+    parser.add_argument("--settings", help="the properties file that spark-submit has read, to be removed")
     return parser
 
 

@@ -27,7 +27,7 @@ from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.project import Project
 from sluice.running import runner
-from sluice.running.preparation import Request, plan_stream, settle_without_spark
+from sluice.running.preparation import Request, plan_stream, prepare_run
 from sluice.running.query import Query
 from sluice.running.record import RunRecord
 from sluice.sources.delta import DeltaSource as DeltaDeclaration
@@ -279,8 +279,8 @@ class Lab:
     def plan(self, limits: Limits = EVERYTHING) -> Plan:
         return plan_stream(self.project, self.request(limits), clock=self.clock)
 
-    def settle(self, limits: Limits = EVERYTHING, run_key: str | None = None) -> RunRecord | None:
-        return settle_without_spark(self.project, self.request(limits, run_key), clock=self.clock)
+    def settle(self, limits: Limits = EVERYTHING, run_key: str | None = None) -> RunRecord:
+        return prepare_run(self.project, self.request(limits, run_key), clock=self.clock)
 
     def run(self, limits: Limits = EVERYTHING, run_key: str | None = None, **others: Any) -> RunRecord:
         """Run the product's own runner; with a fault, its process is gone afterwards."""

@@ -106,28 +106,40 @@ class TestSkip:
 import sys
 sys.path[:0] = {[str(path) for path in sys.path]!r}
 from sluice.project import Project
-from sluice.running.preparation import Request, settle_without_spark
+from sluice.running.preparation import Request, prepare_run
 from sluice import Stream, sinks, sources
 source = sources.files({lab.stream.sources["landing"].location!r}, format="json", schema="id bigint")
 stream = Stream(name="s", sources={{"s": source}}, transform="a:b", sink=sinks.noop())
 project = Project({str(lab.root)!r}, "p", {str(lab.root / "home")!r}, (), ())
-assert settle_without_spark(project, Request(stream)).status == "skipped"
+assert prepare_run(project, Request(stream)).status == "skipped"
 assert "pyspark" not in sys.modules
 """
         subprocess.run([sys.executable, "-c", code], check=True)
 
 
 class TestSparkIsNeeded:
-    def test_new_input_settles_nothing(self, lab: Lab) -> None:
-        """Where there is work, settling gives none and writes nothing."""
+    def test_the_plan_is_kept_for_the_driver(self, lab: Lab) -> None:
+        """Where there is work, the record is on disk before a driver starts, and the driver's run goes on with it."""
         lab.arrive()
-        assert lab.settle(run_key="key") is None
-        assert not lab.home.exists()
+        planned = lab.settle(run_key="key")
+        assert (planned.status, planned.tries, planned.plan["verdict"]) == ("planned", 0, "run")
+        assert [record["run_id"] for record in lab.records()] == [planned.run_id]
+
+        record = lab.run(run_key="key")
+        assert (record.run_id, record.status, record.tries) == (planned.run_id, "succeeded", 1)
+
+    def test_done_by_another_run_in_the_meantime(self, lab: Lab) -> None:
+        """What was planned and never begun leaves no record when there is nothing left to do."""
+        lab.arrive()
+        lab.settle(run_key="key")
+        lab.run()
+        assert lab.run(run_key="key").status == "skipped"
+        assert [record["run_key"] for record in lab.records()] == [None]
 
     def test_a_pending_batch_settles_nothing(self, lab: Lab) -> None:
         """A batch to resume is work."""
         leave_pending(lab)
-        assert lab.settle() is None
+        assert lab.settle().status == "planned"
 
     def test_an_unknown_order_of_sources_is_the_runs_business(self, tmp_path: Path) -> None:
         """The one refusal that Spark mends is not settled without it."""
@@ -136,7 +148,7 @@ class TestSparkIsNeeded:
         lab.engine().once()
         lab.arrive(source="a")
         assert lab.plan().verdict == "refuse"
-        assert lab.settle() is None
+        assert lab.settle().status == "planned"
 
 
 class TestRefusal:

@@ -1,0 +1,163 @@
+"""Drivers: processes that run one run each, detached from whoever started them.
+
+<home>/<stream>/drivers/<run_id>.json    who started the driver of a run, and which process it is
+
+A driver outlives the task that started it. Whoever comes later finds it again by the run: first by the process that was
+started, then by the lease that it holds, which also tells of drivers on other machines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.home import StreamHome
+from sluice.running.lease import is_dead, newest_lease
+from sluice.running.process import Process, boot_id, is_alive, machine, process
+from sluice.running.record import RunRecord, RunRecords
+from sluice.running.stop import StopEvent, forget_stop
+from sluice.storage import is_local, join, local_path
+
+START_PATIENCE = timedelta(seconds=90)
+"""How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
+GRACE_SECONDS = 5.0
+"""How long a batch may go on after somebody asked the run to end."""
+
+
+class Driver(Document, frozen=True, kw_only=True):
+    """The driver of a run."""
+
+    run_id: str
+    machine: str
+    boot_id: str
+    process: Process | None
+    """What was started; None when whoever started it died before it could say."""
+    log: str
+    """Where its output is, on its machine."""
+    submitted_at: Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """The drivers of one stream."""
+
+    home: StreamHome
+
+    def find(self, run_id: str) -> Driver | None:
+        """The newest driver of a run; None when none was started, as of a run by hand.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        return read_document(self.home.storage, self._file(run_id), Driver)
+
+    def launch(self, run_id: str, command: Sequence[str], environment: Mapping[str, str], now: datetime) -> Driver:
+        """Start a driver in a process group of its own; its output goes into its log.
+
+        The intent is on disk before the process is there: a second start waits for the first to show itself.
+
+        Raises:
+            StorageError: The intent could not be written, and nothing was started.
+            OSError: The command could not be started.
+        """
+        driver = Driver(
+            run_id=run_id,
+            machine=machine(),
+            boot_id=boot_id(),
+            process=None,
+            log=str(self._log_folder() / f"{run_id}.log"),
+            submitted_at=now,
+        )
+        forget_stop(self.home, run_id)
+        self._keep(driver)
+        with open(driver.log, "ab") as log:
+            started = subprocess.Popen(
+                list(command),
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        # Nobody waits for it but its own parent; a zombie is not alive.
+        threading.Thread(target=started.wait, name="sluice-driver", daemon=True).start()
+        driver = msgspec.structs.replace(driver, process=process(started.pid))
+        self._keep(driver)
+        return driver
+
+    def look(self, run_id: str, now: datetime) -> tuple[RunRecord | None, bool]:
+        """The record of a run, and whether the run is over; a run is also over when its driver died without a word.
+
+        Raises:
+            RefusedError: A file of the home is damaged.
+            StorageError: A file of the home can't be read.
+        """
+        records = RunRecords(self.home)
+        record = records.read(run_id)
+        if record is not None and self.is_running(record, now):
+            return record, False
+        # What it wrote last, it may have written since.
+        return records.read(run_id), True
+
+    def is_running(self, record: RunRecord, now: datetime) -> bool:
+        """Whether a run has a driver at work, as far as can be told from here.
+
+        Raises:
+            RefusedError: A file of the home is damaged.
+            StorageError: A file of the home can't be read.
+        """
+        if record.status not in {"planned", "running"}:
+            return False
+        driver = self.find(record.run_id)
+        if driver is not None and driver.machine == machine() and driver.process is not None:
+            return driver.boot_id == boot_id() and is_alive(driver.process)
+        held = newest_lease(self.home.storage, self.home.lease_folder(record.generation))
+        is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
+        if held is not None and held.run_id == record.run_id and is_of_this_try:
+            return not held.is_released and not is_dead(held) and held.expires_at > now
+        return driver is not None and now < driver.submitted_at + START_PATIENCE
+
+    def _keep(self, driver: Driver) -> None:
+        self.home.storage.replace(self._file(driver.run_id), encode_document(driver))
+
+    def _file(self, run_id: str) -> str:
+        return join(self.home.location, "drivers", f"{run_id}.json")
+
+    def _log_folder(self) -> Path:
+        """Beside the driver's file where that is on a disk, else in the folder for temporary files."""
+        if is_local(self.home.location):
+            folder = Path(local_path(self.home.location), "drivers")
+        else:
+            folder = Path(tempfile.gettempdir(), f"sluice-{os.getuid()}")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+
+def end_group_when_asked(stop: StopEvent, records: RunRecords) -> None:
+    """From now on, once somebody asks the run to end, end this process group if it does not end by itself.
+
+    Its batch replays at the next run. A SIGTERM alone ends the run between two batches, however long that takes.
+    """
+
+    def wait_and_kill() -> None:
+        stop.asked.wait()
+        time.sleep(GRACE_SECONDS)
+        try:
+            if stop.request is not None:
+                records.close_stopped(stop.request.run_id, stop.request.requested_by, datetime.now(UTC))
+        finally:
+            os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait_and_kill, name="sluice-stop", daemon=True).start()
