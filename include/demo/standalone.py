@@ -52,7 +52,7 @@ class Standalone:
     environment: dict[str, str] = field(default_factory=dict)
     port: int = 0
     password: str = ""
-    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _token: str = ""
 
     @property
@@ -74,13 +74,15 @@ class Standalone:
         self.home.mkdir(parents=True, exist_ok=True)
         self.port = self.port or _free_port()
         self.password = self._keep_password()
-        for component in (["db", "migrate"], *_COMPONENTS.values()):
-            process = self._spawn(component)
-            if component[0] != "db":
-                self._processes.append(process)
-            elif process.wait() != 0:
-                raise RuntimeError(f"the database could not be made; see {self.log_file}")
+        if self._spawn(["db", "migrate"]).wait() != 0:
+            raise RuntimeError(f"the database could not be made; see {self.log_file}")
+        for component in _COMPONENTS:
+            self.start_component(component)
         return self
+
+    def start_component(self, component: str) -> None:
+        """Start one component, in the place of one that has ended."""
+        self._processes[component] = self._spawn(_COMPONENTS[component])
 
     def _spawn(self, arguments: list[str]) -> subprocess.Popen[bytes]:
         with self.log_file.open("ab") as log:
@@ -119,7 +121,7 @@ class Standalone:
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
-            if not self._processes or any(process.poll() is not None for process in self._processes):
+            if not self._processes or any(process.poll() is not None for process in self._processes.values()):
                 raise RuntimeError(f"a component of Airflow ended; its log is {self.log_file}")
             if found := condition():
                 return found
@@ -137,7 +139,7 @@ class Standalone:
     def stop(self) -> None:
         """End every component with all of its processes, and wait for them."""
         for signal_number in (signal.SIGTERM, signal.SIGKILL):
-            living = [process for process in self._processes if _group_lives(process)]
+            living = [process for process in self._processes.values() if _group_lives(process)]
             for process in living:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal_number)

@@ -1,0 +1,88 @@
+"""Whatever part of Airflow ends while it runs a stream: every row once, one driver at a time, and none left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faulty_airflow import FaultyAirflow, counting_drivers, drivers
+from numbers_project import Numbers, make_numbers
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+CAMPAIGN = "SLUICE_KILLS" in os.environ
+PARTS = ["worker", "supervisor", "scheduler", "triggerer", "api_server"]
+SIGNALS = ["SIGTERM", "SIGKILL", "SIGSTOP"]
+MOMENTS = ["planning", "running", "deferred"]
+ALL = [
+    (part, name, moment)
+    for part in PARTS
+    for name in SIGNALS
+    for moment in MOMENTS
+    if not (moment == "deferred" and part in {"worker", "supervisor"})  # a deferred task has neither
+]
+FEW = [
+    ("worker", "SIGKILL", "planning"),
+    ("supervisor", "SIGKILL", "running"),
+    ("scheduler", "SIGKILL", "deferred"),
+    ("triggerer", "SIGKILL", "deferred"),
+]
+CELLS = ALL if CAMPAIGN else FEW
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyAirflow]:
+    """An Airflow that runs for all of these tests."""
+    root = tmp_path_factory.mktemp("airflow")
+    (root / "dags").mkdir()
+    with FaultyAirflow(root / "home", root / "dags", root) as started:
+        started.wait_until_healthy()
+        yield started
+
+
+@pytest.mark.parametrize(("part", "name", "moment"), CELLS)
+def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: str, name: str, moment: str) -> None:
+    dag_id = f"{part}_{name}_{moment}".lower()
+    numbers = make_numbers(tmp_path, delay_ms=150)
+    numbers.arrive(6)
+    airflow.add_dag(dag_id, numbers, deferrable=moment != "running")
+    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    if moment == "planning":
+        (numbers.root / "slow").touch()
+
+    with counting_drivers(numbers.root) as most:
+        run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
+        airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, moment), moment, 120)
+        victim = airflow.wait_for(lambda: airflow.pid(part, airflow.task(dag_id, run_id)), f"the {part}", 30)
+        os.kill(victim, signal.Signals[name])
+        (numbers.root / "slow").unlink(missing_ok=True)
+        airflow.mend(part, victim, signal.Signals[name])
+        airflow.wait_until_healthy()
+        airflow.wait_for(lambda: _state(airflow, dag_id, run_id) in {"success", "failed"}, "the end", 240)
+
+    assert _state(airflow, dag_id, run_id) == "success"
+    assert numbers.rows() == list(range(numbers.arrived))
+    assert most() == 1
+    deadline = time.monotonic() + 10
+    while drivers(numbers.root):
+        assert time.monotonic() < deadline, "a driver is left"
+        time.sleep(0.1)
+
+
+def _is_known(airflow: FaultyAirflow, dag_id: str) -> bool:
+    dags = airflow.api("GET", "/dags?limit=100")["dags"]
+    return any(dag["dag_id"] == dag_id and not dag["is_paused"] for dag in dags)
+
+
+def _is_at(airflow: FaultyAirflow, dag_id: str, run_id: str, numbers: Numbers, moment: str) -> bool:
+    task = airflow.task(dag_id, run_id)
+    if moment == "planning":
+        return bool(task["state"] == "running")
+    is_at_work = (numbers.checkpoint / "offsets" / "0").exists()
+    return is_at_work and task["state"] == {"running": "running", "deferred": "deferred"}[moment]
+
+
+def _state(airflow: FaultyAirflow, dag_id: str, run_id: str) -> str:
+    return str(airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
