@@ -23,6 +23,7 @@ from typing import Annotated
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
+from sluice.errors import RunError
 from sluice.home import StreamHome
 from sluice.running.lease import is_dead, newest_lease
 from sluice.running.process import Process, boot_id, is_alive, machine, process
@@ -70,7 +71,7 @@ class Drivers:
 
         Raises:
             StorageError: The intent could not be written, and nothing was started.
-            OSError: The command could not be started.
+            RunError: The command could not be started.
         """
         driver = Driver(
             run_id=run_id,
@@ -82,15 +83,23 @@ class Drivers:
         )
         forget_stop(self.home, run_id)
         self._keep(driver)
-        with open(driver.log, "ab") as log:
-            started = subprocess.Popen(
-                list(command),
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        try:
+            with open(driver.log, "ab") as log:
+                started = subprocess.Popen(
+                    list(command),
+                    env=dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as exc:
+            self.home.storage.delete(self._file(run_id))
+            raise RunError(
+                f"the driver could not be started: {exc.strerror}",
+                where=str(exc.filename),
+                remedy="check that pyspark is installed where this task runs, and that the disk is not full",
+            ) from exc
         # Nobody waits for it but its own parent; a zombie is not alive.
         threading.Thread(target=started.wait, name="sluice-driver", daemon=True).start()
         driver = msgspec.structs.replace(driver, process=process(started.pid))

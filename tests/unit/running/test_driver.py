@@ -1,0 +1,252 @@
+"""Drivers of their own: found again by their process or their lease, and ended by a request."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sluice.documents import encode_document
+from sluice.errors import RefusedError, RunError
+from sluice.home import StreamHome
+from sluice.running.driver import START_PATIENCE, Driver, Drivers
+from sluice.running.lease import TTL, LeaseFile
+from sluice.running.process import Process, boot_id, machine, process
+from sluice.running.record import RunRecord, RunRecords
+from sluice.running.stop import StopEvent, forget_stop, request_stop, stop_request, watching
+from sluice.storage import Storage
+from tests.builders import NOW
+
+RUN = RunRecord(
+    run_id="20260131T120000000Z-00000001", stream="s", generation=1, planned_at=NOW, plan={}, status="running"
+)
+ELSEWHERE = "another machine"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> StreamHome:
+    return StreamHome(str(tmp_path / "home" / "s"), Storage())
+
+
+@pytest.fixture
+def launch(home: StreamHome) -> Iterator[Callable[..., Driver]]:
+    """Launches drivers that are ended with the test."""
+    launched: list[Driver] = []
+
+    def start(program: str, run_id: str = RUN.run_id) -> Driver:
+        command = [sys.executable, "-c", program]
+        launched.append(Drivers(home).launch(run_id, command, dict(os.environ), NOW))
+        return launched[-1]
+
+    yield start
+    for driver in launched:
+        assert driver.process is not None
+        if process(driver.process.pid) == driver.process:
+            os.killpg(driver.process.pid, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def keep(home: StreamHome, driver: Driver) -> None:
+    home.storage.replace(f"{home.location}/drivers/{driver.run_id}.json", encode_document(driver))
+
+
+def keep_lease(home: StreamHome, **changes: object) -> None:
+    lease = LeaseFile(
+        token=1,
+        run_id=RUN.run_id,
+        host="h",
+        machine=ELSEWHERE,
+        boot_id="b",
+        processes=(Process(1, 1),),
+        acquired_at=NOW,
+        expires_at=NOW + TTL,
+    )
+    lease = msgspec.structs.replace(lease, **changes)
+    home.storage.replace(f"{home.location}/leases/0001/{lease.token}.json", encode_document(lease))
+
+
+class TestLaunch:
+    """A process of its own."""
+
+    def test_it_is_found_again(self, home: StreamHome, launch: Callable[..., Driver]) -> None:
+        """What is on disk is the process, in a group of its own, and its log has what it prints."""
+        driver = launch("import time; print('here', flush=True); time.sleep(600)")
+        assert driver.process is not None
+        assert Drivers(home).find(RUN.run_id) == driver
+        assert os.getpgid(driver.process.pid) == driver.process.pid
+        assert Drivers(home).is_running(RUN, NOW + timedelta(days=1))
+        wait_for(lambda: Path(driver.log).read_text() == "here\n")
+
+    def test_it_ends(self, home: StreamHome, launch: Callable[..., Driver]) -> None:
+        """A driver that ended is not at work, however fresh its lease."""
+        keep_lease(home, machine=machine(), boot_id=boot_id())
+        launch("pass")
+        wait_for(lambda: not Drivers(home).is_running(RUN, NOW))
+
+    def test_it_outlives_who_started_it(self, home: StreamHome) -> None:
+        """The worker is killed, the driver goes on."""
+        program = (
+            "import os, signal, sys; from datetime import UTC, datetime; from sluice.home import StreamHome\n"
+            "from sluice.running.driver import Drivers; from sluice.storage import Storage\n"
+            f"home = StreamHome({home.location!r}, Storage())\n"
+            f"command = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+            f"Drivers(home).launch({RUN.run_id!r}, command, dict(os.environ), datetime.now(UTC))\n"
+            "os.killpg(0, signal.SIGKILL)\n"
+        )
+        worker = subprocess.run([sys.executable, "-c", program], start_new_session=True, check=False)
+        driver = Drivers(home).find(RUN.run_id)
+
+        assert worker.returncode == -signal.SIGKILL
+        assert driver is not None
+        assert driver.process is not None
+        assert Drivers(home).is_running(RUN, NOW)
+        os.killpg(driver.process.pid, signal.SIGKILL)
+        wait_for(lambda: not Drivers(home).is_running(RUN, NOW))
+
+    def test_an_old_request_to_stop_is_forgotten(self, home: StreamHome, launch: Callable[..., Driver]) -> None:
+        """It ended the try before; this one is wanted."""
+        request_stop(home, RUN.run_id, requested_by="ada", now=NOW)
+        launch("pass")
+        assert stop_request(home, RUN.run_id) is None
+
+    def test_a_command_that_is_not_there(self, home: StreamHome) -> None:
+        """The error names it, and nobody waits for it."""
+        with pytest.raises(RunError, match="could not be started: No such file") as caught:
+            Drivers(home).launch(RUN.run_id, ["/nowhere/spark-submit"], {}, NOW)
+        assert caught.value.where == "/nowhere/spark-submit"
+        assert not Drivers(home).is_running(RUN, NOW)
+
+    def test_who_started_it_died_at_once(self, home: StreamHome) -> None:
+        """There is the intent, and no process: the driver has some time to show itself by its lease."""
+        keep(home, driver_of(process=None))
+        assert Drivers(home).is_running(RUN, NOW)
+        assert not Drivers(home).is_running(RUN, NOW + START_PATIENCE)
+
+
+class TestIsRunning:
+    """As far as can be told from here."""
+
+    def test_closed(self, home: StreamHome, launch: Callable[..., Driver]) -> None:
+        """A run that is closed is over, though its JVM may still be ending."""
+        launch("import time; time.sleep(600)")
+        assert not Drivers(home).is_running(msgspec.structs.replace(RUN, status="succeeded"), NOW)
+
+    def test_another_process_with_its_number(self, home: StreamHome) -> None:
+        """The start time tells them apart."""
+        mine = process(os.getpid())
+        assert mine.started is not None
+        other = Process(mine.pid, mine.started - 1)
+        keep(home, driver_of(machine=machine(), boot_id=boot_id(), process=other))
+        assert not Drivers(home).is_running(RUN, NOW)
+
+    def test_a_boot_since(self, home: StreamHome) -> None:
+        keep(home, driver_of(machine=machine(), boot_id="before", process=process(os.getpid())))
+        assert not Drivers(home).is_running(RUN, NOW)
+
+    @pytest.mark.parametrize("is_launched", [True, False])
+    def test_on_another_machine(self, home: StreamHome, *, is_launched: bool) -> None:
+        """Its lease tells, by its expiry, also of a run that was started by hand."""
+        if is_launched:
+            keep(home, driver_of())
+        keep_lease(home)
+        assert Drivers(home).is_running(RUN, NOW)
+        assert not Drivers(home).is_running(RUN, NOW + TTL)
+        keep_lease(home, is_released=True)
+        assert not Drivers(home).is_running(RUN, NOW)
+
+    def test_the_lease_of_the_try_before(self, home: StreamHome) -> None:
+        """A retry on another machine that has yet to take its lease is starting."""
+        keep(home, driver_of())
+        keep_lease(home, acquired_at=NOW - timedelta(seconds=30), is_released=True)
+        assert Drivers(home).is_running(RUN, NOW)
+
+    def test_the_lease_of_another_run(self, home: StreamHome) -> None:
+        keep_lease(home, run_id="another")
+        assert not Drivers(home).is_running(RUN, NOW)
+
+    def test_nothing_is_known(self, home: StreamHome) -> None:
+        assert not Drivers(home).is_running(RUN, NOW)
+
+    def test_damaged(self, home: StreamHome) -> None:
+        home.storage.replace(f"{home.location}/drivers/{RUN.run_id}.json", b"{")
+        with pytest.raises(RefusedError, match="does not parse"):
+            Drivers(home).is_running(RUN, NOW)
+
+
+class TestLook:
+    """What somebody sees who follows a run."""
+
+    def test_no_record(self, home: StreamHome) -> None:
+        """A run without a record is over: there was nothing left to do."""
+        assert Drivers(home).look(RUN.run_id, NOW) == (None, True)
+
+    def test_at_work_and_over(self, home: StreamHome) -> None:
+        keep_lease(home)
+        RunRecords(home).save(RUN)
+        assert Drivers(home).look(RUN.run_id, NOW) == (RUN, False)
+        done = msgspec.structs.replace(RUN, status="succeeded")
+        RunRecords(home).save(done)
+        assert Drivers(home).look(RUN.run_id, NOW) == (done, True)
+
+
+class TestStopping:
+    """Requests to end a run."""
+
+    def test_request(self, home: StreamHome) -> None:
+        """The first one stays; it can be forgotten."""
+        assert stop_request(home, "r") is None
+        request_stop(home, "r", requested_by="ada", now=NOW)
+        request_stop(home, "r", requested_by="bob", now=NOW)
+        found = stop_request(home, "r")
+        assert found is not None
+        assert found.requested_by == "ada"
+        forget_stop(home, "r")
+        assert stop_request(home, "r") is None
+
+    def test_a_request_is_seen(self, home: StreamHome) -> None:
+        """Whoever watches learns of it soon, and of whom it came from."""
+        stop = StopEvent()
+        with watching(home, "r", stop):
+            request_stop(home, "r", requested_by="ada", now=NOW)
+            assert stop.asked.wait(10)
+        assert stop.is_set()
+        assert stop.request is not None
+        assert stop.request.requested_by == "ada"
+
+    def test_a_signal_is_no_request(self) -> None:
+        """A SIGTERM lets the batch under way be finished, however long it takes."""
+        stop = StopEvent()
+        stop.set()
+        assert not stop.asked.is_set()
+
+    def test_a_run_that_was_ended_in_a_batch(self, home: StreamHome) -> None:
+        """Its record says who wanted it."""
+        records = RunRecords(home)
+        records.save(RUN)
+        records.close_stopped(RUN.run_id, "ada", NOW)
+        found = records.read(RUN.run_id)
+        assert found is not None
+        assert (found.status, found.ended_at) == ("stopped", "2026-01-31T12:00:00.000Z")
+        assert found.error is not None
+        assert "stopped by ada in the middle of a batch" in found.error["message"]
+
+
+def driver_of(**changes: object) -> Driver:
+    driver = Driver(
+        run_id=RUN.run_id, machine=ELSEWHERE, boot_id="b", process=Process(1, 1), log="/nowhere.log", submitted_at=NOW
+    )
+    return msgspec.structs.replace(driver, **changes)
