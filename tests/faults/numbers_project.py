@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sluice.planning.planner import Limits
 from sluice.project import Project, find_project
 from sluice.running.preparation import Request
-from sluice.running.record import RunRecord
+from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream
 
 ROWS_PER_FILE = 4
@@ -78,6 +78,10 @@ class Numbers:
         if not (self.output / "_delta_log").exists():
             return []
         return sorted(DeltaTable(str(self.output)).to_pyarrow_table().column("n").to_pylist())
+
+    def records(self) -> list[RunRecord]:
+        """The run records, newest first."""
+        return list(RunRecords(self.project.stream_home(self.project.stream(STREAM))).newest(10))
 
     def run(self, session: SparkSession) -> RunRecord:
         """Run to the end with a warm session, as the retry of whatever died before."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from faulty_airflow import FaultyAirflow, counting_drivers, drivers
-from numbers_project import Numbers, make_numbers
+from numbers_project import STREAM, Numbers, make_numbers
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -69,6 +69,31 @@ def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: st
     while drivers(numbers.root):
         assert time.monotonic() < deadline, "a driver is left"
         time.sleep(0.1)
+
+
+def test_marking_a_deferred_task_as_failed_ends_its_driver(airflow: FaultyAirflow, tmp_path: Path) -> None:
+    """The run is stopped in the middle of a batch, which a cleared task finishes: every row is there once."""
+    dag_id = "marked_failed"
+    numbers = make_numbers(tmp_path, delay_ms=1500)
+    numbers.arrive(4)
+    airflow.add_dag(dag_id, numbers, deferrable=True)
+    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
+    airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, "deferred"), "the first batch", 120)
+
+    airflow.api("PATCH", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{STREAM}", {"new_state": "failed"})
+    airflow.wait_for(lambda: not drivers(numbers.root), "the end of the driver", 20)
+    (record,) = numbers.records()
+    assert record.status == "stopped"
+    assert "Airflow: the task was marked or cleared" in record.error["message"]
+    assert (numbers.checkpoint / "offsets" / "0").exists()
+    assert not (numbers.checkpoint / "commits" / "0").exists()
+
+    clear = {"dry_run": False, "dag_run_id": run_id, "task_ids": [STREAM], "only_failed": False, "reset_dag_runs": True}
+    airflow.api("POST", f"/dags/{dag_id}/clearTaskInstances", clear)
+    airflow.wait_for(lambda: _state(airflow, dag_id, run_id) == "success", "the cleared task", 120)
+    assert numbers.rows() == list(range(numbers.arrived))
+    assert [found.plan["verdict"] for found in numbers.records()] == ["resume", "run"]
 
 
 def _is_known(airflow: FaultyAirflow, dag_id: str) -> bool:
