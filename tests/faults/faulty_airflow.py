@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,18 @@ class FaultyAirflow(Standalone):
     """An Airflow that notices faults soon."""
 
     environment: dict[str, str] = field(default_factory=lambda: dict(QUICK))
+    _groups: list[int] = field(default_factory=list)
+    """The process groups of every component that was ever started: a killed scheduler leaves its workers behind."""
+
+    def start_component(self, component: str) -> None:
+        super().start_component(component)
+        self._groups.append(self._processes[component].pid)
+
+    def stop(self) -> None:
+        super().stop()
+        for group in self._groups:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
     def add_dag(self, dag_id: str, numbers: Numbers, *, deferrable: bool) -> None:
         """Write the DAG of a project; its declarations load slowly while the file `slow` is there."""
