@@ -10,8 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +70,7 @@ class ApiServer:
         """Ask for a page, as somebody or as nobody."""
         return self.request("GET", path, user)
 
-    def request(
-        self, method: str, path: str, user: str | None = None, body: Any = None, **headers: str
-    ) -> Answer:
+    def request(self, method: str, path: str, user: str | None = None, body: Any = None, **headers: str) -> Answer:
         """Send a request; redirects are not followed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -1,23 +1,19 @@
 """A project with something of everything that the pages show, written with the library's own classes.
 
-    departures   many runs, many batches, a watermark, quality; run by DAG `flights`
-    hourly       a run that goes on right now; run by DAG `flights`
-    payroll      run by DAG `payroll`, which not everybody may read
-    fresh        never ran; no DAG knows it
-    torn         a checkpoint with a damaged file, a damaged record, a damaged home
-    broken.py    a file of declarations that does not import
+departures   many runs, many batches, a watermark, quality; run by DAG `flights`
+hourly       a run that goes on right now; run by DAG `flights`
+payroll      run by DAG `payroll`, which not everybody may read
+fresh        never ran; no DAG knows it
+torn         a checkpoint with a damaged file, a damaged record, a damaged home
+broken.py    a file of declarations that does not import
 """
 
 from __future__ import annotations
 
-import os
-import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from sluice.documents import encode_document
 from sluice.home import Generation, SourceLine, StreamHome
@@ -26,7 +22,15 @@ from sluice.running.lease import acquire
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import join
 from sluice.times import iso_millis, iso_time
-from tests.builders import QUERY_ID, make_checkpoint, put, put_files
+from tests.builders import (
+    QUERY_ID,
+    commit_bytes,
+    make_entry,
+    make_source_log,
+    offsets_bytes,
+    put,
+    put_files,
+)
 
 HOSTILE = "<script>alert(1)</script>"
 """What somebody with access to the home may write: it must come out as text."""
@@ -48,6 +52,7 @@ from sluice_airflow.stream_dag import stream_dag
 {dag_id} = stream_dag({streams}, dag_id="{dag_id}", schedule=None)
 """
 _DAGS = {"flights": ("departures", "hourly"), "payroll": ("payroll",)}
+_NO_WATERMARK = timedelta(0)
 _EXPLAIN = f"== Physical Plan ==\nWriteToDataSourceV2 {HOSTILE}\n+- MicroBatchScan[flights]\n"
 
 
@@ -123,7 +128,12 @@ def _departures(showcase: Showcase, now: datetime) -> None:
             error=_failure() if status == "failed" else None,
         )
         batch_id += batches
-    _checkpoint(showcase, "departures", "flights", planned=batch_id, watermark_ms=_ms(now - timedelta(hours=3)))
+    _checkpoint(showcase, "departures", "flights", planned=batch_id, behind=timedelta(hours=2))
+    home = showcase.home("departures")
+    with acquire(
+        home.storage, home.lease_folder(1), run_id=showcase.newest("departures").run_id, sink_is_idempotent=True
+    ):
+        pass  # taken and released, as the newest run did
     waiting = showcase.root / "data" / "departures" / "landing"
     put_files(waiting, ["x.json", "y.json", "z.json"], first_ms=_ms(now - timedelta(minutes=11)))
 
@@ -135,8 +145,9 @@ def _hourly(showcase: Showcase, now: datetime) -> None:
         earlier = now - timedelta(hours=6 - number)
         done = (_batch(number, earlier, number),)
         plan = _plan("hourly", "departures", number, 1, earlier, number)
-        _save(showcase, "hourly", earlier, dag_id="flights", attempt=number, status="succeeded", batches=done, plan=plan,
-              ended_at=iso_time(earlier + timedelta(seconds=14)))  # fmt: skip
+        ended = iso_time(earlier + timedelta(seconds=14))
+        _save(showcase, "hourly", earlier, dag_id="flights", attempt=number, status="succeeded", batches=done,
+              plan=plan, ended_at=ended)  # fmt: skip
     run_id = _save(
         showcase,
         "hourly",
@@ -151,7 +162,13 @@ def _hourly(showcase: Showcase, now: datetime) -> None:
     _checkpoint(showcase, "hourly", "departures", planned=8, committed=7)
     home = showcase.home("hourly")
     # Held, and never renewed while the test runs: it is taken for longer than the test lasts.
-    acquire(home.storage, home.lease_folder(1), run_id=run_id, sink_is_idempotent=True, clock=lambda: now + timedelta(hours=1))
+    acquire(
+        home.storage,
+        home.lease_folder(1),
+        run_id=run_id,
+        sink_is_idempotent=True,
+        clock=lambda: now + timedelta(hours=1),
+    )
 
 
 def _payroll(showcase: Showcase, now: datetime) -> None:
@@ -210,7 +227,9 @@ def _batch(batch_id: int, began: datetime, number: int) -> BatchRecord:
     )  # fmt: skip
 
 
-def _plan(stream: str, source: str, first: int, batches: int, at: datetime, number: int) -> dict[str, Any]:
+def _plan(  # noqa: PLR0917 - what differs between plans
+    stream: str, source: str, first: int, batches: int, at: datetime, number: int
+) -> dict[str, Any]:
     planned = [
         {
             "batch_id": batch_id,
@@ -228,14 +247,21 @@ def _plan(stream: str, source: str, first: int, batches: int, at: datetime, numb
         }
         for batch_id in range(first, first + batches)
     ]
-    return {"stream": stream, "generation": 1, "verdict": "run", "reason": f"`{source}`: {2 + number % 5} new files",
+    reason = f"`{source}`: {2 + number % 5} new files"
+    return {"stream": stream, "generation": 1, "verdict": "run", "reason": reason,
             "strategy": "exact", "until": iso_time(at), "batches": planned, "problem": None, "warnings": []}  # fmt: skip
 
 
 def _checks(*, warns: bool) -> list[dict[str, Any]]:
     def check(name: str, column: str, policy: str, unexpected: int) -> dict[str, Any]:
         result = {"element_count": 24_000, "unexpected_count": unexpected}
-        return {"type": name, "kwargs": {"column": column}, "policy": policy, "success": not unexpected, "result": result}
+        return {
+            "type": name,
+            "kwargs": {"column": column},
+            "policy": policy,
+            "success": not unexpected,
+            "result": result,
+        }
 
     return [
         check("expect_column_values_to_not_be_null", "tail_number", "fail", 0),
@@ -249,15 +275,34 @@ def _failure() -> dict[str, Any]:
 
 
 def _checkpoint(
-    showcase: Showcase, stream: str, source: str, *, planned: int, committed: int | None = None, watermark_ms: int = 0
+    showcase: Showcase,
+    stream: str,
+    source: str,
+    *,
+    planned: int,
+    committed: int | None = None,
+    behind: timedelta = _NO_WATERMARK,
 ) -> None:
-    home = showcase.home(stream)
-    make_checkpoint(Path(home.checkpoint_location(1)), planned=planned, committed=committed, watermark_ms=watermark_ms)
+    """A checkpoint that took one file a batch, an hour apart, the last one an hour ago."""
+    home, now = showcase.home(stream), datetime.now(UTC)
+    root, landing = Path(home.checkpoint_location(1)), showcase.root / "data" / stream / "landing"
+    put(root / "metadata", f'{{"id":"{QUERY_ID}"}}')
+    entries = []
+    for batch_id in range(planned):
+        at = now - timedelta(hours=planned - batch_id)
+        watermark_ms = _ms(at - behind) if behind else 0
+        file = put(landing / f"part-{batch_id}.json", mtime_ms=_ms(at))
+        entries.append(make_entry(file, batch_id, timestamp_ms=_ms(at)))
+        offset = f'{{"logOffset":{batch_id}}}'
+        put(root / "offsets" / str(batch_id), offsets_bytes(offset, watermark_ms=watermark_ms, timestamp_ms=_ms(at)))
+        if committed is None or batch_id < committed:
+            put(root / "commits" / str(batch_id), commit_bytes(watermark_ms))
+    make_source_log(root / "sources" / "0", entries)
     home.keep_generation(
         Generation(
             generation=1,
             query_id=QUERY_ID,
-            created_at=iso_time(datetime.now(UTC) - timedelta(days=2)),
+            created_at=iso_time(now - timedelta(days=2)),
             lines=(SourceLine(source, "0"),),
             declared=(source,),
         )

@@ -23,12 +23,16 @@ from sluice.project import Project
 from sluice.running.stop import request_stop
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
-from sluice_airflow.ui import reading, views, wording
+from sluice_airflow.ui import reading, wording
 from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
 from sluice_airflow.ui.dag_tasks import DagTasks
 from sluice_airflow.ui.outlook import Backstage, Outlook, look_ahead
 from sluice_airflow.ui.reading import BrokenFile, RunFile
+from sluice_airflow.ui.rows import run_row
 from sluice_airflow.ui.run_keys import RunKey, parse_run_key
+from sluice_airflow.ui.run_view import run_page
+from sluice_airflow.ui.stream_view import stream_page
+from sluice_airflow.ui.streams_view import stream_row, streams_page
 
 _FOLDER = Path(__file__).parent
 _ASSETS = {"sluice.css": "text/css", "sluice.js": "text/javascript"}
@@ -43,8 +47,8 @@ _HEADERS = {
 }
 _PATIENCE_SECONDS = 2.0
 _RUNS_IN_ROW = 20
-_RUNS_ON_PAGE = 50
-_BATCHES_ON_PAGE = 30
+_RUNS_ON_PAGE = 60
+_BATCHES_ON_PAGE = 20
 _MOST_ATTEMPTS = 20
 
 _templates = Environment(
@@ -55,6 +59,7 @@ _templates = Environment(
     lstrip_blocks=True,
 )
 _templates.filters["address"] = partial(quote, safe="")
+_templates.filters["pieces"] = wording.code_pieces
 _dag_tasks = DagTasks()
 _outlooks: Backstage[Outlook] = Backstage(15)
 _run_lists: Backstage[list[RunFile] | str] = Backstage(3)
@@ -111,8 +116,8 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     outlook = _outlooks.get({name: partial(look_ahead, found.stream, found.home, now)}, _PATIENCE_SECONDS).get(name)
     errors: list[str] = []
     generation = _try(errors, found.home.current_generation)
-    row = views.stream_row(name, found.runs, outlook, now, error=found.error)
-    page = views.stream_page(
+    row = stream_row(name, found.runs, outlook, now, error=found.error)
+    page = stream_page(
         found.stream,
         row,
         runs=found.runs,
@@ -132,7 +137,7 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
     """One run."""
     found = _find(user, name)
     run = _run(found, run_id)
-    page = views.run_page(name, run, reading.read_stop(found.home, run_id), datetime.now(UTC))
+    page = run_page(name, run, reading.read_stop(found.home, run_id), datetime.now(UTC))
     may_stop = page.is_active and user.may_stop(page.key.dag_id if page.key else None)
     return _page(request, "run.html", page=page, may_stop=may_stop, refresh=2 if page.is_active else None)
 
@@ -161,7 +166,7 @@ def runs_of_task(  # noqa: PLR0917 - what Airflow's links carry
     tasks = {task_id} if task_id else {task.task_id for task in _dag_tasks.all() if task.dag_id == dag_id}
     keys = {str(RunKey(dag_id, run_id, task, index, attempt)) for task in tasks for attempt in range(_MOST_ATTEMPTS)}
     rows = [
-        views.run_row(name, run, now)
+        run_row(name, run, now)
         for name, found in _visible(user)[0].items()
         for run in reading.find_runs(found.home, keys)
     ]
@@ -184,11 +189,8 @@ def _streams(request: Request, user: Reader, dag_id: str | None) -> Response:
     visible, broken_files = _visible(user, dag_id)
     jobs = {name: partial(look_ahead, found.stream, found.home, now) for name, found in visible.items()}
     outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
-    rows = [
-        views.stream_row(name, found.runs, outlooks.get(name), now, error=found.error)
-        for name, found in visible.items()
-    ]
-    page = views.streams_page(rows, broken_files if user.sees_import_errors else [])
+    rows = [stream_row(name, found.runs, outlooks.get(name), now, error=found.error) for name, found in visible.items()]
+    page = streams_page(rows, broken_files if user.sees_import_errors else [])
     is_moving = page.is_pending or any(row.running for row in rows)
     return _page(request, "streams.html", page=page, dag_id=dag_id, refresh=3 if is_moving else 30)
 

@@ -118,6 +118,14 @@ def exact(document: Any) -> str:
     return msgspec.json.encode(document).decode()
 
 
+def code_pieces(text: str) -> list[tuple[bool, str]]:
+    """A sentence of Sluice's in pieces, and whether each is code: what stands between backticks."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return [(False, text)]
+    return [(index % 2 == 1, piece) for index, piece in enumerate(pieces) if piece]
+
+
 def short(text: str, longest: int = _LONGEST) -> str:
     """A text, cut where it gets too long for a table."""
     return text if len(text) <= longest else f"{text[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
