@@ -92,6 +92,12 @@ class ApiServer:
             self._tokens[user] = json.loads(answer.body)["access_token"]
         return self._tokens[user]
 
+    def run(self, program: str) -> str:
+        """What a program prints in the server's environment."""
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env=self._env(), check=True, capture_output=True, text=True, timeout=120)
+        return done.stdout
+
     def _await_start(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while True:

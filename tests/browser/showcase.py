@@ -20,6 +20,7 @@ from sluice.home import Generation, SourceLine, StreamHome
 from sluice.project import find_project
 from sluice.running.lease import acquire
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.stop import StopRequest, stop_request
 from sluice.storage import join
 from sluice.times import iso_millis, iso_time
 from tests.builders import (
@@ -80,6 +81,14 @@ class Showcase:
     def break_a_declaration(self) -> None:
         """Add a file of declarations that does not import; DAG files would not import any more, either."""
         put(self.root / "streams" / "broken.py", f"raise RuntimeError({HOSTILE!r})\n")
+
+    def runs(self, stream: str) -> list[RunRecord]:
+        """A stream's newest runs."""
+        return list(RunRecords(self.home(stream)).newest(60))
+
+    def stop(self, stream: str, run_id: str) -> StopRequest | None:
+        """The request to stop a run, if there is one."""
+        return stop_request(self.home(stream), run_id)
 
     def newest(self, stream: str) -> RunRecord:
         """A stream's newest run."""
@@ -249,7 +258,7 @@ def _plan(  # noqa: PLR0917 - what differs between plans
     ]
     reason = f"`{source}`: {2 + number % 5} new files"
     return {"stream": stream, "generation": 1, "verdict": "run", "reason": reason,
-            "strategy": "exact", "until": iso_time(at), "batches": planned, "problem": None, "warnings": []}  # fmt: skip
+            "strategy": "exact", "until": iso_time(at), "batches": planned, "problem": None, "warnings": []}  # fmt:skip
 
 
 def _checks(*, warns: bool) -> list[dict[str, Any]]:

@@ -116,6 +116,8 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     outlook = _outlooks.get({name: partial(look_ahead, found.stream, found.home, now)}, _PATIENCE_SECONDS).get(name)
     errors: list[str] = []
     generation = _try(errors, found.home.current_generation)
+    generations, damaged = _try(errors, partial(reading.read_generations, found.home)) or ([], [])
+    errors += damaged
     row = stream_row(name, found.runs, outlook, now, error=found.error)
     page = stream_page(
         found.stream,
@@ -123,7 +125,7 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
         runs=found.runs,
         outlook=outlook,
         batches=_try(errors, partial(reading.read_batches, found.home, generation or 1, _BATCHES_ON_PAGE)) or [],
-        generations=_try(errors, partial(reading.read_generations, found.home)) or [],
+        generations=generations,
         lease=_try(errors, partial(reading.read_lease, found.home, generation or 1, now)),
         skip=reading.read_skip(found.home),
         errors=errors,

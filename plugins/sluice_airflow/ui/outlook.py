@@ -17,6 +17,7 @@ from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, positions, survey
 from sluice.stream import Available, Bound, Stream
+from sluice_airflow.ui.reading import read_lease
 
 T = TypeVar("T")
 
@@ -36,6 +37,8 @@ class Outlook:
     committed_offsets: Mapping[str, str | None] = field(default_factory=dict)
     lags: Mapping[str, SourceLag] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    is_held: bool = False
+    """Whether a driver that renews its lease runs the stream: what is seen then is work in progress."""
     error: str | None = None
     """Why there is no plan, or no more than a part of all this."""
 
@@ -46,6 +49,8 @@ def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
     try:
         seen = survey(stream, home, Bound(), now)
         outlook = _seen(seen, now)
+        holder = read_lease(home, seen.generation, now)
+        outlook = replace(outlook, is_held=holder is not None and holder.state == "held")
         plan = build_plan(seen, Limits(), now)
     except SluiceError as exc:
         return replace(outlook, error=str(exc))

@@ -150,19 +150,23 @@ def _logged_batch(home: StreamHome, location: str, batch_id: int) -> LoggedBatch
     return LoggedBatch(batch_id, planned, committed, error)
 
 
-def read_generations(home: StreamHome) -> list[Generation]:
-    """What is known of every generation, newest first.
+def read_generations(home: StreamHome) -> tuple[list[Generation], list[str]]:
+    """What is known of every generation, newest first, and what is wrong with the files that tell of others.
 
     Raises:
-        RefusedError: A file is damaged.
         StorageError: The folder can't be listed.
     """
     listed = home.storage.list_folder(join(home.location, "generations"))
-    numbers = [
-        int(match[1]) for name in (listed.files if listed else []) if (match := _GENERATION_NAME.fullmatch(name))
-    ]
-    found = (home.generation(number) for number in sorted(numbers, reverse=True))
-    return [generation for generation in found if generation is not None]
+    names = [match[1] for name in (listed.files if listed else []) if (match := _GENERATION_NAME.fullmatch(name))]
+    found, errors = [], []
+    for number in sorted(map(int, names), reverse=True):
+        try:
+            generation = home.generation(number)
+        except SluiceError as exc:
+            errors.append(str(exc))
+        else:
+            found += [generation] if generation is not None else []
+    return found, errors
 
 
 def read_lease(home: StreamHome, generation: int, now: datetime) -> LeaseHolder | None:

@@ -226,7 +226,7 @@ _LEASE_STATES = {
     "held": (Badge("held", "info"), "The owner renews it: it is alive."),
     "expired": (Badge("expired", "warn"), "The owner has not renewed it in a minute: it hangs, or it is gone."),
     "dead": (Badge("owner is dead", "warn"), "The owner's processes are gone. The next run takes over by itself."),
-    "released": (Badge("free", "good"), "Nobody runs this stream. Below is who held it last."),
+    "released": (Badge("free", "good"), "Nobody runs this stream now."),
 }
 
 

@@ -89,15 +89,14 @@ def stream_row(
     rows = [run_row(name, run, now) for run in runs]
     plan = outlook.plan if outlook else None
     watermark = outlook.watermark_ms if outlook else None
-    verdict = Badge("planning", "none") if outlook is None else Badge("unknown", "bad")
-    if plan is not None:
-        verdict = Badge(plan.verdict, VERDICT_TONES.get(plan.verdict, "none"))
+    running = next((row for row in rows if row.status.text in {"planned", "running"}), None)
+    verdict, reason = _verdict(outlook, running)
     lag, lag_remark = _lag(list(outlook.lags.values()) if outlook else [], now, is_known=plan is not None)
     at = wording.read_moment(iso_millis(watermark)) if watermark is not None else None
     return StreamRow(
         name=name,
         verdict=verdict,
-        reason=plan.reason if plan else "",
+        reason=reason,
         lag=lag,
         lag_remark=lag_remark,
         watermark=wording.moment(at),
@@ -105,10 +104,23 @@ def stream_row(
         quality=next((row.quality for row in rows if row.quality), None),
         runs=_runs_picture(runs),
         last_run=rows[0] if rows else None,
-        running=next((row for row in rows if row.status.text in {"planned", "running"}), None),
+        running=running,
         error=error or ((outlook.error or "") if outlook else ""),
         is_pending=outlook is None,
     )
+
+
+def _verdict(outlook: Outlook | None, running: RunRow | None) -> tuple[Badge, str]:
+    """What the next run would do, and why; while a run goes on, that is still open."""
+    if outlook is None:
+        return Badge("planning", "none"), ""
+    if running is not None and outlook.is_held:
+        return Badge("running", "info"), f"{running.batches} batches; the next run is planned when this one ends"
+    if outlook.plan is None:
+        return Badge("unknown", "bad"), ""
+    plan = outlook.plan
+    gone = "; the driver of the last run is gone" if running is not None else ""
+    return Badge(plan.verdict, VERDICT_TONES.get(plan.verdict, "none")), f"{plan.reason}{gone}"
 
 
 def _lag(lags: Sequence[SourceLag], now: datetime, *, is_known: bool) -> tuple[str, str]:
