@@ -90,6 +90,17 @@ class Showcase:
         """The request to stop a run, if there is one."""
         return stop_request(self.home(stream), run_id)
 
+    def start(self, stream: str) -> str:
+        """Add another run that goes on, and return its id."""
+        now = datetime.now(UTC)
+        plan = _plan(stream, _STREAMS[stream], 5, 2, now, 1)
+        return _save(self, stream, now, dag_id="flights", attempt=9, status="running", plan=plan)
+
+    def forget(self, stream: str, run_id: str) -> None:
+        """Take a run's record away again."""
+        home = self.home(stream)
+        home.storage.delete(join(home.runs_folder(), f"{run_id}.json"))
+
     def newest(self, stream: str) -> RunRecord:
         """A stream's newest run."""
         return next(RunRecords(self.home(stream)).newest(1))

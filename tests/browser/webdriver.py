@@ -30,10 +30,6 @@ class Element:
         """What a person reads in it."""
         return str(self._browser.call("GET", f"{self._path}/text"))
 
-    def attribute(self, name: str) -> str:
-        """One of its attributes; empty when it has none."""
-        return str(self._browser.call("GET", f"{self._path}/attribute/{name}") or "")
-
     def click(self) -> None:
         """Click it."""
         self._browser.call("POST", f"{self._path}/click", {})
