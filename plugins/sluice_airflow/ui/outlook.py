@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -115,7 +115,7 @@ class Backstage(Generic[T]):
         with self._lock:
             for name, job in jobs.items():
                 self._start(name, job)
-            self._forget()
+            self._forget(jobs)
             entries = {name: self._entries[name] for name in jobs}
         wait([entry.job for entry in entries.values()], timeout=patience_seconds)
         done = {name: entry.job if entry.job.done() else entry.former for name, entry in entries.items()}
@@ -127,8 +127,9 @@ class Backstage(Generic[T]):
             return
         self._entries[name] = _Entry(self._pool.submit(job), time.monotonic(), entry.job if entry else None)
 
-    def _forget(self) -> None:
+    def _forget(self, asked_for: Container[str]) -> None:
         """Drop what nobody has asked for in a long time, such as streams that are gone."""
         horizon = time.monotonic() - 100 * self._keep_seconds
-        for name in [name for name, entry in self._entries.items() if entry.started < horizon and entry.job.done()]:
-            del self._entries[name]
+        for name, entry in list(self._entries.items()):
+            if name not in asked_for and entry.started < horizon and entry.job.done():
+                del self._entries[name]
