@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -217,3 +218,32 @@ def test_airflow_knows_the_plugin(server: ApiServer) -> None:
     assert {f"/{view['href'].partition('?')[0]}" for view in ours[0]["external_views"]} <= {
         f"/sluice{path}" for _, path in ROUTES
     }
+
+
+def test_an_installed_sluice_is_registered_once(server: ApiServer, tmp_path: Path) -> None:
+    """By its entry point; the stub in the plugins folder then keeps quiet, and Airflow records no import error."""
+    installed = tmp_path / "somebody-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[airflow.plugins]\nsluice = sluice_airflow.plugin:SluicePlugin\n")
+    program = (
+        "import json; from airflow import plugins_manager as found;"
+        "ours = [str(plugin['source']) for plugin in found.get_plugin_info() if plugin['name'] == 'sluice'];"
+        "print(json.dumps([ours, found.get_import_errors()]))"
+    )
+
+    sources, errors = json.loads(server.run(program, tmp_path).splitlines()[-1])
+
+    assert len(sources) == 1
+    assert "somebody" in sources[0]
+    assert errors == {}
+
+
+def test_the_plugin_costs_other_processes_nothing(server: ApiServer) -> None:
+    """Airflow loads plugins in every process, workers too: neither FastAPI nor Sluice itself comes with it."""
+    program = (
+        "import sys; import airflow.plugins_manager; known = set(sys.modules); import sluice_airflow.plugin;"
+        "print(sorted(set(sys.modules) - known))"
+    )
+
+    assert server.run(program).splitlines()[-1] == "['sluice_airflow', 'sluice_airflow.plugin']"

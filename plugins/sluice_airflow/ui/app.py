@@ -138,7 +138,7 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
 def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Response:
     """One run."""
     found = _find(user, name)
-    run = _run(found, run_id)
+    run = _run(user, found, run_id)
     page = run_page(name, run, reading.read_stop(found.home, run_id), datetime.now(UTC))
     may_stop = page.is_active and user.may_stop(page.key.dag_id if page.key else None)
     return _page(request, "run.html", page=page, may_stop=may_stop, refresh=2 if page.is_active else None)
@@ -148,7 +148,7 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
 def stop_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Response:
     """Ask a run to end. The only thing that is ever changed from here."""
     found = _find(user, name)
-    run = _run(found, run_id)
+    run = _run(user, found, run_id)
     key = parse_run_key(run.record.run_key) if run.record else None
     if not user.may_stop(key.dag_id if key else None):
         raise HTTPException(403, "You may not stop runs of this DAG.")
@@ -236,10 +236,11 @@ def _find(user: Reader, name: str) -> _Found:
     return _Found(streams[name], home, runs, error)
 
 
-def _run(found: _Found, run_id: str) -> RunFile:
+def _run(user: Reader, found: _Found, run_id: str) -> RunFile:
+    """One run; also one that is older than those by which the stream's DAGs are known."""
     run = reading.read_run(found.home, run_id)
-    if run is None:
-        raise HTTPException(404, f"There is no run {wording.short(run_id)} of {found.stream.name}.")
+    if run is None or not user.may_read(_dag_ids([run])):
+        raise HTTPException(404, f"There is no run {wording.short(run_id)} of {found.stream.name} that you may see.")
     return run
 
 
