@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -97,6 +97,14 @@ class ApiServer:
         body = {"dag_run_id": run_id, "logical_date": None}
         answer = self.request("POST", f"/api/v2/dags/{dag_id}/dagRuns", "anna", body)
         assert answer.status in {200, 409}, answer.body
+
+    @staticmethod
+    def until(condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < deadline, "waited 30 s"
+            time.sleep(0.2)
 
     def run(self, program: str, *folders: Path) -> str:
         """What a program prints in the server's environment, with further folders to import from."""

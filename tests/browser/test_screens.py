@@ -132,7 +132,7 @@ def test_tabs_in_airflow(browser: Browser, server: ApiServer, showcase: Showcase
 
 def test_a_click_stops_a_run(browser: Browser, server: ApiServer, showcase: Showcase) -> None:
     """The button works inside of Airflow's frame, too, and then says who asked."""
-    run_id = showcase.start("hourly")
+    run_id = showcase.start("hourly", run_key=f"flights/{RUN_ID}/hourly/-1/9")
     browser.open(f"{server.url}/plugin/streams/sluice/streams/hourly/runs/{run_id}")
     browser.enter_frame()
     browser.find("button").click()

@@ -14,7 +14,7 @@ from airflow.configuration import conf
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, status
 
-from sluice_airflow.ui.dag_tasks import living
+from sluice_airflow.ui.dag_tasks import known_dags
 
 
 class Reader:
@@ -34,6 +34,11 @@ class Reader:
         """Whether the user may see DAG files that do not load, and so declarations that do not."""
         return get_auth_manager().is_authorized_view(access_view=AccessView.IMPORT_ERRORS, user=self._user)
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether the user may read every DAG, and so a stream of which nobody can tell the DAGs."""
+        return known_dags() <= self._readable
+
     def may_read(self, dag_ids: Iterable[str]) -> bool:
         """Whether the user may read every DAG of a stream; a stream that no DAG is known of is open to all users.
 
@@ -42,13 +47,18 @@ class Reader:
         unreadable = set(dag_ids) - self._readable
         if not unreadable:
             return True
-        if living(unreadable):
+        if known_dags() & unreadable:
             return False
         return bool(set(dag_ids) & self._readable) or all(self._may("GET", dag_id) for dag_id in unreadable)
 
     def may_stop(self, dag_id: str | None) -> bool:
-        """Whether the user may end a run that this DAG started; without a DAG, one may who may change all of them."""
-        return self._may("PUT", dag_id)
+        """Whether the user may end a run that this DAG asked for; one that none did, who may edit all of them."""
+        if not self._may("PUT", dag_id):
+            return False
+        # What an auth manager says without a DAG may be true for one of them only.
+        return dag_id is not None or known_dags() <= get_auth_manager().get_authorized_dag_ids(
+            user=self._user, method="PUT"
+        )
 
     def _may(self, method: str, dag_id: str | None) -> bool:
         team = DagModel.get_team_name(dag_id) if dag_id else None

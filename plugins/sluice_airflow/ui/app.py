@@ -87,13 +87,20 @@ class _Found:
 @app.exception_handler(StarletteHTTPException)
 def failed(request: Request, exc: StarletteHTTPException) -> Response:
     """Say what is wrong, as a page with the right status."""
-    return _page(request, "message.html", exc.status_code, title=_title(exc.status_code), message=str(exc.detail))
+    return _page(
+        request,
+        "message.html",
+        exc.status_code,
+        title=_title(exc.status_code),
+        message=str(exc.detail),
+        is_login=exc.status_code == 401,
+    )
 
 
 @app.exception_handler(SluiceError)
 def broken(request: Request, exc: SluiceError) -> Response:
     """Say what is wrong with the project, or with what is on disk."""
-    return _page(request, "message.html", 500, title="Sluice can't show this", message=str(exc))
+    return _page(request, "message.html", 500, title="Sluice can't show this", message=str(exc), is_login=False)
 
 
 @app.get("/")
@@ -211,9 +218,7 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
         listed = runs.get(name, f"the run records of {name} could not be read in time")
         found = [] if isinstance(listed, str) else listed
         dag_ids = declared.get(name, set()) | _dag_ids(found)
-        # Without its records, nobody knows which DAGs it belongs to, unless one of them declares it.
-        is_known = not isinstance(listed, str) or bool(dag_ids)
-        if is_known and user.may_read(dag_ids) and (dag_id is None or dag_id in dag_ids):
+        if _may_see(user, dag_ids, is_known=not isinstance(listed, str)) and (dag_id is None or dag_id in dag_ids):
             home = project.stream_home(stream)
             visible[name] = _Found(stream, home, found, listed if isinstance(listed, str) else "")
     return visible, broken_files
@@ -231,9 +236,14 @@ def _find(user: Reader, name: str) -> _Found:
     except SluiceError as exc:
         runs, error = [], str(exc)
     dag_ids = {task.dag_id for task in _dag_tasks.all() if task.stream == name} | _dag_ids(runs)
-    if not user.may_read(dag_ids) or (error and not dag_ids and not user.sees_import_errors):
+    if not _may_see(user, dag_ids, is_known=not error):
         raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
     return _Found(streams[name], home, runs, error)
+
+
+def _may_see(user: Reader, dag_ids: set[str], *, is_known: bool) -> bool:
+    """Whether the user may see a stream; which DAGs run it may not be known without its records."""
+    return user.may_read(dag_ids) and (is_known or bool(dag_ids) or user.reads_all)
 
 
 def _run(user: Reader, found: _Found, run_id: str) -> RunFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -60,8 +60,7 @@ def stream_tasks(dag_id: str, document: Mapping[str, Any] | None) -> Iterator[St
             yield StreamTask(dag_id, task_id, stream)
 
 
-def living(dag_ids: Iterable[str]) -> frozenset[str]:
-    """Those of these DAGs that Airflow still knows."""
-    wanted = sorted(set(dag_ids))
+def known_dags() -> frozenset[str]:
+    """Every DAG that Airflow knows."""
     with create_session() as session:
-        return frozenset(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(wanted))))
+        return frozenset(session.scalars(select(DagModel.dag_id)))

@@ -207,15 +207,14 @@ def _batch_seconds(batch: BatchRecord) -> float | None:
 
 
 def rows_per_second(batch: BatchRecord) -> float | None:
-    """How fast a batch was; None when that is not known."""
+    """How fast a batch was; None when that is not known, and for batches without rows."""
     seconds = _batch_seconds(batch)
-    return batch.input_rows / seconds if batch.input_rows is not None and seconds else None
+    return batch.input_rows / seconds if batch.input_rows and seconds else None
 
 
 def describe_rate(batch: BatchRecord) -> str:
     """How fast a batch was."""
-    rate = rows_per_second(batch)
-    return wording.NONE if rate is None else f"{rate:,.0f} rows/s"
+    return wording.rate(rows_per_second(batch))
 
 
 def problem_view(problem: Problem) -> ProblemView:

@@ -39,7 +39,7 @@ def _throughput(records: Sequence[ShownRecord]) -> Chart | None:
         for batch in batches
     ]
     largest = max(value.amount or 0 for value in values)
-    top = f"{largest:,.0f} rows/s"
+    top = wording.rate(largest)
     ends = f"batch {batches[0].batch_id}", f"batch {batches[-1].batch_id}"
     return bar_chart(values, top=top, first=ends[0], last=ends[1], summary=f"{len(values)} batches, at most {top}")
 

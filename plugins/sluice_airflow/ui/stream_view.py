@@ -240,7 +240,11 @@ def _lease(holder: LeaseHolder, now: datetime) -> LeaseView:
         facts=(
             Fact("host", lease.host, f"processes {processes}" if len(lease.processes) > 1 else f"process {processes}"),
             Fact("taken", wording.moment(lease.acquired_at), wording.ago(lease.acquired_at, now)),
-            Fact("valid until", wording.moment(lease.expires_at), wording.ago(lease.expires_at, now)),
+            *(
+                []
+                if lease.is_released
+                else [Fact("valid until", wording.moment(lease.expires_at), wording.ago(lease.expires_at, now))]
+            ),
             Fact("token", str(lease.token)),
         ),
         run_id=lease.run_id,

@@ -33,6 +33,13 @@ def size(size_bytes: int | None) -> str:
     return f"{amount:,.1f} TB"
 
 
+def rate(rows_per_second: float | None) -> str:
+    """`5,689 rows/s`; slow ones with a decimal."""
+    if rows_per_second is None:
+        return NONE
+    return f"{rows_per_second:,.0f} rows/s" if rows_per_second >= 10 else f"{rows_per_second:.1f} rows/s"
+
+
 def span(seconds: float | None) -> str:
     """`450 ms`, `3.2 s`, `4 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
     if seconds is None:
