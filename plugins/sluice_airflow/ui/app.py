@@ -1,0 +1,294 @@
+"""The pages' addresses: who may open them, and what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
+from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from sluice.errors import SluiceError
+from sluice.home import StreamHome
+from sluice.project import Project
+from sluice.running.stop import request_stop
+from sluice.stream import Stream
+from sluice_airflow.projects import airflow_project
+from sluice_airflow.ui import reading, wording
+from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
+from sluice_airflow.ui.dag_tasks import DagTasks
+from sluice_airflow.ui.outlook import Backstage, Outlook, look_ahead
+from sluice_airflow.ui.reading import BrokenFile, RunFile
+from sluice_airflow.ui.rows import run_row
+from sluice_airflow.ui.run_keys import RunKey, parse_run_key
+from sluice_airflow.ui.run_view import run_page
+from sluice_airflow.ui.stream_view import stream_page
+from sluice_airflow.ui.streams_view import stream_row, streams_page
+
+_FOLDER = Path(__file__).parent
+_ASSETS = {"sluice.css": "text/css", "sluice.js": "text/javascript"}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self';"
+        " base-uri 'none'; frame-ancestors 'self'"
+    ),
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+_PATIENCE_SECONDS = 2.0
+_RUNS_IN_ROW = 20
+_RUNS_ON_PAGE = 60
+_BATCHES_ON_PAGE = 20
+_MOST_ATTEMPTS = 20
+
+_templates = Environment(
+    loader=FileSystemLoader(_FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_templates.filters["address"] = partial(quote, safe="")
+_templates.filters["pieces"] = wording.code_pieces
+_dag_tasks = DagTasks()
+_outlooks: Backstage[Outlook] = Backstage(15)
+_run_lists: Backstage[list[RunFile] | str] = Backstage(3)
+
+app = FastAPI(
+    title="Sluice",
+    docs_url=None,
+    redoc_url=None,
+    openapi_url=None,
+    dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
+)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A stream that the user may see."""
+
+    stream: Stream
+    home: StreamHome
+    runs: list[RunFile]
+    error: str
+    """Why the runs can't be read, if so."""
+
+
+@app.exception_handler(StarletteHTTPException)
+def failed(request: Request, exc: StarletteHTTPException) -> Response:
+    """Say what is wrong, as a page with the right status."""
+    return _page(
+        request,
+        "message.html",
+        exc.status_code,
+        title=_title(exc.status_code),
+        message=str(exc.detail),
+        is_login=exc.status_code == 401,
+    )
+
+
+@app.exception_handler(SluiceError)
+def broken(request: Request, exc: SluiceError) -> Response:
+    """Say what is wrong with the project, or with what is on disk."""
+    return _page(request, "message.html", 500, title="Sluice can't show this", message=str(exc), is_login=False)
+
+
+@app.get("/")
+def all_streams(request: Request, user: ReaderDep) -> Response:
+    """Every stream that the user may see."""
+    return _streams(request, user, None)
+
+
+@app.get("/dag", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+def streams_of_dag(request: Request, user: ReaderDep, dag_id: str) -> Response:
+    """The streams that a DAG runs."""
+    return _streams(request, user, dag_id)
+
+
+@app.get("/streams/{name}")
+def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
+    """One stream."""
+    now = datetime.now(UTC)
+    found = _find(user, name)
+    outlook = _outlooks.get({name: partial(look_ahead, found.stream, found.home, now)}, _PATIENCE_SECONDS).get(name)
+    errors: list[str] = []
+    generation = _try(errors, found.home.current_generation)
+    generations, damaged = _try(errors, partial(reading.read_generations, found.home)) or ([], [])
+    errors += damaged
+    row = stream_row(name, found.runs, outlook, now, error=found.error)
+    page = stream_page(
+        found.stream,
+        row,
+        runs=found.runs,
+        outlook=outlook,
+        batches=_try(errors, partial(reading.read_batches, found.home, generation or 1, _BATCHES_ON_PAGE)) or [],
+        generations=generations,
+        lease=_try(errors, partial(reading.read_lease, found.home, generation or 1, now)),
+        skip=reading.read_skip(found.home),
+        errors=errors,
+        now=now,
+    )
+    return _page(request, "stream.html", page=page, refresh=2 if row.is_pending else 5 if row.running else None)
+
+
+@app.get("/streams/{name}/runs/{run_id}")
+def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Response:
+    """One run."""
+    found = _find(user, name)
+    run = _run(user, found, run_id)
+    page = run_page(name, run, reading.read_stop(found.home, run_id), datetime.now(UTC))
+    may_stop = page.is_active and user.may_stop(page.key.dag_id if page.key else None)
+    return _page(request, "run.html", page=page, may_stop=may_stop, refresh=2 if page.is_active else None)
+
+
+@app.post("/streams/{name}/runs/{run_id}/stop", dependencies=[Depends(require_same_origin)])
+def stop_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Response:
+    """Ask a run to end. The only thing that is ever changed from here."""
+    found = _find(user, name)
+    run = _run(user, found, run_id)
+    key = parse_run_key(run.record.run_key) if run.record else None
+    if not user.may_stop(key.dag_id if key else None):
+        raise HTTPException(403, "You may not stop runs of this DAG.")
+    if run.record is None or run.record.status not in {"planned", "running"}:
+        raise HTTPException(409, "This run is not going on: there is nothing to stop.")
+    request_stop(found.home, run_id, requested_by=user.name, now=datetime.now(UTC))
+    return RedirectResponse(f"{_root(request)}/streams/{quote(name, safe='')}/runs/{run_id}", 303)
+
+
+@app.get("/runs", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+def runs_of_task(  # noqa: PLR0917 - what Airflow's links carry
+    request: Request, user: ReaderDep, dag_id: str, run_id: str, task_id: str = "", map_index: str = ""
+) -> Response:
+    """The runs that a DAG run, or one of its tasks, asked for; straight to the run where there is just one."""
+    now = datetime.now(UTC)
+    index = int(map_index) if map_index.lstrip("-").isdecimal() else -1
+    tasks = {task_id} if task_id else {task.task_id for task in _dag_tasks.all() if task.dag_id == dag_id}
+    keys = {str(RunKey(dag_id, run_id, task, index, attempt)) for task in tasks for attempt in range(_MOST_ATTEMPTS)}
+    rows = [
+        run_row(name, run, now)
+        for name, found in _visible(user)[0].items()
+        for run in reading.find_runs(found.home, keys)
+    ]
+    if task_id and len(rows) == 1:
+        return RedirectResponse(f"{_root(request)}/streams/{quote(rows[0].stream, safe='')}/runs/{rows[0].run_id}", 303)
+    return _page(request, "runs.html", rows=rows, dag_id=dag_id, run_id=run_id, task_id=task_id)
+
+
+@app.get("/static/{name}")
+def asset(name: str) -> Response:
+    """The style sheet, and the script that follows Airflow's theme."""
+    if name not in _ASSETS:
+        raise HTTPException(404, "There is no such file.")
+    headers = {**_HEADERS, "Cache-Control": "private, max-age=300"}
+    return Response((_FOLDER / "static" / name).read_bytes(), media_type=_ASSETS[name], headers=headers)
+
+
+def _streams(request: Request, user: Reader, dag_id: str | None) -> Response:
+    now = datetime.now(UTC)
+    visible, broken_files = _visible(user, dag_id)
+    jobs = {name: partial(look_ahead, found.stream, found.home, now) for name, found in visible.items()}
+    outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
+    rows = [stream_row(name, found.runs, outlooks.get(name), now, error=found.error) for name, found in visible.items()]
+    page = streams_page(rows, broken_files if user.sees_import_errors else [])
+    is_moving = page.is_pending or any(row.running for row in rows)
+    return _page(request, "streams.html", page=page, dag_id=dag_id, refresh=3 if is_moving else 30)
+
+
+def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found], list[BrokenFile]]:
+    """The streams that the user may see, and the files of declarations that do not load."""
+    project = airflow_project()
+    streams, broken_files = reading.read_streams(project)
+    tasks = _dag_tasks.all()
+    declared: dict[str, set[str]] = {}
+    for task in tasks:
+        declared.setdefault(task.stream, set()).add(task.dag_id)
+    runs = _run_lists.get({name: _lists(project, stream) for name, stream in streams.items()}, _PATIENCE_SECONDS)
+    visible = {}
+    for name, stream in streams.items():
+        listed = runs.get(name, f"the run records of {name} could not be read in time")
+        found = [] if isinstance(listed, str) else listed
+        dag_ids = declared.get(name, set()) | _dag_ids(found)
+        if _may_see(user, dag_ids, is_known=not isinstance(listed, str)) and (dag_id is None or dag_id in dag_ids):
+            home = project.stream_home(stream)
+            visible[name] = _Found(stream, home, found, listed if isinstance(listed, str) else "")
+    return visible, broken_files
+
+
+def _find(user: Reader, name: str) -> _Found:
+    """One stream; what the user may not see does not exist for them."""
+    project = airflow_project()
+    streams, _ = reading.read_streams(project)
+    if name not in streams:
+        raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
+    home = project.stream_home(streams[name])
+    try:
+        runs, error = reading.read_runs(home, _RUNS_ON_PAGE), ""
+    except SluiceError as exc:
+        runs, error = [], str(exc)
+    dag_ids = {task.dag_id for task in _dag_tasks.all() if task.stream == name} | _dag_ids(runs)
+    if not _may_see(user, dag_ids, is_known=not error):
+        raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
+    return _Found(streams[name], home, runs, error)
+
+
+def _may_see(user: Reader, dag_ids: set[str], *, is_known: bool) -> bool:
+    """Whether the user may see a stream; which DAGs run it may not be known without its records."""
+    return user.may_read(dag_ids) and (is_known or bool(dag_ids) or user.reads_all)
+
+
+def _run(user: Reader, found: _Found, run_id: str) -> RunFile:
+    """One run; also one that is older than those by which the stream's DAGs are known."""
+    run = reading.read_run(found.home, run_id)
+    if run is None or not user.may_read(_dag_ids([run])):
+        raise HTTPException(404, f"There is no run {wording.short(run_id)} of {found.stream.name} that you may see.")
+    return run
+
+
+def _lists(project: Project, stream: Stream) -> Callable[[], list[RunFile] | str]:
+    def read() -> list[RunFile] | str:
+        try:
+            return reading.read_runs(project.stream_home(stream), _RUNS_IN_ROW)
+        except Exception as exc:
+            return str(exc)
+
+    return read
+
+
+def _dag_ids(runs: list[RunFile]) -> set[str]:
+    keys = [parse_run_key(run.record.run_key) for run in runs if run.record is not None]
+    return {key.dag_id for key in keys if key is not None}
+
+
+def _try(errors: list[str], read: Callable[[], Any]) -> Any:
+    """What was read; None, and a line on the page, where that fails."""
+    try:
+        return read()
+    except Exception as exc:
+        errors.append(str(exc))
+        return None
+
+
+def _page(request: Request, template: str, status_code: int = 200, **context: Any) -> Response:
+    root = _root(request)
+    content = _templates.get_template(template).render(
+        {"root": root, "airflow": root.removesuffix("/sluice"), "refresh": None, **context}
+    )
+    return HTMLResponse(content, status_code, headers=_HEADERS)
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _title(status_code: int) -> str:
+    return {401: "Please log in", 403: "Not allowed", 404: "Not found"}.get(status_code, "Not possible")

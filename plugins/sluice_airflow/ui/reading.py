@@ -1,0 +1,207 @@
+"""What pages are made from, as it is on disk. What can't be read is said in place of what it would have told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, read_offset_file
+from sluice.documents import read_document
+from sluice.errors import SluiceError
+from sluice.home import Checked, Generation, StreamHome
+from sluice.project import Project, load_declarations
+from sluice.running.lease import LeaseFile, is_dead
+from sluice.running.record import RunRecord, RunRecords, new_run_id
+from sluice.running.stop import StopRequest, stop_request
+from sluice.storage import join
+from sluice.stream import Stream
+
+RUN_ID = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}")
+"""What a run is called; anything else in an address names no file."""
+
+_LEASE_NAME = re.compile(r"([0-9]{1,18})\.json")
+_GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")
+_KEY_SUFFIX_LENGTH = 9
+
+
+class ShownRecord(RunRecord, frozen=True, kw_only=True):
+    """A run record with what not every run has."""
+
+    quality: Any = None
+    """`{"verdict", "checks"}`."""
+    explain: Any = None
+    """What Spark says of its plan."""
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One run: its record, or why that can't be read."""
+
+    run_id: str
+    record: ShownRecord | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class BrokenFile:
+    """A file of declarations that does not load."""
+
+    file: str
+    error: str
+
+
+@dataclass(frozen=True)
+class LoggedBatch:
+    """One batch as the checkpoint's two logs know it."""
+
+    batch_id: int
+    planned: OffsetFile | None
+    committed: CommitFile | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class LeaseHolder:
+    """Who wrote the newest lease of a generation, and what is known of its owner."""
+
+    lease: LeaseFile
+    state: Literal["held", "expired", "dead", "released"]
+
+
+def read_streams(project: Project) -> tuple[dict[str, Stream], list[BrokenFile]]:
+    """Load every declaration; a file that does not load, or repeats a name, hides no other.
+
+    Raises:
+        DeclarationError: A folder of declarations does not exist.
+    """
+    streams: dict[str, Stream] = {}
+    broken: list[BrokenFile] = []
+    for file in project.declaration_files():
+        try:
+            for stream in load_declarations(file):
+                if stream.name in streams:
+                    broken.append(BrokenFile(file, f"stream `{stream.name}` is declared twice; give one another name"))
+                else:
+                    streams[stream.name] = project.resolve(stream)
+        except SluiceError as exc:
+            broken.append(BrokenFile(file, str(exc)))
+    return streams, broken
+
+
+def read_runs(home: StreamHome, count: int) -> list[RunFile]:
+    """The newest runs, newest first.
+
+    Raises:
+        StorageError: The folder can't be listed.
+    """
+    run_ids = [run_id for run_id in RunRecords(home).run_ids() if RUN_ID.fullmatch(run_id)]
+    return [found for run_id in run_ids[:count] if (found := read_run(home, run_id)) is not None]
+
+
+def read_run(home: StreamHome, run_id: str) -> RunFile | None:
+    """One run; None when there is none."""
+    if not RUN_ID.fullmatch(run_id):
+        return None
+    try:
+        record = read_document(home.storage, join(home.runs_folder(), f"{run_id}.json"), ShownRecord)
+    except SluiceError as exc:
+        return RunFile(run_id, error=str(exc))
+    return None if record is None else RunFile(run_id, record)
+
+
+def find_runs(home: StreamHome, run_keys: Iterable[str]) -> Iterator[RunFile]:
+    """The runs that bear one of these keys, however old, newest first.
+
+    Raises:
+        StorageError: The folder can't be listed.
+    """
+    wanted = set(run_keys)
+    endings = {new_run_id(datetime.fromtimestamp(0, UTC), key)[-_KEY_SUFFIX_LENGTH:] for key in wanted}
+    for run_id in RunRecords(home).run_ids():
+        if run_id[-_KEY_SUFFIX_LENGTH:] in endings:
+            found = read_run(home, run_id)
+            if found is not None and found.record is not None and found.record.run_key in wanted:
+                yield found
+
+
+def read_batches(home: StreamHome, generation: int, count: int) -> list[LoggedBatch]:
+    """The newest batches of a generation's checkpoint, newest first.
+
+    Raises:
+        StorageError: The checkpoint can't be read.
+    """
+    location = home.checkpoint_location(generation)
+    logs = [list_log(join(location, name), storage=home.storage) for name in ("offsets", "commits")]
+    newest = max((log.latest for log in logs if log is not None and log.latest is not None), default=-1)
+    return [_logged_batch(home, location, batch_id) for batch_id in range(newest, max(-1, newest - count), -1)]
+
+
+def _logged_batch(home: StreamHome, location: str, batch_id: int) -> LoggedBatch:
+    planned, committed, error = None, None, None
+    try:
+        planned = read_offset_file(join(location, "offsets", str(batch_id)), batch_id, storage=home.storage)
+        committed = read_commit_file(join(location, "commits", str(batch_id)), batch_id, storage=home.storage)
+    except SluiceError as exc:
+        error = str(exc)
+    return LoggedBatch(batch_id, planned, committed, error)
+
+
+def read_generations(home: StreamHome) -> tuple[list[Generation], list[str]]:
+    """What is known of every generation, newest first, and what is wrong with the files that tell of others.
+
+    Raises:
+        StorageError: The folder can't be listed.
+    """
+    listed = home.storage.list_folder(join(home.location, "generations"))
+    names = [match[1] for name in (listed.files if listed else []) if (match := _GENERATION_NAME.fullmatch(name))]
+    found, errors = [], []
+    for number in sorted(map(int, names), reverse=True):
+        try:
+            generation = home.generation(number)
+        except SluiceError as exc:
+            errors.append(str(exc))
+        else:
+            found += [generation] if generation is not None else []
+    return found, errors
+
+
+def read_lease(home: StreamHome, generation: int, now: datetime) -> LeaseHolder | None:
+    """Who holds a generation, or held it last; None when nobody ever did.
+
+    Raises:
+        RefusedError: The file is damaged.
+        StorageError: It can't be read.
+    """
+    folder = home.lease_folder(generation)
+    listed = home.storage.list_folder(folder)
+    tokens = [int(match[1]) for name in (listed.files if listed else []) if (match := _LEASE_NAME.fullmatch(name))]
+    if not tokens:
+        return None
+    lease = read_document(home.storage, join(folder, f"{max(tokens)}.json"), LeaseFile)
+    if lease is None:
+        return None
+    if lease.is_released:
+        return LeaseHolder(lease, "released")
+    if is_dead(lease):
+        return LeaseHolder(lease, "dead")
+    return LeaseHolder(lease, "held" if lease.expires_at > now else "expired")
+
+
+def read_skip(home: StreamHome) -> Checked | None:
+    """The last skip; None when there was none, or when its file is damaged: a plan says that in its own words."""
+    try:
+        return home.checked()
+    except SluiceError:
+        return None
+
+
+def read_stop(home: StreamHome, run_id: str) -> StopRequest | None:
+    """The request to end a run; None when there is none, or it can't be read."""
+    try:
+        return stop_request(home, run_id)
+    except SluiceError:
+        return None

@@ -1,0 +1,223 @@
+"""What several pages show: badges, facts, problems, runs and batches in a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sluice.errors import Problem
+from sluice.running.record import BatchRecord
+from sluice.times import iso_millis
+from sluice_airflow.ui import wording
+from sluice_airflow.ui.plan_document import read_plan
+from sluice_airflow.ui.reading import RunFile, ShownRecord
+from sluice_airflow.ui.run_keys import parse_run_key
+
+VERDICT_TONES = {"run": "info", "resume": "warn", "skip": "calm", "refuse": "bad"}
+
+
+STATUS_TONES = {
+    "planned": "info", "running": "info", "skipped": "calm", "succeeded": "good", "failed": "bad",
+    "stopped": "warn", "refused": "bad",
+}  # fmt: skip
+
+
+QUALITY_TONES = {"pass": "good", "warn": "warn", "fail": "bad"}
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A word in a colour."""
+
+    text: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A name, what it is, and perhaps a remark on that."""
+
+    name: str
+    value: str
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class ProblemView:
+    """A problem with its remedy."""
+
+    code: str
+    cause: str
+    consequence: str
+    remedy: str
+    file: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run in a list."""
+
+    run_id: str
+    stream: str
+    status: Badge
+    started: str
+    ago: str
+    took: str
+    batches: str
+    rows: str
+    reason: str
+    quality: Badge | None
+    task: str
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class OffsetPair:
+    """Where one batch ends in one source: as planned, and as committed."""
+
+    source: str
+    planned: str
+    committed: str
+    exact: str
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One batch."""
+
+    batch_id: int
+    kind: str
+    state: Badge
+    offsets: tuple[OffsetPair, ...]
+    planned_at: str
+    input_rows: str
+    output_rows: str
+    watermark: str
+    took: str
+    rate: str
+    notes: tuple[str, ...]
+    run_id: str = ""
+    error: str = ""
+
+
+def describe_amount(files: Sequence[int | None], sizes: Sequence[int | None], rows: Sequence[int | None]) -> str:
+    """What waits or was taken: rows where they are known, else files, and how large they are."""
+    file_count, size_bytes = (sum(value or 0 for value in values) for values in (files, sizes))
+    row_count = None if None in rows or not rows else sum(value or 0 for value in rows)
+    if not file_count and not size_bytes and not row_count:
+        return "nothing"
+    parts = [wording.count(file_count, "file")] if file_count else []
+    parts += [wording.size(size_bytes)] if size_bytes else []
+    parts += [wording.count(row_count, "row")] if row_count else []
+    return ", ".join(parts)
+
+
+def describe_oldest(oldest_ms: Sequence[int | None], now: datetime) -> str:
+    """How long ago the oldest thing arrived that waits."""
+    known = [value for value in oldest_ms if value is not None]
+    at = wording.read_moment(iso_millis(min(known))) if known else None
+    return f"oldest {wording.ago(at, now)}" if at else ""
+
+
+def sum_known(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def run_seconds(record: ShownRecord) -> float | None:
+    """How long a run took; None while it goes on, and when its times are no times."""
+    started, ended = wording.read_moment(record.started_at), wording.read_moment(record.ended_at)
+    return None if started is None or ended is None else max(0.0, (ended - started).total_seconds())
+
+
+def run_row(stream: str, run: RunFile, now: datetime) -> RunRow:
+    """One run in a line."""
+    record = run.record
+    if record is None:
+        return RunRow(
+            run.run_id, stream, Badge("damaged", "bad"), "", "", "", "", "", "", None, "", error=run.error or ""
+        )
+    started = wording.read_moment(record.started_at) or record.planned_at
+    plan = read_plan(record.plan)
+    planned = len(plan.batches) if plan else 0
+    done = len(record.batches)
+    key = parse_run_key(record.run_key)
+    return RunRow(
+        run_id=run.run_id,
+        stream=stream,
+        status=Badge(record.status, STATUS_TONES[record.status]),
+        started=wording.moment(started),
+        ago=wording.ago(started, now),
+        took=wording.span(run_seconds(record)),
+        batches=f"{done:,}" if done >= planned else f"{done:,} of {planned:,}",
+        rows=wording.count(sum_known(batch.input_rows for batch in record.batches)),
+        reason=plan.reason if plan else "",
+        quality=quality_badge(record.quality),
+        task=f"{key.dag_id} / {key.task_id}" if key else "",
+        error=text_of(record.error, "message"),
+    )
+
+
+def text_of(document: Any, key: str) -> str:
+    """A value of a document as text; empty when there is none, or no such document."""
+    found = document.get(key) if isinstance(document, dict) else None
+    return "" if found is None else str(found)
+
+
+def quality_badge(document: Any) -> Badge | None:
+    """The verdict of quality; None for runs without."""
+    verdict = text_of(document, "verdict")
+    return Badge(verdict, QUALITY_TONES.get(verdict, "none")) if verdict else None
+
+
+def batch_row(batch: BatchRecord) -> BatchRow:
+    """What a record says of one batch."""
+    seconds = _batch_seconds(batch)
+    notes = ["the sink held it already"] if batch.was_in_sink else []
+    notes += [
+        f"{wording.count(rows, 'malformed row')} in {name}" for name, rows in batch.malformed_rows.items() if rows
+    ]
+    notes += [
+        f"{wording.count(files, 'file')} of {name} without a row" for name, files in batch.unread_files.items() if files
+    ]
+    if batch.sink_version is not None:
+        notes.append(f"table version {batch.sink_version}")
+    return BatchRow(
+        batch_id=batch.batch_id,
+        kind=batch.kind.replace("_", " "),
+        state=Badge("committed", "good"),
+        offsets=(),
+        planned_at="",
+        input_rows=wording.count(batch.input_rows),
+        output_rows=wording.count(batch.output_rows),
+        watermark=wording.moment(wording.read_moment(batch.watermark)),
+        took=wording.span(seconds),
+        rate=describe_rate(batch),
+        notes=tuple(notes),
+    )
+
+
+def _batch_seconds(batch: BatchRecord) -> float | None:
+    milliseconds = batch.duration_ms.get("triggerExecution")
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def rows_per_second(batch: BatchRecord) -> float | None:
+    """How fast a batch was; None when that is not known, and for batches without rows."""
+    seconds = _batch_seconds(batch)
+    return batch.input_rows / seconds if batch.input_rows and seconds else None
+
+
+def describe_rate(batch: BatchRecord) -> str:
+    """How fast a batch was."""
+    return wording.rate(rows_per_second(batch))
+
+
+def problem_view(problem: Problem) -> ProblemView:
+    """A problem that was found now."""
+    tone = "bad" if problem.is_blocking else "warn"
+    return ProblemView(problem.code, problem.cause, problem.consequence, problem.remedy, problem.file, tone)

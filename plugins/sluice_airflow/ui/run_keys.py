@@ -1,0 +1,34 @@
+"""Run keys: how the record of a run names the Airflow task that asked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunKey:
+    """A task instance of Airflow, and which attempt generation of it."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    """-1 for a task that is not mapped."""
+    generation: int
+    """Raised by every clear, not by a retry."""
+
+    def __str__(self) -> str:
+        return f"{self.dag_id}/{self.run_id}/{self.task_id}/{self.map_index}/{self.generation}"
+
+
+def parse_run_key(text: str | None) -> RunKey | None:
+    """Read the key that `RunStreamOperator` gives to its runs; None for keys that others gave."""
+    parts = (text or "").split("/")
+    if len(parts) < 5 or not all(parts):
+        return None
+    # Ids of DAGs and tasks have no slash; those of DAG runs may.
+    dag_id, *run_id, task_id, map_index, generation = parts
+    try:
+        return RunKey(dag_id, "/".join(run_id), task_id, int(map_index), int(generation))
+    except ValueError:
+        return None

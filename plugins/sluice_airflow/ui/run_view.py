@@ -1,0 +1,224 @@
+"""What the page of one run shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sluice.running.stop import StopRequest
+from sluice_airflow.ui import wording
+from sluice_airflow.ui.charts import Phases, phases
+from sluice_airflow.ui.plan_document import PlanDocument, read_plan
+from sluice_airflow.ui.reading import RunFile, ShownRecord
+from sluice_airflow.ui.rows import (
+    Badge,
+    BatchRow,
+    Fact,
+    ProblemView,
+    RunRow,
+    batch_row,
+    describe_amount,
+    run_row,
+    run_seconds,
+    sum_known,
+    text_of,
+)
+from sluice_airflow.ui.run_keys import RunKey, parse_run_key
+
+_MOST_BATCHES = 60
+"""How many batches a table or a picture of one shows."""
+
+
+_MOST_EXPLAIN = 200_000
+
+
+@dataclass(frozen=True)
+class PlannedRow:
+    """One batch of a plan."""
+
+    batch_id: str
+    kind: str
+    ranges: tuple[tuple[str, str, str, str], ...]
+    """Per source: name, start, end, amount."""
+    is_done: bool
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """One check of quality."""
+
+    name: str
+    subject: str
+    result: Badge
+    policy: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """One run. Without a record, only what is said in its place."""
+
+    row: RunRow
+    key: RunKey | None = None
+    facts: tuple[Fact, ...] = ()
+    is_active: bool = False
+    done: int = 0
+    planned: int = 0
+    percent: int = 0
+    planned_batches: tuple[PlannedRow, ...] = ()
+    plan_note: str = ""
+    batches: tuple[BatchRow, ...] = ()
+    hidden_batches: int = 0
+    phases: Phases | None = None
+    checks: tuple[CheckRow, ...] = ()
+    problems: tuple[ProblemView, ...] = ()
+    error_type: str = ""
+    error: str = ""
+    retryable: str = ""
+    explain: str = ""
+    stop: str = ""
+    """What is known of a request to stop it; empty when there is none."""
+
+
+_RETRYABLE = {"True": "A retry may succeed.", "False": "A retry can't succeed: somebody must act."}
+
+
+def run_page(stream: str, run: RunFile, stop: StopRequest | None, now: datetime) -> RunPage:
+    """Everything about one run."""
+    row = run_row(stream, run, now)
+    record = run.record
+    if record is None:
+        return RunPage(row, error_type="The record can't be read", error=run.error or "")
+    plan = read_plan(record.plan)
+    is_active = record.status in {"planned", "running"}
+    done = len(record.batches)
+    planned = max(done, len(plan.batches) if plan else 0)
+    shown = record.batches[-_MOST_BATCHES:]
+    retryable = record.error.get("retryable") if record.error else None
+    return RunPage(
+        row=row,
+        key=parse_run_key(record.run_key),
+        facts=_run_facts(record, plan, now, is_active=is_active),
+        is_active=is_active,
+        done=done,
+        planned=planned,
+        percent=round(100 * done / planned) if planned else 0,
+        planned_batches=_planned_rows(plan, {batch.batch_id for batch in record.batches}),
+        plan_note=_plan_note(plan),
+        batches=tuple(batch_row(batch) for batch in shown),
+        hidden_batches=done - len(shown),
+        phases=phases([(f"batch {batch.batch_id}", batch.duration_ms) for batch in shown if batch.duration_ms])
+        if any(batch.duration_ms for batch in shown)
+        else None,
+        checks=_checks(record.quality),
+        problems=_plan_problems(plan),
+        error_type=text_of(record.error, "type"),
+        error=text_of(record.error, "message"),
+        retryable=_RETRYABLE.get(str(retryable), ""),
+        explain=record.explain[:_MOST_EXPLAIN] if isinstance(record.explain, str) else "",
+        stop=f"{stop.requested_by} asked it to stop at {wording.moment(wording.read_moment(stop.requested_at))}."
+        if stop
+        else "",
+    )
+
+
+def _run_facts(record: ShownRecord, plan: PlanDocument | None, now: datetime, *, is_active: bool) -> tuple[Fact, ...]:
+    started, ended = wording.read_moment(record.started_at), wording.read_moment(record.ended_at)
+    facts = [Fact("planned", wording.moment(record.planned_at), wording.ago(record.planned_at, now))]
+    if started is not None:
+        facts.append(Fact("started", wording.moment(started), wording.ago(started, now)))
+    if ended is not None:
+        facts.append(Fact("ended", wording.moment(ended), f"after {wording.span(run_seconds(record))}"))
+    elif is_active and started is not None:
+        facts.append(Fact("running for", wording.span((now - started).total_seconds())))
+    facts += _limit_facts(record)
+    if record.batches:
+        rows_in = sum_known(batch.input_rows for batch in record.batches)
+        rows_out = sum_known(batch.output_rows for batch in record.batches)
+        facts.append(Fact("rows", f"{wording.count(rows_in)} in, {wording.count(rows_out)} out"))
+        watermark = wording.read_moment(record.batches[-1].watermark)
+        facts += [Fact("watermark", wording.moment(watermark))] if watermark else []
+    if plan is not None and plan.strategy:
+        facts.append(Fact("strategy", plan.strategy))
+    facts.append(Fact("generation", str(record.generation), f"token {record.token}" if record.token else ""))
+    facts += [Fact("tries", str(record.tries))] if record.tries > 1 else []
+    facts += [Fact("query id", record.query_id)] if record.query_id else []
+    return tuple(facts)
+
+
+def _limit_facts(record: ShownRecord) -> list[Fact]:
+    """Where the run had to stop."""
+    facts = []
+    if record.until is not None:
+        facts.append(Fact("takes input before", wording.moment(record.until)))
+    if record.to_version is not None:
+        facts.append(Fact("takes versions up to", str(record.to_version)))
+    if record.max_batches is not None:
+        facts.append(Fact("at most", wording.count(record.max_batches, "batch", units="batches")))
+    return facts
+
+
+def _plan_note(plan: PlanDocument | None) -> str:
+    if plan is None:
+        return "The record's plan has a form that this version does not know."
+    hidden = len(plan.batches) - _MOST_BATCHES
+    return f"and {wording.count(hidden, 'more batch', units='more batches')}" if hidden > 0 else ""
+
+
+def _planned_rows(plan: PlanDocument | None, done: set[int]) -> tuple[PlannedRow, ...]:
+    rows = []
+    for batch in (plan.batches if plan else [])[:_MOST_BATCHES]:
+        ranges = tuple(
+            (
+                name,
+                wording.offset(part.start),
+                wording.offset(part.end),
+                describe_amount([part.files], [part.size_bytes], [part.rows]),
+            )
+            for name, part in batch.sources.items()
+            if part.start != part.end
+        )
+        rows.append(PlannedRow(str(batch.batch_id), batch.kind.replace("_", " "), ranges, batch.batch_id in done))
+    return tuple(rows)
+
+
+def _plan_problems(plan: PlanDocument | None) -> tuple[ProblemView, ...]:
+    if plan is None:
+        return ()
+    found = [(plan.problem, "bad")] if plan.problem else []
+    found += [(warning, "warn") for warning in plan.warnings]
+    return tuple(
+        ProblemView(problem.code, problem.cause, problem.consequence, problem.remedy, problem.file, tone)
+        for problem, tone in found
+        if problem is not None
+    )
+
+
+def _checks(quality: Any) -> tuple[CheckRow, ...]:
+    checks = quality.get("checks") if isinstance(quality, dict) else None
+    rows = []
+    for check in checks if isinstance(checks, list) else []:
+        kwargs = check.get("kwargs") if isinstance(check, dict) else None
+        result = check.get("result") if isinstance(check, dict) else None
+        succeeded = isinstance(check, dict) and check.get("success") is True
+        policy = text_of(check, "policy")
+        rows.append(
+            CheckRow(
+                name=text_of(check, "type"),
+                subject=text_of(kwargs, "column"),
+                result=Badge("pass", "good") if succeeded else Badge("fail", "bad" if policy == "fail" else "warn"),
+                policy=policy,
+                detail=_check_detail(result),
+            )
+        )
+    return tuple(rows)
+
+
+def _check_detail(result: Any) -> str:
+    """Great Expectations' own numbers, in a few words."""
+    unexpected, elements = (text_of(result, key) for key in ("unexpected_count", "element_count"))
+    if unexpected and elements:
+        return f"{unexpected} of {elements} rows unexpected"
+    observed = text_of(result, "observed_value")
+    return f"observed {wording.short(observed)}" if observed else ""

@@ -1,0 +1,251 @@
+"""What the page of one stream shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sluice.home import Checked, Generation
+from sluice.running.record import BatchRecord
+from sluice.stream import Stream
+from sluice.times import iso_millis
+from sluice_airflow.ui import wording
+from sluice_airflow.ui.charts import Chart
+from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile
+from sluice_airflow.ui.rows import (
+    Badge,
+    BatchRow,
+    Fact,
+    OffsetPair,
+    ProblemView,
+    RunRow,
+    batch_row,
+    describe_amount,
+    describe_oldest,
+    problem_view,
+    quality_badge,
+    run_row,
+)
+from sluice_airflow.ui.stream_charts import stream_charts
+from sluice_airflow.ui.streams_view import StreamRow
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One source of a stream: how far it is read, and what waits."""
+
+    name: str
+    kind: str
+    location: str
+    committed: str
+    committed_exact: str
+    planned: str
+    planned_exact: str
+    is_ahead: bool
+    """Whether a batch is planned beyond what is committed."""
+    waiting: str
+    oldest: str
+    unreadable: str
+
+
+@dataclass(frozen=True)
+class GenerationRow:
+    """One generation."""
+
+    number: int
+    is_current: bool
+    created: str
+    query_id: str
+    sources: str
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class LeaseView:
+    """Who holds the stream."""
+
+    state: Badge
+    explanation: str
+    facts: tuple[Fact, ...]
+    run_id: str
+
+
+@dataclass(frozen=True)
+class StreamPage:
+    """One stream."""
+
+    row: StreamRow
+    facts: tuple[Fact, ...]
+    sources: tuple[SourceRow, ...]
+    batches: tuple[BatchRow, ...]
+    charts: tuple[tuple[str, Chart], ...]
+    generations: tuple[GenerationRow, ...]
+    lease: LeaseView | None
+    problems: tuple[ProblemView, ...]
+    runs: tuple[RunRow, ...]
+    errors: tuple[str, ...]
+    has_quality: bool
+
+
+def stream_page(
+    stream: Stream,
+    row: StreamRow,
+    *,
+    runs: Sequence[RunFile],
+    outlook: Outlook | None,
+    batches: Sequence[LoggedBatch],
+    generations: Sequence[Generation],
+    lease: LeaseHolder | None,
+    skip: Checked | None,
+    errors: Sequence[str],
+    now: datetime,
+) -> StreamPage:
+    """Everything about one stream."""
+    current = outlook.generation if outlook else None
+    live = next((found for found in generations if found.generation == current), None)
+    done = _recorded(runs, current)
+    names = [line.source for line in live.lines] if live else None
+    return StreamPage(
+        row=row,
+        facts=_stream_facts(stream, outlook, skip, now),
+        sources=tuple(_source_row(stream, name, outlook, now) for name in stream.sources),
+        batches=tuple(_logged_row(batch, done, names) for batch in batches),
+        charts=stream_charts(runs, current),
+        generations=tuple(_generation_row(found, current) for found in generations),
+        lease=_lease(lease, now) if lease else None,
+        problems=tuple(problem_view(problem) for problem in (outlook.problems if outlook else ())),
+        runs=tuple(run_row(stream.name, run, now) for run in runs),
+        errors=tuple(errors),
+        has_quality=any(run.record is not None and quality_badge(run.record.quality) for run in runs),
+    )
+
+
+def _stream_facts(stream: Stream, outlook: Outlook | None, skip: Checked | None, now: datetime) -> tuple[Fact, ...]:
+    facts = [
+        Fact("writes", stream.sink.location or stream.sink.kind, stream.sink.kind if stream.sink.location else ""),
+        Fact("transform", stream.transform),
+        Fact("output mode", stream.output_mode),
+    ]
+    if outlook and outlook.generation is not None:
+        committed = "none" if outlook.committed_id is None else str(outlook.committed_id)
+        planned = "none" if outlook.planned_id is None else str(outlook.planned_id)
+        facts.append(Fact("generation", str(outlook.generation)))
+        facts.append(Fact("batches", f"committed {committed}, planned {planned}"))
+    if skip is not None:
+        checked = wording.read_moment(skip.checked_at)
+        times = wording.count(skip.skips, "time")
+        facts.append(Fact("last skip", wording.moment(checked), f"{skip.reason}; {times} since the last run"))
+    if outlook:
+        facts.append(Fact("looked at", wording.moment(outlook.looked_at), wording.ago(outlook.looked_at, now)))
+    return tuple(facts)
+
+
+def _source_row(stream: Stream, name: str, outlook: Outlook | None, now: datetime) -> SourceRow:
+    source = stream.sources[name]
+    lag = outlook.lags.get(name) if outlook else None
+    committed = outlook.committed_offsets.get(name) if outlook else None
+    planned = outlook.planned_offsets.get(name) if outlook else None
+    return SourceRow(
+        name=name,
+        kind=source.kind,
+        location=source.location,
+        committed=wording.logged_offset(committed),
+        committed_exact=committed or "",
+        planned=wording.logged_offset(planned),
+        planned_exact=planned or "",
+        is_ahead=planned != committed,
+        waiting=describe_amount([lag.files], [lag.size_bytes], [lag.rows])
+        if lag and not lag.unreadable
+        else wording.NONE,
+        oldest=describe_oldest([lag.oldest_ms], now) if lag else "",
+        unreadable=(lag.unreadable or "") if lag else "",
+    )
+
+
+def _recorded(runs: Sequence[RunFile], generation: int | None) -> dict[int, tuple[str, BatchRecord]]:
+    """By batch id, the run and what it says of the batch; the newest run wins."""
+    found: dict[int, tuple[str, BatchRecord]] = {}
+    for run in reversed(runs):
+        if run.record is not None and run.record.generation == generation:
+            found |= {batch.batch_id: (run.run_id, batch) for batch in run.record.batches}
+    return found
+
+
+def _logged_row(
+    batch: LoggedBatch, done: Mapping[int, tuple[str, BatchRecord]], names: Sequence[str] | None
+) -> BatchRow:
+    offsets = batch.planned.offsets if batch.planned else {}
+    keys = list(names) if names is not None and len(names) == len(offsets) else [f"source {key}" for key in offsets]
+    pairs = []
+    for name, text in dict(zip(keys, offsets.values(), strict=True)).items():
+        end = wording.logged_offset(text)
+        pairs.append(OffsetPair(name, end, end if batch.committed else wording.NONE, text or ""))
+    if batch.error:
+        state = Badge("damaged", "bad")
+    elif batch.committed and batch.planned:
+        state = Badge("committed", "good")
+    elif batch.planned:
+        state = Badge("planned", "warn")
+    else:
+        state = Badge("gone", "none" if batch.committed is None else "bad")
+    run_id, record = done.get(batch.batch_id, ("", None))
+    planned_at = wording.read_moment(iso_millis(batch.planned.timestamp_ms)) if batch.planned else None
+    watermark = batch.committed.next_watermark_ms if batch.committed else 0
+    row = batch_row(record) if record else None
+    return BatchRow(
+        batch_id=batch.batch_id,
+        kind=row.kind if row else "",
+        state=state,
+        offsets=tuple(pairs),
+        planned_at=wording.moment(planned_at),
+        input_rows=row.input_rows if row else wording.NONE,
+        output_rows=row.output_rows if row else wording.NONE,
+        watermark=wording.moment(wording.read_moment(iso_millis(watermark))) if watermark else wording.NONE,
+        took=row.took if row else wording.NONE,
+        rate=row.rate if row else wording.NONE,
+        notes=row.notes if row else (),
+        run_id=run_id,
+        error=batch.error or "",
+    )
+
+
+def _generation_row(generation: Generation, current: int | None) -> GenerationRow:
+    return GenerationRow(
+        number=generation.generation,
+        is_current=generation.generation == current,
+        created=wording.moment(wording.read_moment(generation.created_at)),
+        query_id=generation.query_id,
+        sources=", ".join(dict.fromkeys(line.source for line in generation.lines)),
+        checkpoint=generation.checkpoint or "",
+    )
+
+
+_LEASE_STATES = {
+    "held": (Badge("held", "info"), "The owner renews it: it is alive."),
+    "expired": (Badge("expired", "warn"), "The owner has not renewed it in a minute: it hangs, or it is gone."),
+    "dead": (Badge("owner is dead", "warn"), "The owner's processes are gone. The next run takes over by itself."),
+    "released": (Badge("free", "good"), "Nobody runs this stream now."),
+}
+
+
+def _lease(holder: LeaseHolder, now: datetime) -> LeaseView:
+    lease = holder.lease
+    state, explanation = _LEASE_STATES[holder.state]
+    processes = ", ".join(str(process.pid) for process in lease.processes)
+    return LeaseView(
+        state=state,
+        explanation=explanation,
+        facts=(
+            Fact("host", lease.host, f"processes {processes}" if len(lease.processes) > 1 else f"process {processes}"),
+            Fact("taken", wording.moment(lease.acquired_at), wording.ago(lease.acquired_at, now)),
+            *(
+                []
+                if lease.is_released
+                else [Fact("valid until", wording.moment(lease.expires_at), wording.ago(lease.expires_at, now))]
+            ),
+            Fact("token", str(lease.token)),
+        ),
+        run_id=lease.run_id,
+    )

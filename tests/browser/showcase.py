@@ -1,0 +1,336 @@
+"""A project with something of everything that the pages show, written with the library's own classes.
+
+departures   many runs, many batches, a watermark, quality; run by DAG `flights`
+hourly       a run that goes on right now; run by DAG `flights`
+payroll      run by DAG `payroll`, which not everybody may read
+fresh        never ran; no DAG knows it
+torn         a checkpoint with a damaged file, a damaged record, a damaged home
+broken.py    a file of declarations that does not import
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sluice.documents import encode_document
+from sluice.home import Generation, SourceLine, StreamHome
+from sluice.project import find_project
+from sluice.running.lease import acquire
+from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.stop import StopRequest, stop_request
+from sluice.storage import join
+from sluice.times import iso_millis, iso_time
+from tests.builders import (
+    QUERY_ID,
+    commit_bytes,
+    make_entry,
+    make_source_log,
+    offsets_bytes,
+    put,
+    put_files,
+)
+
+HOSTILE = "<script>alert(1)</script>"
+"""What somebody with access to the home may write: it must come out as text."""
+RUN_ID = "manual__2026-01-31T12:00:00+00:00"
+"""The DAG run that all of it belongs to."""
+
+_PROJECT = '[project]\nname = "showcase"\nstreams = ["streams"]\n'
+_STREAM = """
+{name} = Stream(
+    name="{name}",
+    sources={{"{source}": sources.files("data/{name}/landing", format="json", schema="n bigint, at timestamp")}},
+    transform="jobs.flights:departures",
+    sink=sinks.files("data/{name}/out", format="parquet"),
+)
+"""
+_STREAMS = {"departures": "flights", "hourly": "departures", "payroll": "salaries", "fresh": "visits", "torn": "events"}
+_DAG = """
+from sluice_airflow.stream_dag import stream_dag
+{dag_id} = stream_dag({streams}, dag_id="{dag_id}", schedule=None)
+"""
+_DAGS = {"flights": ("departures", "hourly"), "payroll": ("payroll",)}
+_NO_WATERMARK = timedelta(0)
+_EXPLAIN = f"== Physical Plan ==\nWriteToDataSourceV2 {HOSTILE}\n+- MicroBatchScan[flights]\n"
+
+
+class _Record(RunRecord, frozen=True, kw_only=True):
+    quality: dict[str, Any] | None = None
+    explain: str | None = None
+
+
+@dataclass(frozen=True)
+class Showcase:
+    """Where it all is."""
+
+    root: Path
+
+    @property
+    def dags(self) -> Path:
+        """The folder of DAGs."""
+        return self.root / "dags"
+
+    def home(self, stream: str) -> StreamHome:
+        """A stream's home."""
+        project = find_project(str(self.root))
+        return StreamHome(join(project.home, stream), project.storage())
+
+    def break_a_declaration(self) -> None:
+        """Add a file of declarations that does not import; DAG files would not import any more, either."""
+        put(self.root / "streams" / "broken.py", f"raise RuntimeError({HOSTILE!r})\n")
+
+    def runs(self, stream: str) -> list[RunRecord]:
+        """A stream's newest runs."""
+        return list(RunRecords(self.home(stream)).newest(60))
+
+    def stop(self, stream: str, run_id: str) -> StopRequest | None:
+        """The request to stop a run, if there is one."""
+        return stop_request(self.home(stream), run_id)
+
+    def start(self, stream: str, *, run_key: str | None) -> str:
+        """Add another run that goes on, and return its id."""
+        now = datetime.now(UTC)
+        plan = _plan(stream, _STREAMS[stream], 5, 2, now, 1)
+        record = RunRecord(run_id=new_run_id(now, run_key), stream=stream, generation=1, run_key=run_key,
+                           planned_at=now, plan=plan, status="running")  # fmt: skip
+        RunRecords(self.home(stream)).save(record)
+        return record.run_id
+
+    def forget(self, stream: str, run_id: str) -> None:
+        """Take a run's record away again."""
+        home = self.home(stream)
+        home.storage.delete(join(home.runs_folder(), f"{run_id}.json"))
+
+    def newest(self, stream: str) -> RunRecord:
+        """A stream's newest run."""
+        return next(RunRecords(self.home(stream)).newest(1))
+
+
+def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
+    """Write the project, its DAGs, and what its runs left."""
+    showcase, now = Showcase(root), now or datetime.now(UTC)
+    put(root / "sluice.toml", _PROJECT)
+    declarations = "".join(_STREAM.format(name=name, source=source) for name, source in _STREAMS.items())
+    put(root / "streams" / "streams.py", f"from sluice import Stream, sinks, sources\n{declarations}")
+    for dag_id, streams in _DAGS.items():
+        names = ", ".join(f'"{name}"' for name in streams)
+        put(root / "dags" / f"{dag_id}.py", _DAG.format(dag_id=dag_id, streams=names))
+    for name in _STREAMS:
+        (root / "data" / name / "landing").mkdir(parents=True)
+    _departures(showcase, now)
+    _hourly(showcase, now)
+    _payroll(showcase, now)
+    _torn(showcase, now)
+    put_files(root / "data" / "fresh" / "landing", ["a.json"], first_ms=_ms(now - timedelta(minutes=3)))
+    return showcase
+
+
+def _departures(showcase: Showcase, now: datetime) -> None:
+    """36 runs with a batch or two each; one failed, one stopped; newest batch committed; three files wait."""
+    batch_id = 0
+    for number in range(36):
+        began = now - timedelta(hours=36 - number, minutes=4)
+        status = {9: "failed", 20: "stopped"}.get(number, "succeeded")
+        batches = 0 if status == "failed" else 2 if number % 5 == 0 else 1
+        done = [_batch(batch_id + offset, began, number) for offset in range(batches)]
+        _save(
+            showcase,
+            "departures",
+            began,
+            dag_id="flights",
+            attempt=number,
+            status=status,
+            batches=tuple(done),
+            plan=_plan("departures", "flights", batch_id, max(1, batches), began, number),
+            ended_at=iso_time(began + timedelta(seconds=9 + number % 7 * 3)),
+            quality={"verdict": "warn" if number % 9 == 4 else "pass", "checks": _checks(warns=number % 9 == 4)},
+            explain=_EXPLAIN,
+            error=_failure() if status == "failed" else None,
+        )
+        batch_id += batches
+    _checkpoint(showcase, "departures", "flights", planned=batch_id, behind=timedelta(hours=2))
+    home = showcase.home("departures")
+    with acquire(
+        home.storage, home.lease_folder(1), run_id=showcase.newest("departures").run_id, sink_is_idempotent=True
+    ):
+        pass  # taken and released, as the newest run did
+    waiting = showcase.root / "data" / "departures" / "landing"
+    put_files(waiting, ["x.json", "y.json", "z.json"], first_ms=_ms(now - timedelta(minutes=11)))
+
+
+def _hourly(showcase: Showcase, now: datetime) -> None:
+    """A run of five batches, two of which are done, whose driver is this process."""
+    began = now - timedelta(seconds=40)
+    for number in range(5):
+        earlier = now - timedelta(hours=6 - number)
+        done = (_batch(number, earlier, number),)
+        plan = _plan("hourly", "departures", number, 1, earlier, number)
+        ended = iso_time(earlier + timedelta(seconds=14))
+        _save(showcase, "hourly", earlier, dag_id="flights", attempt=number, status="succeeded", batches=done,
+              plan=plan, ended_at=ended)  # fmt: skip
+    run_id = _save(
+        showcase,
+        "hourly",
+        began,
+        dag_id="flights",
+        attempt=0,
+        status="running",
+        batches=(_batch(5, began, 3), _batch(6, began, 4)),
+        plan=_plan("hourly", "departures", 5, 5, began, 3),
+        run_id=RUN_ID,
+    )
+    _checkpoint(showcase, "hourly", "departures", planned=8, committed=7)
+    home = showcase.home("hourly")
+    # Held, and never renewed while the test runs: it is taken for longer than the test lasts.
+    acquire(
+        home.storage,
+        home.lease_folder(1),
+        run_id=run_id,
+        sink_is_idempotent=True,
+        clock=lambda: now + timedelta(hours=1),
+    )
+
+
+def _payroll(showcase: Showcase, now: datetime) -> None:
+    began = now - timedelta(hours=2)
+    _save(showcase, "payroll", began, dag_id="payroll", attempt=0, status="running",
+          batches=(_batch(0, began, 1),), plan=_plan("payroll", "salaries", 0, 2, began, 1))  # fmt: skip
+    _checkpoint(showcase, "payroll", "salaries", planned=1)
+
+
+def _torn(showcase: Showcase, now: datetime) -> None:
+    began = now - timedelta(days=1)
+    _save(showcase, "torn", began, dag_id="gone_dag", attempt=0, status="succeeded", batches=(_batch(0, began, 1),),
+          plan=_plan("torn", "events", 0, 1, began, 1), ended_at=iso_time(began + timedelta(seconds=8)))  # fmt: skip
+    _checkpoint(showcase, "torn", "events", planned=3)
+    home = Path(showcase.home("torn").location)
+    put(home / "generations" / "0001" / "offsets" / "2", f"v1\n{HOSTILE}")
+    put(home / "runs" / f"{new_run_id(now, None)}.json", "{half of a rec")
+    put(home / "generations" / "0002.json", "{")
+
+
+def _save(showcase: Showcase, stream: str, began: datetime, *, dag_id: str, attempt: int, **fields: Any) -> str:
+    dag_run = fields.pop("run_id", f"scheduled__{began:%Y-%m-%dT%H:%M:%S}+00:00")
+    run_key = f"{dag_id}/{dag_run}/{stream}/-1/0"
+    run_id = new_run_id(began, run_key)
+    record = _Record(
+        run_id=run_id,
+        stream=stream,
+        generation=1,
+        query_id=QUERY_ID,
+        token=attempt + 1,
+        run_key=run_key,
+        planned_at=began,
+        until=began,
+        started_at=iso_time(began + timedelta(seconds=1)),
+        **fields,
+    )
+    home = showcase.home(stream)
+    home.storage.replace(join(home.runs_folder(), f"{run_id}.json"), encode_document(record))
+    return run_id
+
+
+def _batch(batch_id: int, began: datetime, number: int) -> BatchRecord:
+    add = 1800 + (number * 977) % 5200
+    return BatchRecord(
+        batch_id=batch_id,
+        kind="data",
+        input_rows=24_000 + (number * 7919) % 9000,
+        output_rows=23_000 + (number * 7919) % 9000,
+        watermark=iso_time(began - timedelta(hours=3, minutes=number * 7 % 60)),
+        duration_ms={
+            "latestOffset": 12 + number, "getBatch": 31, "queryPlanning": 210 + number * 9, "walCommit": 45,
+            "addBatch": add, "commitOffsets": 38, "commitBatch": 22, "triggerExecution": add + 470 + number * 10,
+        },
+        malformed_rows={"flights": 3} if number % 11 == 2 else {},
+        sink_version=batch_id,
+    )  # fmt: skip
+
+
+def _plan(  # noqa: PLR0917 - what differs between plans
+    stream: str, source: str, first: int, batches: int, at: datetime, number: int
+) -> dict[str, Any]:
+    planned = [
+        {
+            "batch_id": batch_id,
+            "kind": "data",
+            "timestamp": iso_millis(_ms(at)),
+            "sources": {
+                source: {
+                    "start": {"logOffset": batch_id - 1} if batch_id else None,
+                    "end": {"logOffset": batch_id},
+                    "files": 2 + number % 5,
+                    "bytes": 1_400_000 + (number * 397_001) % 2_100_000,
+                    "rows": None,
+                }
+            },
+        }
+        for batch_id in range(first, first + batches)
+    ]
+    reason = f"`{source}`: {2 + number % 5} new files"
+    return {"stream": stream, "generation": 1, "verdict": "run", "reason": reason,
+            "strategy": "exact", "until": iso_time(at), "batches": planned, "problem": None, "warnings": []}  # fmt:skip
+
+
+def _checks(*, warns: bool) -> list[dict[str, Any]]:
+    def check(name: str, column: str, policy: str, unexpected: int) -> dict[str, Any]:
+        result = {"element_count": 24_000, "unexpected_count": unexpected}
+        return {
+            "type": name,
+            "kwargs": {"column": column},
+            "policy": policy,
+            "success": not unexpected,
+            "result": result,
+        }
+
+    return [
+        check("expect_column_values_to_not_be_null", "tail_number", "fail", 0),
+        check("expect_column_values_to_be_between", "dep_delay", "warn", 17 if warns else 0),
+    ]
+
+
+def _failure() -> dict[str, Any]:
+    message = f"Spark failed: {HOSTILE} [stream `departures`]; mend the cause, the next run repeats this batch"
+    return {"type": "BatchFailedError", "message": message, "retryable": True, "exit_code": 1}
+
+
+def _checkpoint(
+    showcase: Showcase,
+    stream: str,
+    source: str,
+    *,
+    planned: int,
+    committed: int | None = None,
+    behind: timedelta = _NO_WATERMARK,
+) -> None:
+    """A checkpoint that took one file a batch, an hour apart, the last one an hour ago."""
+    home, now = showcase.home(stream), datetime.now(UTC)
+    root, landing = Path(home.checkpoint_location(1)), showcase.root / "data" / stream / "landing"
+    put(root / "metadata", f'{{"id":"{QUERY_ID}"}}')
+    entries = []
+    for batch_id in range(planned):
+        at = now - timedelta(hours=planned - batch_id)
+        watermark_ms = _ms(at - behind) if behind else 0
+        file = put(landing / f"part-{batch_id}.json", mtime_ms=_ms(at))
+        entries.append(make_entry(file, batch_id, timestamp_ms=_ms(at)))
+        offset = f'{{"logOffset":{batch_id}}}'
+        put(root / "offsets" / str(batch_id), offsets_bytes(offset, watermark_ms=watermark_ms, timestamp_ms=_ms(at)))
+        if committed is None or batch_id < committed:
+            put(root / "commits" / str(batch_id), commit_bytes(watermark_ms))
+    make_source_log(root / "sources" / "0", entries)
+    home.keep_generation(
+        Generation(
+            generation=1,
+            query_id=QUERY_ID,
+            created_at=iso_time(now - timedelta(days=2)),
+            lines=(SourceLine(source, "0"),),
+            declared=(source,),
+        )
+    )
+
+
+def _ms(when: datetime) -> int:
+    return int(when.timestamp() * 1000)

@@ -1,0 +1,292 @@
+"""Every address of the pages, asked for by nobody, by a viewer and by an editor, at a real api-server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.browser.api_server import Answer, ApiServer
+from tests.browser.showcase import HOSTILE, RUN_ID, Showcase
+
+pytestmark = [pytest.mark.airflow]
+
+READ, STOP = "GET", "POST"
+ROUTES = {
+    (READ, "/"): "/",
+    (READ, "/dag"): "/dag?dag_id=flights",
+    (READ, "/streams/{name}"): "/streams/hourly",
+    (READ, "/streams/{name}/runs/{run_id}"): "/streams/hourly/runs/{hourly}",
+    (READ, "/runs"): "/runs?dag_id=flights&run_id=nothing",
+    (READ, "/static/{name}"): "/static/sluice.css",
+    (STOP, "/streams/{name}/runs/{run_id}/stop"): "/streams/hourly/runs/{hourly}/stop",
+}
+"""Every route of the app, and an address that it answers."""
+
+
+@pytest.fixture
+def addresses(showcase: Showcase) -> dict[tuple[str, str], str]:
+    """An address for every route."""
+    hourly = showcase.newest("hourly").run_id
+    return {route: f"/sluice{path.format(hourly=hourly)}" for route, path in ROUTES.items()}
+
+
+def from_here(server: ApiServer, path: str, user: str | None) -> Answer:
+    """A POST as a page of this Airflow sends it."""
+    return server.request(STOP, path, user, Origin=server.url)
+
+
+def test_the_table_has_every_route(server: ApiServer) -> None:
+    """A new route is added to the table above, and so to the tests below; none of them is documentation."""
+    listed = server.run(
+        "import json; from sluice_airflow.ui.app import app;"
+        "print(json.dumps([[method, route.path] for route in app.routes for method in route.methods]))"
+    )
+    routes = {(method, path) for method, path in json.loads(listed.splitlines()[-1]) if method != "HEAD"}
+    assert routes == set(ROUTES)
+
+
+def test_nobody_sees_anything(server: ApiServer, addresses: dict[tuple[str, str], str]) -> None:
+    """Without a login, every route answers 401, and names no stream."""
+    answers = {
+        address: server.request(method, address, Origin=server.url) for (method, _), address in addresses.items()
+    }
+
+    assert {address: answer.status for address, answer in answers.items()} == dict.fromkeys(answers, 401)
+    assert not [answer for answer in answers.values() if "departures" in answer.body or "2 of 5" in answer.body]
+
+
+def test_a_wrong_token_is_no_login(server: ApiServer) -> None:
+    """A token that Airflow did not sign is refused."""
+    assert server.request(READ, "/sluice/", Cookie="_token=eyJhbGciOiJub25lIn0.e30.").status in {401, 403}
+
+
+def test_a_viewer_reads(server: ApiServer, addresses: dict[tuple[str, str], str]) -> None:
+    """Who may only look gets every page, and may not stop a run, nor sees the button for it."""
+    answers = {route: server.request(route[0], path, "vera", Origin=server.url) for route, path in addresses.items()}
+
+    assert {route: answer.status for route, answer in answers.items()} == {
+        route: 403 if route[0] == STOP else 200 for route in ROUTES
+    }
+    assert "Stop this run" not in answers[READ, "/streams/{name}/runs/{run_id}"].body
+
+
+def test_pages_are_pages(server: ApiServer, addresses: dict[tuple[str, str], str]) -> None:
+    """They are ours, not Airflow's answer to addresses that it does not know, and no browser runs what is not ours."""
+    for method, path in ROUTES:
+        if method == READ and path != "/static/{name}":
+            answer = server.get(addresses[method, path], "eric")
+            assert "· Sluice</title>" in answer.body, path
+            assert "script-src 'self'" in answer.headers["content-security-policy"], path
+            assert answer.headers["cache-control"] == "no-store", path
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/nothing"])
+def test_there_is_nothing_else(server: ApiServer, path: str) -> None:
+    """The app does not describe itself."""
+    assert server.get(f"/sluice{path}", "anna").status == 404
+
+
+@pytest.mark.parametrize("name", ["..%2Fapp.py", "app.py", "..%2F..%2Fplugin.py", "sluice.css%00"])
+def test_only_our_assets_are_served(server: ApiServer, name: str) -> None:
+    """No other file of the disk has an address."""
+    assert server.get(f"/sluice/static/{name}", "anna").status == 404
+
+
+@pytest.mark.parametrize("run_id", ["..%2F..%2Fcurrent", "20260131T120000000Z-00000000", "x", "%2e%2e"])
+def test_a_run_that_is_none(server: ApiServer, run_id: str) -> None:
+    """What is no run's name names no file."""
+    assert server.get(f"/sluice/streams/departures/runs/{run_id}", "anna").status == 404
+
+
+def test_a_stream_of_a_dag_that_one_may_not_read_does_not_exist(server: ApiServer, showcase: Showcase) -> None:
+    """The stream of a private DAG is in no list, and its pages answer as those of a stream that is not there."""
+    run_id = showcase.newest("payroll").run_id
+
+    assert "payroll" not in server.get("/sluice/", "eric").body
+    assert "payroll" in server.get("/sluice/", "anna").body
+    assert server.get("/sluice/dag?dag_id=payroll", "eric").status == 403
+    for path in ("/streams/payroll", f"/streams/payroll/runs/{run_id}"):
+        hidden, missing = (
+            server.get(f"/sluice{path}".replace("payroll", name), "eric") for name in ("payroll", "absent")
+        )
+        assert (hidden.status, missing.status) == (404, 404)
+        assert hidden.body == missing.body.replace("absent", "payroll")
+    assert from_here(server, f"/sluice/streams/payroll/runs/{run_id}/stop", "eric").status == 404
+    assert showcase.stop("payroll", run_id) is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "https://elsewhere.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+        {"Sec_Fetch_Site": "none"},
+    ],
+)
+def test_another_site_stops_nothing(server: ApiServer, showcase: Showcase, headers: dict[str, str]) -> None:
+    """A browser would send the cookie of a user who may stop the run along with another page's form."""
+    run_id = showcase.newest("departures").run_id
+    answer = server.request(STOP, f"/sluice/streams/departures/runs/{run_id}/stop", "anna", **headers)
+
+    assert answer.status == 403
+    assert "does not come from a page of this Airflow" in answer.body
+
+
+def test_a_run_that_has_ended_is_not_stopped(server: ApiServer, showcase: Showcase) -> None:
+    """There is nothing to stop, and no request is left behind."""
+    run_id = showcase.newest("departures").run_id
+
+    assert from_here(server, f"/sluice/streams/departures/runs/{run_id}/stop", "eric").status == 409
+    assert showcase.stop("departures", run_id) is None
+
+
+def test_an_editor_stops_a_run(server: ApiServer, showcase: Showcase) -> None:
+    """The request is left in the home, with the user's name, and the page says so; a second one changes nothing."""
+    run_id = showcase.newest("payroll").run_id
+    page = f"/sluice/streams/payroll/runs/{run_id}"
+
+    assert "Stop this run" in server.get(page, "anna").body
+    assert [from_here(server, f"{page}/stop", "anna").status for _ in range(2)] == [303, 303]
+    request = showcase.stop("payroll", run_id)
+    assert request is not None
+    assert request.requested_by == "anna"
+    assert "anna asked it to stop" in server.get(page, "anna").body
+    assert "Stop this run" not in server.get(page, "anna").body
+
+
+def test_a_run_that_no_dag_asked_for(server: ApiServer, showcase: Showcase) -> None:
+    """The command line started it: it is stopped by those who may edit the runs of all DAGs."""
+    run_id = showcase.start("fresh", run_key=None)
+    page = f"/sluice/streams/fresh/runs/{run_id}"
+    try:
+        assert [from_here(server, f"{page}/stop", user).status for user in ("vera", "eric")] == [403, 403]
+        assert showcase.stop("fresh", run_id) is None
+        assert from_here(server, f"{page}/stop", "anna").status == 303
+        assert showcase.stop("fresh", run_id) is not None
+    finally:
+        showcase.forget("fresh", run_id)
+
+
+def test_records_that_can_not_be_listed(server: ApiServer, showcase: Showcase) -> None:
+    """Nobody can tell the stream's DAGs: it is shown, with the error, to those who may read all DAGs."""
+    runs = Path(showcase.home("fresh").runs_folder())
+    runs.rmdir() if runs.exists() else runs.parent.mkdir(parents=True, exist_ok=True)
+    runs.symlink_to(runs)
+    try:
+        shown = {user: server.get("/sluice/streams/fresh", user) for user in ("anna", "eric")}
+        assert {user: answer.status for user, answer in shown.items()} == {"anna": 200, "eric": 404}
+        assert "could not list it" in shown["anna"].body
+        # The list keeps what it has read for a few seconds.
+        server.until(lambda: "could not list it" in server.get("/sluice/", "anna").body)
+        assert "/streams/fresh" not in server.get("/sluice/", "eric").body
+    finally:
+        runs.unlink()
+
+
+def test_an_old_run_of_a_private_dag(server: ApiServer, showcase: Showcase) -> None:
+    """The stream's DAGs are those of its newest runs; an older run of another DAG is checked by itself."""
+    old = showcase.start("fresh", run_key="payroll/once/fresh/-1/0")
+    newer = [showcase.start("fresh", run_key=None) for _ in range(60)]
+    try:
+        assert [server.get(f"/sluice/streams/fresh/runs/{run}", "eric").status for run in (old, newer[0])] == [404, 200]
+        assert from_here(server, f"/sluice/streams/fresh/runs/{old}/stop", "eric").status == 404
+        assert server.get(f"/sluice/streams/fresh/runs/{old}", "anna").status == 200
+    finally:
+        for run_id in (old, *newer):
+            showcase.forget("fresh", run_id)
+
+
+def test_a_task_leads_to_its_run(server: ApiServer, showcase: Showcase) -> None:
+    """Airflow's tab at a task instance goes to the one run; `{MAP_INDEX}` stays as it is for unmapped tasks."""
+    asked = f"/sluice/runs?dag_id=flights&run_id={RUN_ID.replace('+', '%2B')}&task_id=hourly&map_index=%7BMAP_INDEX%7D"
+    answer = server.get(asked, "vera")
+
+    assert answer.status == 303
+    assert answer.headers["location"] == f"/sluice/streams/hourly/runs/{showcase.newest('hourly').run_id}"
+
+
+def test_a_dag_run_lists_its_runs(server: ApiServer, showcase: Showcase) -> None:
+    """Airflow's tab at a DAG run."""
+    answer = server.get(f"/sluice/runs?dag_id=flights&run_id={RUN_ID.replace('+', '%2B')}", "vera")
+
+    assert showcase.newest("hourly").run_id in answer.body
+
+
+def test_a_task_without_a_stream(server: ApiServer) -> None:
+    """Airflow shows the tab at every task: it says that there is nothing to show."""
+    answer = server.get("/sluice/runs?dag_id=flights&run_id=x&task_id=other", "vera")
+
+    assert answer.status == 200
+    assert "no run of a stream to show" in answer.body
+
+
+def test_what_is_broken_is_said_in_its_place(server: ApiServer) -> None:
+    """A damaged checkpoint, record, generation and declaration hide nothing else, and come out as text."""
+    streams, torn = server.get("/sluice/", "anna"), server.get("/sluice/streams/torn", "anna")
+
+    assert (streams.status, torn.status) == (200, 200)
+    assert "FILE_DAMAGED" in torn.body
+    assert "0002.json" in torn.body
+    assert "broken.py" in streams.body
+    assert "departures" in streams.body
+
+
+def test_nothing_from_disk_becomes_markup(server: ApiServer, showcase: Showcase) -> None:
+    """What declarations, records and checkpoints say is escaped wherever it is shown."""
+    failed = next(run for run in showcase.runs("departures") if run.error)
+    shown = [
+        server.get(path, "anna").body
+        for path in ("/sluice/", "/sluice/streams/departures", f"/sluice/streams/departures/runs/{failed.run_id}")
+    ]
+
+    assert all(HOSTILE not in body for body in shown)
+    assert all("&lt;script&gt;alert(1)&lt;/script&gt;" in body for body in shown)
+
+
+def test_airflow_knows_the_plugin(server: ApiServer) -> None:
+    """It is registered once, without an import error, and each place in the UI leads to an address of ours."""
+    errors = json.loads(server.get("/api/v2/plugins/importErrors", "anna").body)
+    plugins = json.loads(server.get("/api/v2/plugins", "anna").body)["plugins"]
+    ours = [plugin for plugin in plugins if plugin["name"] == "sluice"]
+
+    assert errors["total_entries"] == 0
+    assert len(ours) == 1
+    assert {view["destination"] for view in ours[0]["external_views"]} == {"nav", "dag", "dag_run", "task_instance"}
+    assert {f"/{view['href'].partition('?')[0]}" for view in ours[0]["external_views"]} <= {
+        f"/sluice{path}" for _, path in ROUTES
+    }
+
+
+def test_an_installed_sluice_is_registered_once(server: ApiServer, tmp_path: Path) -> None:
+    """By its entry point; the stub in the plugins folder then keeps quiet, and Airflow records no import error."""
+    installed = tmp_path / "somebody-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[airflow.plugins]\nsluice = sluice_airflow.plugin:SluicePlugin\n")
+    program = (
+        "import json; from airflow import plugins_manager as found;"
+        "ours = [str(plugin['source']) for plugin in found.get_plugin_info() if plugin['name'] == 'sluice'];"
+        "print(json.dumps([ours, found.get_import_errors()]))"
+    )
+
+    sources, errors = json.loads(server.run(program, tmp_path).splitlines()[-1])
+
+    assert len(sources) == 1
+    assert "somebody" in sources[0]
+    assert errors == {}
+
+
+def test_the_plugin_costs_other_processes_nothing(server: ApiServer) -> None:
+    """Airflow loads plugins in every process, workers too: neither FastAPI nor Sluice itself comes with it."""
+    program = (
+        "import sys; import airflow.plugins_manager; known = set(sys.modules); import sluice_airflow.plugin;"
+        "print(*(set(sys.modules) - known))"
+    )
+
+    # Airflow has loaded the package itself before: it describes a provider.
+    assert set(server.run(program).splitlines()[-1].split()) - {"sluice_airflow"} == {"sluice_airflow.plugin"}

@@ -1,0 +1,288 @@
+"""What pages show of what was read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.errors import Problem
+from sluice.home import Checked, Generation, SourceLine
+from sluice.monitoring.inspection import SourceLag
+from sluice.planning.plan import Plan
+from sluice.running.record import BatchRecord
+from sluice.running.stop import StopRequest
+from sluice.times import iso_time
+from sluice_airflow.ui import wording
+from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.reading import LoggedBatch, RunFile, ShownRecord
+from sluice_airflow.ui.run_view import run_page
+from sluice_airflow.ui.stream_view import StreamPage, stream_page
+from sluice_airflow.ui.streams_view import StreamRow, stream_row, streams_page
+from tests.builders import NOW, NOW_MS, QUERY_ID, make_stream
+
+RUN_ID = "20260131T110000000Z-0123abcd"
+PLAN = Plan("visits", 1, "run", "`visits`: 2 new files", "exact")
+BATCH = BatchRecord(
+    batch_id=7,
+    kind="data",
+    input_rows=500,
+    output_rows=480,
+    watermark=iso_time(NOW - timedelta(hours=2)),
+    duration_ms={"addBatch": 1500, "triggerExecution": 2000},
+    malformed_rows={"visits": 3, "others": 0},
+    unread_files={"visits": 1},
+    sink_version=12,
+)
+
+
+def make_run(**changes: Any) -> RunFile:
+    """A run of one batch of two that were planned."""
+    planned = [
+        {"batch_id": number, "kind": "data", "timestamp": iso_time(NOW),
+         "sources": {"visits": {"start": None, "end": {"logOffset": number}, "files": 2, "bytes": 5000, "rows": None}}}
+        for number in (7, 8)
+    ]  # fmt: skip
+    record: dict[str, Any] = {
+        "run_id": RUN_ID,
+        "stream": "visits",
+        "generation": 1,
+        "run_key": "web/scheduled__1/visits/-1/0",
+        "planned_at": NOW - timedelta(hours=1),
+        "plan": {"verdict": "run", "reason": "`visits`: 4 new files", "strategy": "exact", "batches": planned},
+        "status": "succeeded",
+        "started_at": iso_time(NOW - timedelta(minutes=59)),
+        "ended_at": iso_time(NOW - timedelta(minutes=58)),
+        "batches": (BATCH,),
+    }
+    return RunFile(RUN_ID, ShownRecord(**record | changes))
+
+
+def make_outlook(**changes: Any) -> Outlook:
+    """A stream that has something to do."""
+    lags = {"visits": SourceLag(2, 2_500_000, None, NOW_MS - 600_000)}
+    known: dict[str, Any] = {
+        "looked_at": NOW,
+        "generation": 1,
+        "plan": PLAN,
+        "lags": lags,
+        "watermark_ms": NOW_MS - 7_200_000,
+    }
+    return Outlook(**known | changes)
+
+
+def make_page(**changes: Any) -> StreamPage:
+    """The page of a stream that ran once."""
+    outlook = changes.get("outlook", make_outlook())
+    row = stream_row("visits", [make_run()], outlook, NOW)
+    lines = (SourceLine("visits", "0"),)
+    known: dict[str, Any] = {
+        "runs": [make_run()],
+        "outlook": outlook,
+        "batches": [],
+        "generations": [Generation(generation=1, query_id=QUERY_ID, created_at=iso_time(NOW), lines=lines)],
+        "lease": None,
+        "skip": None,
+        "errors": [],
+        "now": NOW,
+    }
+    return stream_page(make_stream(), row, **known | changes)
+
+
+def verdict(row: StreamRow) -> tuple[str, str]:
+    return row.verdict.text, row.verdict.tone
+
+
+def test_a_stream_in_a_line() -> None:
+    """What the next run would do, what waits for it, and how the last ones went."""
+    row = stream_row("visits", [make_run()], make_outlook(), NOW)
+
+    assert verdict(row) == ("run", "info")
+    assert (row.lag, row.lag_remark) == ("2 files, 2.5 MB", "oldest 10 min ago")
+    assert (row.watermark, row.watermark_remark) == ("2026-01-31 10:00:00", "2 h behind")
+    assert row.last_run is not None
+    assert (row.last_run.status.text, row.last_run.took, row.last_run.batches) == ("succeeded", "1 min", "1 of 2")
+    assert row.runs.bars[0].label == f"{RUN_ID}: succeeded, 500 rows, 1 min"
+    assert row.quality is None
+
+
+def test_a_stream_that_is_being_planned() -> None:
+    """Its runs are shown already."""
+    row = stream_row("visits", [make_run()], None, NOW)
+
+    assert verdict(row) == ("planning", "none")
+    assert row.is_pending
+    assert row.last_run is not None
+    assert row.lag == wording.NONE
+
+
+@pytest.mark.parametrize(("is_held", "expected"), [(True, "running"), (False, "run")])
+def test_a_run_that_goes_on_is_no_plan(*, is_held: bool, expected: str) -> None:
+    """In the middle of a run the checkpoint looks unfinished; unless the driver is gone, that is as it should be."""
+    run = make_run(status="running", ended_at=None)
+    row = stream_row("visits", [run], make_outlook(is_held=is_held), NOW)
+
+    assert row.verdict.text == expected
+    assert ("driver of the last run is gone" in row.reason) != is_held
+    assert row.running is not None
+
+
+def test_an_error_takes_the_place_of_a_plan() -> None:
+    """And comes first in the list, before what refuses, before what runs."""
+    broken = stream_row("a", [], make_outlook(plan=None, error="the home is damaged"), NOW)
+    refused = stream_row("b", [], make_outlook(plan=Plan("b", 1, "refuse", "no", "exact")), NOW)
+    fine = stream_row("c", [], make_outlook(), NOW)
+
+    page = streams_page([fine, refused, broken], [])
+
+    assert [row.name for row in page.rows] == ["a", "b", "c"]
+    assert broken.error == "the home is damaged"
+    assert [(count.text, count.tone) for count in page.counts] == [
+        ("1 error", "bad"),
+        ("1 refuse", "bad"),
+        ("1 run", "info"),
+    ]
+
+
+def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
+    """Nothing known is not the same as nothing waiting."""
+    unreadable = {"visits": SourceLag(0, 0, None, None, "permission denied")}
+    waiting = stream_row("a", [], make_outlook(lags=unreadable), NOW)
+    nothing = stream_row("a", [], make_outlook(lags={"visits": SourceLag(0, 0, None, None)}), NOW)
+
+    assert (waiting.lag, waiting.lag_remark) == ("unknown", "permission denied")
+    assert nothing.lag == "nothing"
+
+
+def test_the_quality_column_is_there_when_records_have_it() -> None:
+    """Its newest verdict is shown."""
+    checked = stream_row("a", [make_run(), make_run(quality={"verdict": "warn"})], make_outlook(), NOW)
+    without = stream_row("b", [make_run()], make_outlook(), NOW)
+
+    assert checked.quality is not None
+    assert (checked.quality.text, checked.quality.tone) == ("warn", "warn")
+    assert streams_page([checked, without], []).has_quality
+    assert not streams_page([without], []).has_quality
+
+
+def test_planned_and_committed_side_by_side() -> None:
+    """A batch that is planned only has no committed offset; what its run measured stands beside it."""
+    from sluice.checkpoint.offsets import CommitFile, OffsetFile
+
+    def planned(batch_id: int) -> OffsetFile:
+        return OffsetFile(batch_id, 1, 0, NOW_MS, {}, {"0": f'{{"logOffset":{batch_id}}}'})
+
+    batches = [
+        LoggedBatch(8, planned(8), None),
+        LoggedBatch(7, planned(7), CommitFile(7, 1, NOW_MS)),
+        LoggedBatch(6, None, None),
+    ]
+    rows = make_page(batches=batches).batches
+
+    assert [row.state.text for row in rows] == ["planned", "committed", "gone"]
+    assert [(pair.source, pair.planned, pair.committed) for row in rows for pair in row.offsets] == [
+        ("visits", "entry 8", wording.NONE),
+        ("visits", "entry 7", "entry 7"),
+    ]
+    assert (rows[1].run_id, rows[1].input_rows, rows[1].rate) == (RUN_ID, "500", "250 rows/s")
+    assert rows[1].notes == ("3 malformed rows in visits", "1 file of visits without a row", "table version 12")
+    assert (rows[0].run_id, rows[0].input_rows) == ("", wording.NONE)
+
+
+def test_the_charts_of_a_stream() -> None:
+    """Throughput, the backlog that runs found, and how far the watermark was behind the batch's clock."""
+    charts = dict(make_page().charts)
+
+    assert charts["Throughput by batch"].top == "250 rows/s"
+    assert charts["Backlog found by each run"].top == "4 files, 10.0 kB"
+    assert charts["Watermark behind the batch's clock"].top == "2 h"
+
+
+def test_charts_are_of_the_live_generation() -> None:
+    """Batch ids begin anew in every generation: old ones would be told as new."""
+    assert make_page(runs=[make_run(generation=3)]).charts == ()
+
+
+def test_problems_and_skips_of_a_stream() -> None:
+    """Each problem with its remedy, and when there was last nothing to do."""
+    problem = Problem("OFFSETS_GAP", "f", "gone", "Spark fails", "restore it")
+    skip = Checked(checked_at=iso_time(NOW), reason="nothing new", skips=3)
+    page = make_page(outlook=make_outlook(problems=(problem,)), skip=skip)
+
+    assert [(found.code, found.remedy, found.tone) for found in page.problems] == [("OFFSETS_GAP", "restore it", "bad")]
+    assert ("last skip", "2026-01-31 12:00:00", "nothing new; 3 times since the last run") in [
+        (fact.name, fact.value, fact.remark) for fact in page.facts
+    ]
+
+
+def test_the_page_of_a_run() -> None:
+    """Its plan with what is done of it, its phases, and the task that asked for it."""
+    page = run_page("visits", make_run(explain="== Physical Plan =="), None, NOW)
+
+    assert (page.done, page.planned, page.is_active) == (1, 2, False)
+    assert [(row.batch_id, row.is_done, row.ranges) for row in page.planned_batches] == [
+        ("7", True, (("visits", "start", "entry 7", "2 files, 5.0 kB"),)),
+        ("8", False, (("visits", "start", "entry 8", "2 files, 5.0 kB"),)),
+    ]
+    assert page.phases is not None
+    assert [share.name for share in page.phases.shares] == ["addBatch", "other"]
+    assert page.key is not None
+    assert (page.key.dag_id, page.key.task_id) == ("web", "visits")
+    assert page.explain == "== Physical Plan =="
+
+
+def test_a_run_that_failed() -> None:
+    """The whole message, and whether trying again helps."""
+    error = {"type": "BatchFailedError", "message": "Spark failed", "retryable": False}
+    page = run_page("visits", make_run(status="failed", error=error), None, NOW)
+
+    assert (page.error_type, page.error) == ("BatchFailedError", "Spark failed")
+    assert page.retryable == "A retry can't succeed: somebody must act."
+
+
+def test_a_run_that_somebody_wants_stopped() -> None:
+    """Who, and since when."""
+    stop = StopRequest(run_id=RUN_ID, requested_by="anna", requested_at=iso_time(NOW))
+    page = run_page("visits", make_run(status="running", ended_at=None), stop, NOW)
+
+    assert page.is_active
+    assert page.stop == "anna asked it to stop at 2026-01-31 12:00:00."
+
+
+def test_a_record_that_can_not_be_read() -> None:
+    """It has a page all the same, and a line in every list."""
+    damaged = RunFile(RUN_ID, error="the file does not parse")
+    page = run_page("visits", damaged, None, NOW)
+
+    assert page.error == "the file does not parse"
+    assert stream_row("visits", [damaged], make_outlook(), NOW).runs.bars[0].tone == "bad"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["verdict", "checks", "batches", "batch_id", "sources", "start", "end", "rows", "type",
+                         "kwargs", "result", "message", "retryable", "problem", "reason", "x"]), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(
+    plan=st.dictionaries(st.sampled_from(["batches", "problem", "warnings", "reason", "x"]), JSON),
+    other=JSON,
+    error=JSON,
+)
+def test_no_record_breaks_a_page(plan: dict[str, Any], other: Any, error: Any) -> None:
+    """A record is only a file: what has another shape than ours is left out, whatever it is."""
+    run = make_run()
+    document = msgspec.to_builtins(run.record) | {"plan": plan, "quality": other, "explain": other, "started_at": None}
+    if error is None or isinstance(error, dict):
+        document["error"] = error
+    record = msgspec.json.decode(msgspec.json.encode(document), type=ShownRecord)
+
+    page = make_page(runs=[RunFile(RUN_ID, record)])
+    assert page.runs[0].run_id == run_page("visits", RunFile(RUN_ID, record), None, NOW).row.run_id
