@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -68,6 +69,12 @@ class Project:
         Raises:
             DeclarationError: A file does not import, or a name is declared twice.
         """
+        return {
+            name: Declared(self.resolve(declared.stream), declared.file) for name, declared in self._declared().items()
+        }
+
+    def _declared(self) -> dict[str, Declared]:
+        """Every declaration as it was written."""
         found: dict[str, Declared] = {}
         for file in self.declaration_files():
             for stream in load_declarations(file):
@@ -77,7 +84,7 @@ class Project:
                         where=f"{file} and {found[stream.name].file}",
                         remedy="give one of them another name",
                     )
-                found[stream.name] = Declared(self.resolve(stream), file)
+                found[stream.name] = Declared(stream, file)
         return found
 
     def stream(self, name: str) -> Stream:
@@ -87,12 +94,12 @@ class Project:
             UnknownStreamError: No declaration has this name.
             DeclarationError: A declaration does not import.
         """
-        streams = self.streams()
+        streams = self._declared()
         if name not in streams:
             near = difflib.get_close_matches(name, streams, n=1)
             known = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(streams) or 'none'}"
             raise UnknownStreamError(f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=known)
-        return streams[name].stream
+        return self.resolve(streams[name].stream)
 
     def declaration_files(self) -> list[str]:
         """Every `.py` file directly in the declaration folders, sorted; names that start with `_` are left out.
@@ -215,9 +222,22 @@ def load_project(file: Path) -> Project:
 def load_declarations(file: str) -> list[Stream]:
     """Import one declaration file under a private module name and return its streams, in order.
 
+    A process imports a file once, and again when it has changed: a DAG file may name a hundred streams.
+
     Raises:
         DeclarationError: The file does not import; the message names the line.
     """
+    try:
+        found = os.stat(file)
+    except OSError as exc:
+        raise DeclarationError(
+            f"the declaration can't be read: {exc.strerror}", where=file, remedy="check that it exists"
+        ) from exc
+    return list(_load_declarations(file, (found.st_mtime_ns, found.st_size, found.st_ino)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _load_declarations(file: str, version: tuple[int, ...]) -> tuple[Stream, ...]:  # noqa: ARG001 - the key
     name = f"_sluice_declarations_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
@@ -237,7 +257,7 @@ def load_declarations(file: str) -> list[Stream]:
             where=error_line(exc, file) or file,
             remedy="correct it; `sluice check` shows every problem",
         ) from exc
-    return [value for value in vars(module).values() if isinstance(value, Stream)]
+    return tuple(value for value in vars(module).values() if isinstance(value, Stream))
 
 
 def resolve_path(path: str, root: str, *, place: str) -> str:

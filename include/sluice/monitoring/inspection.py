@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
-from sluice.errors import SluiceError
+from sluice.errors import RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
@@ -48,9 +48,15 @@ def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Sou
     """What waits in every source of a stream.
 
     Raises:
-        SluiceError: The checkpoint can't be read, or contradicts what the sources say.
+        RefusedError: The checkpoint is damaged, or contradicts what the sources say: what waits is not known.
+        SluiceError: The checkpoint can't be read.
     """
-    return _lags(survey(stream, home, Bound(), now))
+    seen = survey(stream, home, Bound(), now)
+    if not seen.available and not seen.unreadable:
+        refusal = find_refusal(seen)
+        if refusal is not None:
+            raise RefusedError(refusal)
+    return _lags(seen)
 
 
 def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Triggers: what deferred tasks wait for."""
+"""Triggers."""

@@ -1,0 +1,98 @@
+"""What it costs to watch 1,000 streams: one shared poll, against a trigger that polls for each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from glob import glob
+from pathlib import Path
+
+from benchmarks.measure import Figure, ratio
+
+STREAMS = 1_000
+BAR_CORE_PERCENT = 1.0
+WARM_UP_SECONDS = 8.0
+ROUND_SECONDS = 10.0
+ROUNDS = 3
+_DECLARATIONS = """
+from sluice import Stream, sinks, sources
+for number in range({count}):
+    globals()[f"s{{number}}"] = Stream(
+        name=f"s{{number}}",
+        sources={{"events": sources.files("in", format="json", schema="n bigint")}},
+        transform="none:none",
+        sink=sinks.noop(),
+    )
+"""
+
+
+def measure() -> list[Figure]:
+    """Percent of a core while nothing happens, and its ratio to one polling trigger per stream."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        _make_project(root)
+        ours, theirs = asyncio.run(_measure(root))
+    shared = [percent * STREAMS / 1000 for percent in ours]
+    return [
+        Figure(
+            "watching 1,000 streams, percent of a core",
+            statistics.median(shared),
+            BAR_CORE_PERCENT,
+            (min(shared), max(shared)),
+            f"{ROUNDS} rounds of {ROUND_SECONDS:.0f} s, user and system time, nothing committed",
+        ),
+        ratio("watching 1,000 streams, to a poll each", ours, theirs, None, "% of a core"),
+    ]
+
+
+async def _measure(root: Path) -> tuple[list[float], list[float]]:
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        ours.append(await _percent(lambda name: _watch(root, name)))
+        theirs.append(await _percent(lambda name: _poll_alone(root, name)))
+    return ours, theirs
+
+
+async def _percent(watch: Callable[[str], Awaitable[None]]) -> float:
+    """Percent of a core that 1,000 watching tasks take once all of them wait."""
+    tasks = [asyncio.ensure_future(watch(f"s{number}")) for number in range(STREAMS)]
+    await asyncio.sleep(WARM_UP_SECONDS)
+    before, began = os.times(), time.perf_counter()
+    await asyncio.sleep(ROUND_SECONDS)
+    after, took = os.times(), time.perf_counter() - began
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return 100 * (after.user + after.system - before.user - before.system) / took
+
+
+async def _watch(root: Path, name: str) -> None:
+    from sluice_airflow.triggers.progress import BatchTrigger
+
+    async for _ in BatchTrigger(stream=name, batch_id=1_000_000, project=str(root)).run():
+        return
+
+
+async def _poll_alone(root: Path, name: str) -> None:
+    """What Airflow's own file trigger does: look for a file, each trigger for itself, as often as we do."""
+    from sluice_airflow.triggers.shared_poll import POLL_SECONDS
+
+    with contextlib.suppress(asyncio.CancelledError):
+        while not glob(f"{root}/var/sluice/{name}/generations/0001/commits/1000000"):  # noqa: ASYNC251, PTH207
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _make_project(root: Path) -> None:
+    (root / "sluice.toml").write_text("[project]\n")
+    (root / "streams").mkdir()
+    (root / "streams" / "many.py").write_text(_DECLARATIONS.format(count=STREAMS))
+    for number in range(STREAMS):
+        commits = root / "var" / "sluice" / f"s{number}" / "generations" / "0001" / "commits"
+        commits.mkdir(parents=True)
+        for batch_id in range(100):
+            (commits / str(batch_id)).write_bytes(b'v1\n{"nextBatchWatermarkMs":0}')

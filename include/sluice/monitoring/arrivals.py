@@ -1,0 +1,80 @@
+"""What waits for a stream, in a form that tells one state of its sources from another."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sluice.errors import RefusedError
+from sluice.home import StreamHome
+from sluice.planning.planner import find_refusal
+from sluice.planning.survey import Survey, survey
+from sluice.stream import Available, Bound, Stream
+from sluice.times import iso_millis
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What the sources have that the stream has not planned yet."""
+
+    ids: frozenset[str]
+    """Names each thing that waits: a file at a time, or how far a table reaches. Empty when nothing waits."""
+    is_pending: bool
+    """Whether a planned batch is not committed: a run is under way, or has died."""
+    sources: Mapping[str, Mapping[str, Any]]
+    """By source that has something: `{"files", "bytes", "oldest"}`."""
+
+    @property
+    def digest(self) -> str | None:
+        """Tells this state from others, also in another process; None when nothing waits."""
+        if not self.ids:
+            return None
+        return hashlib.sha256("\n".join(sorted(self.ids)).encode()).hexdigest()
+
+
+def look_for_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
+    """Look at every source of a stream.
+
+    A stream that begins with what comes from now on (`starting="latest"`), and was never planned, has something to
+    do at once: its first run notes where it begins.
+
+    Raises:
+        RefusedError: The checkpoint is damaged, or contradicts what the sources say: a person must decide.
+        SluiceError: The checkpoint or a declared source can't be read.
+    """
+    seen = survey(stream, home, Bound(), now)
+    if not seen.available and not seen.unreadable:
+        refusal = find_refusal(seen)
+        if refusal is not None:
+            raise RefusedError(refusal)
+    ids = {name for source, found in seen.available.items() for name in _ids(source, found)}
+    if not ids and _is_yet_to_begin(seen):
+        ids = {"beginning"}
+    return Arrivals(
+        ids=frozenset(ids),
+        is_pending=seen.checkpoint.is_pending,
+        sources={source: _summary(found) for source, found in seen.available.items() if found.steps},
+    )
+
+
+def _ids(source: str, found: Available) -> Iterator[str]:
+    entries = [entry for step in found.steps for entry in step.entries]
+    if entries:
+        yield from (f"{source}\0{entry.path}\0{entry.timestamp_ms}" for entry in entries)
+    elif found.steps:
+        yield f"{source}\0{found.steps[-1].end}"
+
+
+def _is_yet_to_begin(seen: Survey) -> bool:
+    return seen.checkpoint.is_new and not seen.started_at and any(found.started_at for found in seen.available.values())
+
+
+def _summary(found: Available) -> dict[str, Any]:
+    return {
+        "files": sum(step.files or 0 for step in found.steps),
+        "bytes": sum(step.size_bytes or 0 for step in found.steps),
+        "oldest": iso_millis(found.oldest_ms),
+    }

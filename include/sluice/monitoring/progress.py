@@ -1,0 +1,113 @@
+"""How far a stream has come, read so cheaply that a thousand streams can be watched all the time.
+
+Asked again while nothing happened, a stream on a local disk costs two `stat` calls; a file is read only after a
+commit. On object stores, whose prefixes have no time, the commits are listed each time.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.offsets import read_commit_file
+from sluice.errors import StorageError
+from sluice.home import StreamHome
+from sluice.storage import Storage, is_local, join
+
+_SETTLE_SECONDS = 3.0
+"""A folder's time may stand still over two commits (file systems count in steps of up to 2 s): the folder is listed
+again, although its time is the same, until it was listed once this long after that time was first seen."""
+_ATTEMPTS = 3
+_METADATA_MAX_BYTES = 1024 * 1024
+
+
+class _Metadata(msgspec.Struct):
+    id: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the live generation has committed."""
+
+    generation: int
+    query_id: str | None = None
+    """Tells this checkpoint from another one that counts its batches anew; None before the first batch."""
+    batch_id: int | None = None
+    """The newest committed batch; None before there is one."""
+    watermark_ms: int | None = None
+    """The newest committed watermark, in milliseconds since the epoch; None before there is one."""
+
+
+def read_progress(home: StreamHome) -> Progress:
+    """Look at a stream; a home that does not exist is a stream that has not begun.
+
+    Raises:
+        RefusedError: A file is damaged, or was written by a newer Sluice or Spark.
+        StorageError: A file can't be read.
+    """
+    number = home.current_generation()
+    checkpoint = home.checkpoint_location(number)
+    # A commit may vanish between the listing and the reading, when somebody starts over: then look again.
+    for _ in range(_ATTEMPTS):
+        commits = list_log(join(checkpoint, "commits"), storage=home.storage)
+        if commits is None or not commits.ids:
+            return Progress(number)
+        batch_id = commits.ids[-1]
+        committed = read_commit_file(commits.file(batch_id), batch_id, storage=home.storage)
+        if committed is not None:
+            query_id = _read_query_id(checkpoint, home.storage)
+            return Progress(number, query_id, batch_id, committed.next_watermark_ms or None)
+    raise StorageError(
+        "commits are listed, but can't be read", where=join(checkpoint, "commits"), remedy="check its permissions"
+    )
+
+
+class ProgressReader:
+    """Reads one stream's progress again and again."""
+
+    def __init__(self, home: StreamHome) -> None:
+        self._home = home
+        self._progress: Progress | None = None
+        self._times: tuple[int | None, ...] | None = None
+        self._seen_at = 0.0
+        self._is_settled = False
+
+    def read(self) -> Progress:
+        """The progress as it is now.
+
+        Raises:
+            RefusedError: A file is damaged, or was written by a newer Sluice or Spark.
+            StorageError: A file can't be read.
+        """
+        # The times are taken first: a commit that comes while the folder is read changes them once more.
+        times, now = self._folder_times(), time.monotonic()
+        is_same = times is not None and times == self._times
+        if self._progress is not None and is_same and self._is_settled:
+            return self._progress
+        self._progress = read_progress(self._home)
+        if not is_same:
+            self._seen_at = now
+        self._is_settled = is_same and now - self._seen_at >= _SETTLE_SECONDS
+        self._times = times
+        return self._progress
+
+    def _folder_times(self) -> tuple[int | None, ...] | None:
+        """When the folders changed last; None where folders have no time."""
+        number = 1 if self._progress is None else self._progress.generation
+        commits = join(self._home.checkpoint_location(number), "commits")
+        if not is_local(self._home.location) or not is_local(commits):
+            return None
+        stats = [self._home.storage.stat(file) for file in (join(self._home.location, "current.json"), commits)]
+        return tuple(None if stat is None else stat.mtime_ms for stat in stats)
+
+
+def _read_query_id(checkpoint: str, storage: Storage) -> str | None:
+    content = storage.read(join(checkpoint, "metadata"), max_bytes=_METADATA_MAX_BYTES)
+    try:
+        return None if content is None else msgspec.json.decode(content, type=_Metadata).id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Planning refuses such a checkpoint, with a remedy; how far it came is known nevertheless.
+        return None

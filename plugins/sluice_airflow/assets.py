@@ -1,0 +1,194 @@
+"""Assets: what a stream writes, each partition of it, its commits and its arrivals; and the events of a run.
+
+| asset | changes | by |
+|---|---|---|
+| `NAME`, the sink's location | when a run of Airflow's has written | the operator, one event per run |
+| `NAME/partitions` | for each partition that the run touched | the operator, one event per partition |
+| `NAME/commits` | when a batch is committed, whoever runs the stream | a watcher |
+| `NAME/arrivals` | when the sources have something for the stream | a watcher |
+
+Events with a partition key reach only DAGs that are scheduled by partition, and events without one only the others:
+hence two assets for one table.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import Asset, AssetWatcher
+
+from sluice.monitoring.touched import Partition, touched_partitions
+from sluice.storage import Storage, is_local, join, local_path
+from sluice_airflow.projects import airflow_project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+    from sluice.running.record import RunRecord
+    from sluice.stream import Stream
+
+logger = logging.getLogger(__name__)
+
+GROUP = "sluice"
+_MAX_LISTED = 1000
+"""How many partitions an event lists at most; each has its own event anyway."""
+_MAX_KEY = 250
+"""The longest partition key that Airflow takes."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def stream_asset(stream: str | Stream, *, project: str | None = None) -> Asset:
+    """What a stream writes: an event per run that wrote.
+
+    Args:
+        stream: The stream, or its name.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
+
+    Raises:
+        DeclarationError: The stream is not declared.
+    """
+    found = _declared(stream, project)
+    return Asset(name=found.name, uri=_sink_uri(found), group=GROUP)
+
+
+def partition_asset(stream: str | Stream, *, project: str | None = None) -> Asset:
+    """The partitions of what a stream writes: an event per partition that a run touched.
+
+    Args:
+        stream: The stream, or its name.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
+
+    Raises:
+        DeclarationError: The stream is not declared.
+    """
+    found = _declared(stream, project)
+    return Asset(name=f"{found.name}/partitions", uri=f"{_sink_uri(found)}?by=partition", group=GROUP)
+
+
+def commit_asset(stream: str, *, project: str | None = None) -> Asset:
+    """A stream's commits, watched in its checkpoint: also of a stream that Airflow does not run.
+
+    Args:
+        stream: The stream's name.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
+
+    Raises:
+        DeclarationError: The project is not right.
+    """
+    from sluice_airflow.triggers.commits import CommitWatch
+
+    name = f"{stream}/commits"
+    watcher = AssetWatcher(name=name, trigger=CommitWatch(asset=name, stream=stream, project=project))
+    return Asset(name=name, uri=_home_uri(name, project), group=GROUP, watchers=[watcher])
+
+
+def arrival_asset(stream: str, *, project: str | None = None) -> Asset:
+    """What arrives for a stream, watched in its sources.
+
+    Args:
+        stream: The stream's name.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
+
+    Raises:
+        DeclarationError: The project is not right.
+    """
+    from sluice_airflow.triggers.arrivals import ArrivalWatch
+
+    name = f"{stream}/arrivals"
+    watcher = AssetWatcher(name=name, trigger=ArrivalWatch(asset=name, stream=stream, project=project))
+    return Asset(name=name, uri=_home_uri(name, project), group=GROUP, watchers=[watcher])
+
+
+def outlets(stream: Stream) -> list[Asset]:
+    """The outlets of a task that runs a stream; `emit_events` fills their events."""
+    return [stream_asset(stream), *([partition_asset(stream)] if _columns(stream) else [])]
+
+
+def emit_events(context: Context, stream: Stream, record: RunRecord, *, storage: Storage) -> None:
+    """Fill the events of a run that wrote; called before the task succeeds. Never fails a run.
+
+    Args:
+        context: The task's.
+        stream: The stream, with absolute locations.
+        record: The record of the run.
+        storage: Where the sink is.
+    """
+    try:
+        partitions = _touched(stream, record, storage)
+        events = context["outlet_events"]
+        events[stream_asset(stream)].extra = event_extra(record, partitions)
+        if partitions:
+            touched = events[partition_asset(stream)]
+            touched.extra = {"run_id": record.run_id, "stream": record.stream}
+            touched.add_partitions([key for key in map(partition_key, partitions) if _is_usable(key)])
+    except Exception:
+        # The rows are committed: an event without details is worse than one with them, and better than a failed run.
+        logger.warning("the asset events of run %s lack their details", record.run_id, exc_info=True)
+
+
+def event_extra(record: RunRecord, partitions: Sequence[Partition]) -> dict[str, Any]:
+    """What the event of a run says: `run_id`, `batches`, rows, `watermark`, `sink_version`, `partitions`."""
+    batches = record.batches
+    versions = [batch.sink_version for batch in batches if batch.sink_version is not None]
+    return {
+        "run_id": record.run_id,
+        "stream": record.stream,
+        "generation": record.generation,
+        "batches": [batch.batch_id for batch in batches],
+        "input_rows": sum(batch.input_rows or 0 for batch in batches),
+        "output_rows": sum(batch.output_rows or 0 for batch in batches),
+        "watermark": batches[-1].watermark if batches else None,
+        "sink_version": max(versions, default=None),
+        "partition_count": len(partitions),
+        "partitions": [partition_key(partition) for partition in partitions[:_MAX_LISTED]],
+    }
+
+
+def partition_key(partition: Partition) -> str:
+    """A partition as Airflow's key: its values, joined by `|` as Airflow's own mappers do; nulls as Hive has them."""
+    return "|".join(_NULL if value is None else value for value in partition)
+
+
+def _is_usable(key: str) -> bool:
+    is_usable = bool(key.strip()) and len(key) <= _MAX_KEY
+    if not is_usable:
+        logger.warning("the partition %.60r... gets no event: Airflow takes keys of up to %s characters", key, _MAX_KEY)
+    return is_usable
+
+
+def _touched(stream: Stream, record: RunRecord, storage: Storage) -> list[Partition]:
+    columns = _columns(stream)
+    versions = [batch.sink_version for batch in record.batches if batch.sink_version is not None]
+    if not columns or stream.sink.location is None:
+        return []
+    return touched_partitions(stream.sink.location, versions, columns, storage=storage)
+
+
+def _columns(stream: Stream) -> tuple[str, ...]:
+    """The partition columns of a sink whose log tells of them."""
+    return tuple(getattr(stream.sink, "partition_by", ())) if stream.sink.kind == "delta" else ()
+
+
+def _declared(stream: str | Stream, project: str | None) -> Stream:
+    return airflow_project(project).stream(stream) if isinstance(stream, str) else stream
+
+
+def _sink_uri(stream: Stream) -> str:
+    # A sink without a place (a function, a console) still is something that changes.
+    return _uri(stream.sink.location) if stream.sink.location else f"sluice://{stream.sink.kind}/{stream.name}"
+
+
+def _home_uri(name: str, project: str | None) -> str:
+    return _uri(join(airflow_project(project).home, name))
+
+
+def _uri(location: str) -> str:
+    """A location as a URI; what means something else in URIs is escaped, for Airflow would cut it off."""
+    if is_local(location):
+        return f"file://{quote(local_path(location))}"
+    scheme, _, rest = location.partition("://")
+    return f"{scheme}://{quote(rest)}"

@@ -1,0 +1,112 @@
+"""What the sensors of a stream share: each waits for what its trigger waits for, in a worker or in the triggerer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.triggers.base import StartTriggerArgs
+
+from sluice.errors import SluiceError
+from sluice_airflow.triggers.stream import StreamTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class StreamSensor(BaseSensorOperator):
+    """Waits for something about a stream; needs no JVM, and no worker while it waits.
+
+    Whatever passes by itself is waited for: a home that does not exist yet, a disk that is away. What only a person
+    can end fails the task for good: a stream that is not declared, a damaged file, one of a newer Sluice.
+
+    Args:
+        stream: The stream's name.
+        project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
+        deferrable: Wait in the triggerer. Else in a worker, looking every `poke_interval`.
+        start_from_trigger: Begin in the triggerer, without a worker first; only with `deferrable`.
+        kwargs: Passed on to `BaseSensorOperator`; `timeout` holds in all modes.
+    """
+
+    template_fields: Sequence[str] = ("stream", "project")
+    ui_color = "#d8ecf3"
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        project: str | None = None,
+        deferrable: bool = True,
+        start_from_trigger: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.stream = stream
+        self.project = project
+        self.deferrable = deferrable
+        self.start_from_trigger = start_from_trigger and deferrable
+
+    @abstractmethod
+    def trigger(self) -> StreamTrigger[Any]:
+        """The trigger that waits for the same."""
+
+    def execute(self, context: Context) -> Any:
+        """Look once, then wait; returns what was seen when the condition held.
+
+        Raises:
+            AirflowFailException: Waiting longer would not help.
+            AirflowSensorTimeout: It took longer than `timeout`.
+        """
+        if not self.deferrable:
+            return super().execute(context)
+        met = self.poke(context)
+        if isinstance(met, PokeReturnValue):
+            return met.xcom_value
+        timeout = timedelta(seconds=float(self.timeout))
+        return self.defer(trigger=self.trigger(), method_name="execute_complete", timeout=timeout)
+
+    def poke(self, context: Context) -> bool | PokeReturnValue:
+        """Look once.
+
+        Raises:
+            AirflowFailException: Waiting would not help.
+        """
+        trigger = self.trigger()
+        try:
+            met = trigger.met(trigger.look())
+        except SluiceError as exc:
+            if not exc.retryable:
+                raise airflow_error(exc) from exc
+            self.log.warning("stream %s can't be looked at now, and is waited for: %s", self.stream, exc)
+            return False
+        return False if met is None else PokeReturnValue(is_done=True, xcom_value=met)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Take what the trigger saw.
+
+        Raises:
+            AirflowFailException: Waiting longer would not have helped.
+        """
+        if "met" not in event:
+            raise AirflowFailException(str(event.get("problem", event)))
+        return event["met"]
+
+    def _let_trigger_start(self) -> None:
+        """Give the scheduler what it needs to begin in the triggerer; called when every argument is in place."""
+        if self.start_from_trigger:
+            path, arguments = self.trigger().serialize()
+            self.start_trigger_args = StartTriggerArgs(
+                trigger_cls=path,
+                trigger_kwargs=arguments,
+                next_method="execute_complete",
+                timeout=timedelta(seconds=float(self.timeout)),
+            )
+
+
+def airflow_error(exc: SluiceError) -> AirflowException:
+    """The same error for Airflow: it retries what may pass by itself."""
+    return AirflowException(str(exc)) if exc.retryable else AirflowFailException(str(exc))

@@ -1,0 +1,69 @@
+"""The declared streams of a project, kept in mind by a process that looks at them all the time."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+
+from sluice.errors import UnknownStreamError
+from sluice.home import StreamHome
+from sluice.project import FILE_NAME, Declared, Project
+from sluice.stream import Stream
+from sluice_airflow.projects import airflow_project
+
+_FRESH_SECONDS = 30.0
+"""How long it may take until a changed declaration is noticed."""
+
+
+@dataclass(frozen=True)
+class DeclaredStream:
+    """A stream and its home."""
+
+    stream: Stream
+    home: StreamHome
+
+
+@dataclass
+class DeclaredStreams:
+    """The streams of one project; declarations are imported again only after one has changed."""
+
+    project: str | None
+    """The folder of `sluice.toml`; None for Airflow's own project."""
+    _loaded: Project | None = None
+    _streams: dict[str, Declared] = field(default_factory=dict)
+    _homes: dict[str, DeclaredStream] = field(default_factory=dict)
+    _files: tuple[tuple[str, int], ...] = ()
+    _checked_at: float = 0.0
+
+    def find(self, name: str) -> DeclaredStream:
+        """One stream; the same object until a declaration changes.
+
+        Raises:
+            UnknownStreamError: No declaration has this name (any more).
+            DeclarationError: The project or a declaration is not right.
+        """
+        project = self._current()
+        if name not in self._homes:
+            if name not in self._streams:
+                raise UnknownStreamError(
+                    f"there is no stream `{name}`",
+                    where=", ".join(project.stream_folders),
+                    remedy="it was renamed or deleted, or never declared: correct the DAG, or declare it again",
+                )
+            stream = self._streams[name].stream
+            self._homes[name] = DeclaredStream(stream, project.stream_home(stream))
+        return self._homes[name]
+
+    def _current(self) -> Project:
+        now = time.monotonic()
+        if self._loaded is not None and now - self._checked_at < _FRESH_SECONDS:
+            return self._loaded
+        project = airflow_project(self.project)
+        files = [os.path.join(project.root, FILE_NAME), *project.declaration_files()]
+        # Sizes and times together: an editor may keep one of them.
+        stats = tuple((file, os.stat(file).st_mtime_ns ^ os.stat(file).st_size) for file in files)
+        if stats != self._files or self._loaded is None:
+            self._streams, self._homes, self._files = project.streams(), {}, stats
+        self._loaded, self._checked_at = project, now
+        return project

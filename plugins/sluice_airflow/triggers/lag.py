@@ -1,0 +1,60 @@
+"""The trigger that waits for a small backlog."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sluice.monitoring.inspection import SourceLag
+from sluice_airflow.triggers.shared_poll import Sighting
+from sluice_airflow.triggers.stream import StreamTrigger, follow_lag, look_at_lag
+
+
+class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
+    """Waits until what waits in a stream's sources, all together, is within every limit.
+
+    Args:
+        stream: The stream's name.
+        max_files: The most files; None for no limit.
+        max_bytes: The most bytes; None for no limit.
+        max_age_seconds: How long the oldest of it may have waited; None for no limit.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
+    """
+
+    arguments: ClassVar[tuple[str, ...]] = ("stream", "max_files", "max_bytes", "max_age_seconds", "project")
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        max_age_seconds: float | None = None,
+        project: str | None = None,
+    ) -> None:
+        super().__init__(stream=stream, project=project)
+        self.max_files = max_files
+        self.max_bytes = max_bytes
+        self.max_age_seconds = max_age_seconds
+
+    def follow(self) -> AsyncIterator[Sighting[dict[str, SourceLag]]]:
+        """What the shared poll of the project sees."""
+        return follow_lag(self.stream, self.project)
+
+    def look(self) -> dict[str, SourceLag]:
+        """What waits now."""
+        return look_at_lag(self.stream, self.project)
+
+    def met(self, seen: dict[str, SourceLag]) -> dict[str, Any] | None:
+        """Whether the backlog is within the limits; a source that can't be read has an unknown one."""
+        if any(lag.unreadable is not None for lag in seen.values()):
+            return None
+        now = datetime.now(UTC)
+        total = {
+            "files": sum(lag.files for lag in seen.values()),
+            "bytes": sum(lag.size_bytes for lag in seen.values()),
+            "age_seconds": max((lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()), default=0.0),
+        }
+        limits = {"files": self.max_files, "bytes": self.max_bytes, "age_seconds": self.max_age_seconds}
+        return total if all(limit is None or total[name] <= limit for name, limit in limits.items()) else None

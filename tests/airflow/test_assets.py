@@ -1,0 +1,114 @@
+"""Assets, their events, and the schedules made of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.serialization.encoders import coerce_to_core_timetable
+from airflow_project import StreamProject
+
+from sluice import Stream, sinks
+from sluice.errors import UnknownStreamError
+from sluice.running.record import BatchRecord, RunRecord
+from sluice.storage import Storage
+from sluice_airflow import assets, timetables
+from tests.builders import commit_file, make_delta, make_stream
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
+
+
+def record(*versions: int | None) -> RunRecord:
+    batches = tuple(
+        BatchRecord(batch_id=number, kind="data", input_rows=2, output_rows=1, watermark=None, sink_version=version)
+        for number, version in enumerate(versions)
+    )
+    return RunRecord(
+        run_id="r", stream="visits", generation=2, planned_at=datetime.now(UTC), plan={}, status="succeeded",
+        batches=batches,
+    )  # fmt: skip
+
+
+def emitted(stream: Stream, run: RunRecord) -> OutletEventAccessors:
+    events = OutletEventAccessors()
+    context: Any = {"outlet_events": events}
+    assets.emit_events(context, stream, run, storage=Storage())
+    return events
+
+
+@pytest.mark.parametrize(
+    ("location", "uri"),
+    [
+        ("/data/lake/visits", "file:///data/lake/visits"),
+        ("/data/a b#c?d%e", "file:///data/a%20b%23c%3Fd%25e"),
+        ("s3://bucket/lake/visits", "s3://bucket/lake/visits"),
+        ("s3://bucket/a#b", "s3://bucket/a%23b"),
+    ],
+)
+def test_an_asset_is_where_the_sink_is(location: str, uri: str) -> None:
+    """What means something else in a URI is escaped: Airflow would cut it off, and two tables would be one."""
+    stream = make_stream(sink=sinks.delta(location, partition_by=["part"]))
+
+    assert assets.stream_asset(stream).uri == uri
+    assert assets.partition_asset(stream).uri != uri
+    assert [asset.name for asset in assets.outlets(stream)] == ["visits", "visits/partitions"]
+
+
+def test_a_sink_without_a_place_is_an_asset() -> None:
+    """It changes all the same; without partitions there is one outlet."""
+    assert [asset.uri for asset in assets.outlets(make_stream(sink=sinks.noop()))] == ["sluice://noop/visits"]
+
+
+def test_an_event_says_what_the_run_did(tmp_path: Path) -> None:
+    """Over all of its batches, also those that made no version."""
+    stream = make_stream(sink=sinks.delta(str(make_delta(tmp_path / "t", [1], [2, 3])), partition_by=["part"]))
+    events = emitted(stream, record(0, None, 1))
+
+    extra = events[assets.stream_asset(stream)].extra
+    assert extra["batches"] == [0, 1, 2]
+    assert (extra["input_rows"], extra["output_rows"], extra["sink_version"]) == (6, 3, 1)
+    assert (extra["partition_count"], extra["partitions"]) == (3, ["1", "2", "3"])
+    assert events[assets.partition_asset(stream)].partition_keys == {"1", "2", "3"}
+
+
+def test_a_log_that_can_not_be_read_fails_no_run(tmp_path: Path) -> None:
+    """The rows are committed by then: the event goes out without details."""
+    table = make_delta(tmp_path / "t", [1])
+    commit_file(table, 0).write_bytes(b"{")
+    stream = make_stream(sink=sinks.delta(str(table), partition_by=["part"]))
+
+    assert not emitted(stream, record(0))[assets.stream_asset(stream)].extra
+
+
+def test_keys_of_partitions() -> None:
+    """Several columns are joined as Airflow's own mappers do it; null is Hive's name for it."""
+    assert assets.partition_key(("2026-01-31", "JFK")) == "2026-01-31|JFK"
+    assert assets.partition_key((None,)) == "__HIVE_DEFAULT_PARTITION__"
+
+
+@pytest.mark.parametrize("value", ["x" * 251, " "])
+def test_a_key_that_airflow_refuses_fails_no_run(tmp_path: Path, value: str) -> None:
+    """That partition has no event of its own; the others have."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(tmp_path / "t", pa.table({"id": [1, 2], "part": [value, "b"]}), partition_by=["part"])
+    stream = make_stream(sink=sinks.delta(str(tmp_path / "t"), partition_by=["part"]))
+
+    assert emitted(stream, record(0))[assets.partition_asset(stream)].partition_keys == {"b"}
+
+
+def test_schedules_are_known_to_airflow(stream_project: StreamProject) -> None:
+    """Each can be written into the database; an unknown stream is refused while the DAG is parsed."""
+    project = str(stream_project.root)
+
+    assert coerce_to_core_timetable(timetables.data_intervals("0 * * * *")).serialize()["expression"] == "0 * * * *"
+    assert timetables.on_commit("events", project=project).watchers[0].trigger.stream == "events"
+    both = timetables.on_arrival("events", "hourly", project=project)
+    assert [asset.name for asset in both.objects] == ["events/arrivals", "hourly/arrivals"]
+    coerce_to_core_timetable(timetables.per_partition("events", project=project)).serialize()
+    with pytest.raises(UnknownStreamError):
+        timetables.after_run("event", project=project)

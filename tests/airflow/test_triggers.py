@@ -1,0 +1,307 @@
+"""The triggers, as the triggerer runs them: in an event loop, over a real home."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk._shared.module_loading import import_string
+from airflow.triggers.base import BaseTrigger
+from airflow_project import StreamProject
+from committed import commit
+
+from sluice_airflow.triggers import shared_poll
+from sluice_airflow.triggers.lag import LagTrigger
+from sluice_airflow.triggers.progress import BatchTrigger, WatermarkTrigger
+from sluice_airflow.triggers.stream import follow_progress, watched_streams
+from tests.builders import NOW, NOW_MS, QUERY_ID, put
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
+
+SOON = 20.0
+"""Seconds within which something must happen; nothing waits that long unless it fails."""
+
+
+@pytest.fixture(autouse=True)
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll without a rest, and find out at once that a declaration has changed."""
+    monkeypatch.setattr(shared_poll, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shared_poll, "_REST_PER_WORK", 0.0)
+    monkeypatch.setattr("sluice_airflow.triggers.declared._FRESH_SECONDS", 0.0)
+    watched_streams.cache_clear()
+
+
+async def fire(trigger: BaseTrigger) -> Any:
+    """What a trigger fires."""
+    return (await asyncio.wait_for(anext(trigger.run()), SOON)).payload
+
+
+async def fire_after(trigger: BaseTrigger, happens: Any) -> Any:
+    """What a trigger fires once something has happened that it must not fire before."""
+    waiting = asyncio.create_task(fire(trigger))
+    await asyncio.sleep(0.3)
+    assert not waiting.done(), waiting.result()
+    happens()
+    return await waiting
+
+
+class TestSerialize:
+    @pytest.mark.parametrize(
+        "trigger",
+        [
+            BatchTrigger(stream="s", batch_id=3, since={"query_id": "q", "batch_id": 1}, project="/p"),
+            WatermarkTrigger(stream="s", passed="2026-01-01", project=None),
+            LagTrigger(stream="s", max_files=1, max_bytes=2, max_age_seconds=3.5, project="/p"),
+        ],
+        ids=lambda trigger: type(trigger).__name__,
+    )
+    def test_a_trigger_survives_the_database(self, trigger: BaseTrigger) -> None:
+        """Another triggerer makes the same one of it; an unknown argument is an error."""
+        path, arguments = trigger.serialize()
+        again = import_string(path)(**json.loads(json.dumps(arguments)))
+
+        assert again.serialize() == (path, arguments)
+        with pytest.raises(TypeError):
+            import_string(path)(**arguments, poll_interval=5)
+
+
+class TestBatchTrigger:
+    def test_a_batch_that_is_there(self, stream_project: StreamProject) -> None:
+        """It, or a later one."""
+        commit(stream_project, 4, watermark_ms=NOW_MS)
+        trigger = BatchTrigger(stream="events", batch_id=3, project=str(stream_project.root))
+
+        assert asyncio.run(fire(trigger)) == {
+            "met": {"generation": 1, "batch_id": 4, "watermark": "2026-01-31T12:00:00.000Z"}
+        }
+
+    def test_a_home_that_does_not_exist_is_waited_for(self, stream_project: StreamProject) -> None:
+        """The first batch ever fires, also from a template."""
+        trigger = BatchTrigger(stream="events", batch_id="0", project=str(stream_project.root))
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, lambda: commit(stream_project, 0))
+
+        assert asyncio.run(scenario())["met"]["batch_id"] == 0
+
+    def test_an_old_commit_does_not_count(self, stream_project: StreamProject) -> None:
+        """Only what comes after the start that was noted."""
+        commit(stream_project, 4)
+        since = {"query_id": QUERY_ID, "batch_id": 4}
+        trigger = BatchTrigger(stream="events", since=since, project=str(stream_project.root))
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, lambda: commit(stream_project, 5))
+
+        assert asyncio.run(scenario())["met"]["batch_id"] == 5
+
+    def test_the_first_batch_after_a_start_without_any(self, stream_project: StreamProject) -> None:
+        """The stream had not begun when the waiting did; a triggerer that starts late sees the batch all the same."""
+        commit(stream_project, 0)
+        trigger = BatchTrigger(
+            stream="events", since={"query_id": None, "batch_id": None}, project=str(stream_project.root)
+        )
+
+        assert asyncio.run(fire(trigger))["met"]["batch_id"] == 0
+
+    def test_another_checkpoint_is_a_clear_error(self, stream_project: StreamProject) -> None:
+        """Its ids say nothing about new batches of the former one."""
+        commit(stream_project, 9, query_id="another")
+        since = {"query_id": QUERY_ID, "batch_id": 4}
+        trigger = BatchTrigger(stream="events", since=since, project=str(stream_project.root))
+
+        found = asyncio.run(fire(trigger))
+        assert found["is_final"]
+        assert "another checkpoint took the stream over" in found["problem"]
+
+    @pytest.mark.parametrize("batch_id", ["three", "-1", "1.5"])
+    def test_a_batch_that_is_no_number(self, stream_project: StreamProject, batch_id: str) -> None:
+        """A template may give anything."""
+        trigger = BatchTrigger(stream="events", batch_id=batch_id, project=str(stream_project.root))
+
+        assert "is no batch [batch_id]" in asyncio.run(fire(trigger))["problem"]
+
+
+class TestWatermarkTrigger:
+    def test_waits_until_event_time_has_passed(self, stream_project: StreamProject) -> None:
+        """A batch whose watermark is one millisecond short does not count."""
+        commit(stream_project, 0, watermark_ms=NOW_MS - 1)
+        trigger = WatermarkTrigger(stream="events", passed=str(NOW), project=str(stream_project.root))
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, lambda: commit(stream_project, 1, watermark_ms=NOW_MS))
+
+        assert asyncio.run(scenario())["met"]["watermark"] == "2026-01-31T12:00:00.000Z"
+
+    @pytest.mark.parametrize(("passed", "problem"), [("", "there is no time"), ("tomorrow", "is no time [passed]")])
+    def test_a_time_that_is_none(self, stream_project: StreamProject, passed: str, problem: str) -> None:
+        """A manual run has no data interval: the sensor says so, and does not wait for ever."""
+        commit(stream_project, 0)
+        trigger = WatermarkTrigger(stream="events", passed=passed, project=str(stream_project.root))
+
+        assert problem in asyncio.run(fire(trigger))["problem"]
+
+
+class TestLagTrigger:
+    def test_waits_until_the_backlog_is_small(self, stream_project: StreamProject) -> None:
+        """Two files wait, and one of them goes."""
+        stream_project.arrive(2, at=NOW)
+        trigger = LagTrigger(stream="events", max_files=1, project=str(stream_project.root))
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, (stream_project.root / "in" / "0.json").unlink)
+
+        found = asyncio.run(scenario())["met"]
+        assert (found["files"], found["bytes"]) == (1, 8)
+
+    @pytest.mark.parametrize("limit", [{"max_bytes": 7}, {"max_age_seconds": 60.0}, {"max_files": 5, "max_bytes": 0}])
+    def test_every_limit_counts(self, stream_project: StreamProject, limit: dict[str, Any]) -> None:
+        """Nothing waits any more: then every limit is kept."""
+        stream_project.arrive(1, at=NOW - timedelta(days=1))
+        trigger = LagTrigger(stream="events", **limit, project=str(stream_project.root))
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, (stream_project.root / "in" / "0.json").unlink)
+
+        assert asyncio.run(scenario())["met"] == {"files": 0, "bytes": 0, "age_seconds": 0.0}
+
+    def test_a_damaged_checkpoint_has_no_backlog_of_zero(self, stream_project: StreamProject) -> None:
+        """What waits is not known, and only a person can help."""
+        checkpoint = Path(stream_project.home().checkpoint_location(1))
+        put(checkpoint / "offsets" / "0", b"")
+        trigger = LagTrigger(stream="events", max_files=100, project=str(stream_project.root))
+
+        found = asyncio.run(fire(trigger))
+        assert found["is_final"]
+        assert str(checkpoint / "metadata") in found["problem"]
+
+
+class TestProblems:
+    def test_a_stream_that_is_not_declared(self, stream_project: StreamProject) -> None:
+        """It was renamed while its DAG still exists: an error that says so, not a wait without end."""
+        trigger = BatchTrigger(stream="gone", batch_id=0, project=str(stream_project.root))
+
+        assert "there is no stream `gone`" in asyncio.run(fire(trigger))["problem"]
+
+    def test_a_stream_that_is_deleted_while_it_is_watched(self, stream_project: StreamProject) -> None:
+        """The triggerer notices without a restart."""
+        trigger = BatchTrigger(stream="events", batch_id=0, project=str(stream_project.root))
+        declaration = stream_project.root / "streams" / "events.py"
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, lambda: declaration.write_text("# moved\n"))
+
+        assert "there is no stream `events`" in asyncio.run(scenario())["problem"]
+
+    def test_a_project_that_is_not_there(self, tmp_path: Path) -> None:
+        """The folder was given wrongly."""
+        trigger = BatchTrigger(stream="events", batch_id=0, project=str(tmp_path / "nowhere"))
+
+        assert "sluice.toml" in asyncio.run(fire(trigger))["problem"]
+
+    def test_a_home_of_a_newer_sluice(self, stream_project: StreamProject) -> None:
+        """Waiting would not help."""
+        put(Path(stream_project.home().location, "current.json"), b'{"format": 2, "generation": 1}')
+        trigger = BatchTrigger(stream="events", batch_id=0, project=str(stream_project.root))
+
+        assert "upgrade Sluice" in asyncio.run(fire(trigger))["problem"]
+
+    def test_a_commit_that_is_half_written_for_a_moment(self, stream_project: StreamProject) -> None:
+        """One round sees it torn, the next one whole: nobody hears of it."""
+        file = commit(stream_project, 0)
+        content = file.read_bytes()
+        file.write_bytes(b"v1\n{")
+        seen: list[Any] = []
+
+        async def scenario() -> None:
+            async for sighting in follow_progress("events", str(stream_project.root)):
+                seen.append(sighting)
+                return
+
+        async def write_later() -> None:
+            poll: Any = shared_poll.shared_poll(("progress", str(stream_project.root)))
+            while not poll._watches or not poll._watches["events"].failures:
+                await asyncio.sleep(0)
+            file.write_bytes(content)
+
+        async def both() -> None:
+            await asyncio.wait_for(asyncio.gather(scenario(), write_later()), SOON)
+
+        asyncio.run(both())
+        assert (seen[0].problem, seen[0].value.batch_id) == (None, 0)
+
+    def test_a_disk_that_is_away_is_waited_for(self, stream_project: StreamProject) -> None:
+        """Here a folder that is a file for a while: an error that passes by itself."""
+        commit(stream_project, 0)
+        current = Path(stream_project.home().location, "current.json")
+        current.mkdir()
+        trigger = BatchTrigger(stream="events", batch_id=0, project=str(stream_project.root))
+
+        async def scenario() -> Any:
+            return await fire_after(trigger, current.rmdir)
+
+        assert asyncio.run(scenario())["met"]["batch_id"] == 0
+
+
+class TestSharedPoll:
+    def test_a_thousand_triggers_share_one_poll(self, stream_project: StreamProject) -> None:
+        """One reading serves all who follow the same stream; each of them fires."""
+        triggers = [BatchTrigger(stream="events", batch_id=0, project=str(stream_project.root)) for _ in range(1000)]
+
+        async def scenario() -> list[Any]:
+            waiting = [asyncio.create_task(fire(trigger)) for trigger in triggers]
+            await asyncio.sleep(0.3)
+            poll: Any = shared_poll.shared_poll(("progress", str(stream_project.root)))
+            assert len(poll._watches) == 1
+            commit(stream_project, 0)
+            found = await asyncio.gather(*waiting)
+            await asyncio.sleep(0.1)
+            assert not poll._watches, "what nobody follows any more is not read any more"
+            return found
+
+        assert [found["met"]["batch_id"] for found in asyncio.run(scenario())] == [0] * 1000
+
+    def test_a_reading_that_hangs_does_not_block_the_loop(self) -> None:
+        """Reading is done in a thread; the loop goes on turning, and a cancelled trigger is gone at once."""
+        released = threading.Event()
+
+        async def scenario() -> float:
+            poll: shared_poll.SharedPoll[int] = shared_poll.SharedPoll()
+
+            async def follow() -> None:
+                async for _ in poll.follow("key", lambda: released.wait(SOON)):
+                    return
+
+            following = asyncio.create_task(follow())
+            longest = 0.0
+            for _ in range(20):
+                before = time.perf_counter()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.perf_counter() - before)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            released.set()
+            return longest
+
+        assert asyncio.run(scenario()) < 0.2
+
+    def test_a_reader_that_fails_oddly_fails_nobody_else(self) -> None:
+        """A library may raise anything: that is a problem of this one key."""
+        poll: shared_poll.SharedPoll[int] = shared_poll.SharedPoll()
+
+        async def first(key: str, read: Any) -> Any:
+            async for sighting in poll.follow(key, read):
+                return sighting
+
+        async def scenario() -> list[Any]:
+            return await asyncio.wait_for(asyncio.gather(first("a", lambda: 1 // 0), first("b", lambda: 7)), SOON)
+
+        odd, fine = asyncio.run(scenario())
+        assert (odd.problem, odd.is_final) == ("ZeroDivisionError: integer division or modulo by zero", False)
+        assert fine.value == 7

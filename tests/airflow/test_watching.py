@@ -1,0 +1,169 @@
+"""A whole Airflow that watches: commits over restarts of the triggerer, arrivals, partitions, and time-outs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow_project import StreamProject, make_stream_project
+from committed import commit
+
+from demo.standalone import REPOSITORY, Standalone
+from tests.builders import make_delta
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
+
+SOON = 120.0
+_DAGS = """
+from datetime import datetime, timedelta, timezone
+from airflow.sdk import DAG, task
+from airflow.providers.standard.operators.empty import EmptyOperator
+from sluice.project import find_project
+from sluice.running.record import BatchRecord, RunRecord
+from sluice_airflow.assets import emit_events, outlets
+from sluice_airflow.sensors.progress import BatchSensor
+from sluice_airflow.timetables import after_run, data_intervals, on_arrival, on_commit, per_partition
+
+PROJECT = find_project()
+TABLE = PROJECT.stream("events")
+with DAG("listens", schedule=on_commit("events")):
+    EmptyOperator(task_id="listen")
+with DAG("starts", schedule=on_arrival("events")):
+    EmptyOperator(task_id="start")
+with DAG("writes", schedule=data_intervals("0 0 1 1 *"), catchup=False,
+         start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)):
+    @task(outlets=outlets(TABLE))
+    def write(**context):
+        batches = tuple(
+            BatchRecord(batch_id=n, kind="data", input_rows=2, output_rows=2, watermark=None, sink_version=n)
+            for n in (0, 1)
+        )
+        record = RunRecord(run_id="r1", stream="events", generation=1, planned_at=datetime.now(timezone.utc),
+                           plan={}, status="succeeded", batches=batches)
+        emit_events(context, TABLE, record, storage=PROJECT.storage())
+    write()
+with DAG("per_part", schedule=per_partition("events")):
+    EmptyOperator(task_id="take")
+with DAG("after", schedule=after_run("events")):
+    EmptyOperator(task_id="follow")
+with DAG("waits", schedule=None):
+    BatchSensor(task_id="wait", stream="events", batch_id=1000, timeout=3)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> StreamProject:
+    """The project that Airflow serves; its sink is partitioned."""
+    root = tmp_path_factory.mktemp("watching")
+    found = make_stream_project(root, root / "dags")
+    declaration = root / "streams" / "events.py"
+    declaration.write_text(declaration.read_text().replace('"out/events")', '"out/events", partition_by=["part"])', 1))
+    found.dags.mkdir()
+    (found.dags / "watching.py").write_text(_DAGS)
+    make_delta(root / "out" / "events", [1, 2], [2, 3])
+    return found
+
+
+@pytest.fixture(scope="module")
+def airflow(project: StreamProject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """Every component, on loopback."""
+    environment = {
+        "PYTHONPATH": f"{REPOSITORY / 'include'}:{REPOSITORY / 'plugins'}",
+        "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
+    }
+    home = tmp_path_factory.mktemp("airflow")
+    with Standalone(home, project.dags, project.root, environment=environment) as started:
+        started.wait_until_healthy(400)
+        started.wait_for(lambda: len(started.api("GET", "/dags")["dags"]) == 6, "the DAGs", 200)
+        yield started
+
+
+def restart_triggerer(airflow: Standalone, how: signal.Signals) -> None:
+    """End the triggerer with all of its processes, and start another one."""
+    old = airflow._processes.pop()
+    os.killpg(old.pid, how)
+    old.wait(60)
+    airflow._processes.append(airflow._spawn(["triggerer", "--skip-serve-logs"]))
+
+
+def events(airflow: Standalone, name: str) -> list[dict[str, Any]]:
+    """The events of an asset, oldest first."""
+    found = airflow.api("GET", "/assets/events?limit=100&order_by=timestamp")["asset_events"]
+    return [event for event in found if event["name"] == name]
+
+
+def told(airflow: Standalone) -> list[tuple[int, int]]:
+    payloads = [event["extra"]["payload"] for event in events(airflow, "events/commits")]
+    return [(payload["first_batch_id"], payload["batch_id"]) for payload in payloads]
+
+
+def runs(airflow: Standalone, dag_id: str) -> list[dict[str, Any]]:
+    return list(airflow.api("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"])
+
+
+def wait_for_told(airflow: Standalone, batch_id: int) -> None:
+    airflow.wait_for(lambda: told(airflow) and told(airflow)[-1][1] == batch_id, f"batch {batch_id}", SOON)
+
+
+def test_commits_are_told_once_over_restarts(airflow: Standalone, project: StreamProject) -> None:
+    """The triggerer ends politely, and is killed; batches come while it is there, and while it is not."""
+    commit(project, 0)
+    wait_for_told(airflow, 0)
+    for batch_id, how in ((1, signal.SIGTERM), (3, signal.SIGKILL)):
+        commit(project, batch_id)
+        wait_for_told(airflow, batch_id)
+        time.sleep(3)  # for the confirmation: a triggerer killed before it repeats the event, as documented
+        restart_triggerer(airflow, how)
+        commit(project, batch_id + 1)
+        wait_for_told(airflow, batch_id + 1)
+    airflow.wait_for(lambda: any(run["state"] == "success" for run in runs(airflow, "listens")), "a run", SOON)
+
+    assert told(airflow) == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_a_file_starts_a_run(airflow: Standalone, project: StreamProject) -> None:
+    """The file lands, the watcher sees it, and Airflow starts the DAG run: seconds."""
+    project.arrive(1, at=datetime.now(UTC))
+    landed = datetime.now(UTC)
+    started = airflow.wait_for(
+        lambda: [run for run in runs(airflow, "starts") if run["start_date"]], "a run to start", SOON
+    )
+    delay = (datetime.fromisoformat(started[0]["start_date"]) - landed).total_seconds()
+    print(f"from the file to the start of the DAG run: {delay:.1f} s")
+
+    assert len(events(airflow, "events/arrivals")) == 1
+    assert 0 <= delay < 60
+
+
+def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
+    """One plain event for those that follow the run, one per partition for those that follow partitions."""
+    airflow.api("POST", "/dags/writes/dagRuns", {"logical_date": None})
+    airflow.wait_for(lambda: len(runs(airflow, "per_part")) >= 3, "a run per partition", SOON)
+    airflow.wait_for(lambda: runs(airflow, "after"), "a run after the run", SOON)
+
+    assert sorted(run["partition_key"] for run in runs(airflow, "per_part")) == ["1", "2", "3"]
+    (event,) = events(airflow, "events")
+    assert event["extra"] | {"generation": 1} == {
+        "run_id": "r1", "stream": "events", "generation": 1, "batches": [0, 1], "input_rows": 4, "output_rows": 4,
+        "watermark": None, "sink_version": 1, "partition_count": 3, "partitions": ["1", "2", "3"],
+    }  # fmt: skip
+
+
+def test_a_deferred_sensor_times_out(airflow: Standalone) -> None:
+    """Its time-out holds in the triggerer, too."""
+    run = airflow.api("POST", "/dags/waits/dagRuns", {"logical_date": None})
+    state = airflow.wait_for(
+        lambda: next(
+            (found["state"] for found in runs(airflow, "waits") if found["dag_run_id"] == run["dag_run_id"]
+             and found["state"] in {"failed", "success"}), None
+        ), "the time-out", SOON
+    )  # fmt: skip
+
+    assert state == "failed"
