@@ -130,6 +130,18 @@ class Interval:
     start: datetime
     end: datetime
 
+    def __post_init__(self) -> None:
+        if self.start.tzinfo is None or self.end.tzinfo is None or self.start >= self.end:
+            raise DeclarationError(
+                f"the interval from {self.start.isoformat()} to {self.end.isoformat()} is none",
+                where="--start, --end",
+                remedy="give two times with a zone, the first before the second; the end is exclusive",
+            )
+
+    def condition(self, column: str, kind: str) -> str:
+        """The rows of the interval in SQL; `kind` is the column's type: `date`, `timestamp` or `timestamp_ntz`."""
+        return f"`{column}` >= {_literal(self.start, kind)} AND `{column}` < {_literal(self.end, kind)}"
+
     def overlaps(self, other: Interval) -> bool:
         """Whether a moment lies in both."""
         return self.start < other.end and other.start < self.end
@@ -192,6 +204,13 @@ class Source(ABC):
     @abstractmethod
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""
+
+    def check_one_batch(self, taken: Slice) -> None:  # noqa: B027 - most kinds can
+        """Make sure that a stream can read a slice in one batch.
+
+        Raises:
+            DeclarationError: It can't.
+        """
 
     @abstractmethod
     def resolved(self, project_root: str) -> Source:
@@ -336,13 +355,12 @@ class ReplaceableSink(Sink):
         """
 
     @abstractmethod
-    def write_aside(self, frame: DataFrame, wanted: Replacement, *, part: int) -> None:
+    def write_aside(self, frame: DataFrame, wanted: Replacement) -> None:
         """Write the interval's rows of a batch DataFrame aside, in files that count for nobody yet.
 
         Args:
             frame: The result of the transform; rows outside of the interval are left out.
             wanted: What they are for.
-            part: Written anew under its number, so that a batch may be written twice.
 
         Raises:
             DeclarationError: The columns are not the table's.
@@ -475,6 +493,14 @@ class Stream:
                 where=place,
                 remedy='give a number and a unit, such as "3 days", "12 hours" or "30 minutes"',
             )
+
+
+def _literal(moment: datetime, kind: str) -> str:
+    at = moment.astimezone(UTC)
+    if kind == "date":
+        return f"DATE'{at:%Y-%m-%d}'"
+    zone = " UTC" if kind == "timestamp" else ""
+    return f"{kind.upper()}'{at:%Y-%m-%d %H:%M:%S.%f}{zone}'"
 
 
 def check_limit(value: int | None, name: str, place: str) -> None:

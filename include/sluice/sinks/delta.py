@@ -20,8 +20,8 @@ from sluice.stream import (
     BatchOutcome,
     FunctionLoader,
     OutputMode,
-    Replaced,
     ReplaceableSink,
+    Replaced,
     Replacement,
     SinkSnapshot,
     SinkState,
@@ -85,8 +85,8 @@ class DeltaSink(ReplaceableSink):
     def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
         return replacement.snapshot(self.path, column, query_id, storage=storage)
 
-    def write_aside(self, frame: DataFrame, wanted: Replacement, *, part: int) -> None:
-        replacement.write_aside(self.path, frame, wanted, part=part)
+    def write_aside(self, frame: DataFrame, wanted: Replacement) -> None:
+        replacement.write_aside(self.path, frame, wanted)
 
     def publish(self, wanted: Replacement, *, storage: Storage) -> Replaced | None:
         return replacement.publish(self.path, wanted, storage=storage)

@@ -96,33 +96,20 @@ def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:
     return None if needed is None else f"column `{needed}` takes no nulls, which only Spark heeds"
 
 
-def condition(column: str, kind: str, interval: Interval) -> str:
-    """The rows of an interval in SQL."""
-    return f"`{column}` >= {_literal(interval.start, kind)} AND `{column}` < {_literal(interval.end, kind)}"
-
-
-def _literal(moment: datetime, kind: str) -> str:
-    at = moment.astimezone(UTC)
-    if kind == "date":
-        return f"DATE'{at:%Y-%m-%d}'"
-    zone = " UTC" if kind == "timestamp" else ""
-    return f"{kind.upper()}'{at:%Y-%m-%d %H:%M:%S.%f}{zone}'"
-
-
-def write_aside(location: str, frame: DataFrame, wanted: Replacement, *, part: int) -> None:
+def write_aside(location: str, frame: DataFrame, wanted: Replacement) -> None:
     """Write the interval's rows aside; see `ReplaceableSink.write_aside`."""
     rows = _rows_of_interval(location, frame, wanted)
     details = frame.sparkSession.sql(f"DESCRIBE DETAIL delta.`{spark_location(location)}`").select("partitionColumns")
     partitions = details.collect()[0][0]
     writer = rows.write.mode("overwrite").option("mapreduce.fileoutputcommitter.marksuccessfuljobs", value=False)
-    writer.partitionBy(*partitions).parquet(spark_location(join(_folder(location, wanted), str(part))))
+    writer.partitionBy(*partitions).parquet(spark_location(_folder(location, wanted)))
 
 
 def replace_rows(location: str, frame: DataFrame, wanted: Replacement) -> None:
     """Let Spark replace the interval's rows; see `ReplaceableSink.replace_rows`."""
     rows = _rows_of_interval(location, frame, wanted)
     writer = rows.write.format("delta").mode("overwrite")
-    writer = writer.option("replaceWhere", condition(wanted.column, _kind(rows, wanted.column), wanted.interval))
+    writer = writer.option("replaceWhere", wanted.interval.condition(wanted.column, _kind(rows, wanted.column)))
     # The application's transaction: a retry that comes to this point twice is skipped by Delta itself.
     writer = writer.option("txnAppId", wanted.application).option("txnVersion", wanted.attempt)
     writer.option("userMetadata", _note(wanted, is_alone=True)).save(spark_location(location))
@@ -148,7 +135,7 @@ def _rows_of_interval(location: str, frame: DataFrame, wanted: Replacement) -> D
             remedy="give the table the new columns first (ALTER TABLE, or a run of the live stream with"
             " `merge_schema`), or correct the transform",
         )
-    rows = frame.where(condition(wanted.column, _kind(frame, wanted.column), wanted.interval))
+    rows = frame.where(wanted.interval.condition(wanted.column, _kind(frame, wanted.column)))
     return rows.select(*(functions.col(f"`{name}`") for name in table))
 
 
@@ -175,7 +162,7 @@ def publish(location: str, wanted: Replacement, *, storage: Storage) -> Replaced
     start, end = (f"{moment.astimezone(UTC):%Y-%m-%d}" for moment in (wanted.interval.start, wanted.interval.end))
     try:
         table.create_write_transaction(
-            added,
+            [*added],
             "overwrite",
             table.schema(),
             partition_by=partitions,

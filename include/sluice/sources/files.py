@@ -186,6 +186,15 @@ class FilesSource(Source):
             reader = reader.option("basePath", spark_location(self.path))
         return self._counted(reader, spark, name, [_literal(entry.path) for entry in taken.entries])
 
+    def check_one_batch(self, taken: Slice) -> None:
+        pattern = next((entry.path for entry in taken.entries if _GLOB_IN_URI.search(entry.path)), None)
+        if pattern is not None and not self.recursive_file_lookup:
+            raise DeclarationError(
+                "Spark's stream takes this file's name for a pattern, and would read other files twice",
+                where=pattern,
+                remedy="rename the file for good, or write the transform with operators that Spark runs as a batch",
+            )
+
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         reader = spark.readStream.format(self.format).option(SOURCE_TAG, name)
         if self.schema is not None:
