@@ -23,8 +23,7 @@ from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill import BackfillRequest, backfill_stream, plan_backfill
 from sluice.running.record import RunRecord
 from sluice.running.runner import Silent
-from sluice.sinks.delta import DeltaSink
-from sluice.stream import Interval, Replaced, Replacement
+from sluice.stream import Interval
 from tests.spark.lab import Lab, bounded, snapshot, write_files
 
 pytestmark = pytest.mark.spark
@@ -103,7 +102,13 @@ class Flights:
         return Stream(**declared | changes)
 
     def backfill(
-        self, stream: Stream, first: int, last: int, *, key: str | None = None, phase: Callable[[str], None] | None = None
+        self,
+        stream: Stream,
+        first: int,
+        last: int,
+        *,
+        key: str | None = None,
+        phase: Callable[[str], None] | None = None,
     ) -> RunRecord:
         """Recompute the days from `first` to `last`."""
         request = self.request(stream, first, last, key)
@@ -181,3 +186,223 @@ def test_beside_the_live_stream(flights: Flights) -> None:
     assert again.backfill is not None
     assert again.backfill.rows_written == again.backfill.rows_replaced == sum(flights.rows().values())
     assert snapshot(flights.lab.checkpoint(flights.stream())) == after
+
+
+def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
+    """They run as a stream on a checkpoint of their own; a file that was delivered twice counts once."""
+    stream = flights.stream("once_each")
+    flights.land(1, 3)
+    shutil.copy(flights.lab.root / "land" / "02-0.csv", flights.lab.root / "land" / "02-9.csv")
+    flights.lab.run(stream)
+    before, rows = snapshot(flights.lab.checkpoint(stream)), flights.rows()
+
+    record = flights.backfill(stream, 1, 2)
+
+    assert flights.rows() == rows == Counter(dict.fromkeys(flights.expected(1, 3), 1))
+    assert record.backfill is not None
+    assert record.backfill.rows_written == record.backfill.rows_replaced == sum(row[0].day < 3 for row in rows)
+    assert snapshot(flights.lab.checkpoint(stream)) == before
+    assert not list((flights.lab.root / "home" / "departures" / "backfills").rglob("*.parquet"))
+
+
+def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
+    """Only days that the watermark has passed can be recomputed; late rows, which the stream dropped, count now."""
+    stream = flights.stream("per_day")
+    flights.land(1, 5)
+    flights.lab.run(stream)
+    counts = {row["flight_date"].day: row["sum(n)"] for row in by_day(flights)}
+    with pytest.raises(RefusedError) as refused:
+        flights.backfill(stream, 1, 5)
+    flights.land(1, 1, rest=True)
+    flights.lab.run(stream)
+
+    record = flights.backfill(stream, 1, 2)
+
+    assert refused.value.finding.code == "BACKFILL_BEYOND_WATERMARK"
+    assert [found["status"] for found in flights.lab.records(stream)].count("refused") == 1
+    after = {row["flight_date"].day: row["sum(n)"] for row in by_day(flights)}
+    assert set(after) == set(counts) == {1, 2, 3}
+    assert after[1] > counts[1]
+    assert after[1] == sum(flights.expected(9, 9)[row] for row in flights.expected(9, 9) if row[0].day == 1)
+    assert {day: after[day] for day in (2, 3)} == {day: counts[day] for day in (2, 3)}
+    assert record.backfill is not None
+    assert record.backfill.rows_written == 6
+
+
+def test_windows_that_are_longer_than_the_interval(flights: Flights) -> None:
+    """A window that begins in the interval and is still open is left to the live stream, which emits it once."""
+    stream = flights.stream("sliding")
+    flights.land(1, 6)
+    flights.lab.run(stream)
+    before = days(flights)
+
+    flights.backfill(stream, 2, 4)
+    assert days(flights) == before
+    flights.land(7, DAYS)
+    flights.lab.run(stream)
+
+    assert max(Counter(days(flights)).values()) == 1
+
+
+def test_a_compaction_in_between(flights: Flights) -> None:
+    """Delta would commit and double rows without a word; the backfill sees it and starts again."""
+    stream = flights.stream("in_kilometers")
+    flights.land(1, 2)
+    flights.lab.run(flights.stream())
+    flights.land(1, 2, rest=True)
+    flights.lab.run(flights.stream())
+    compacted: list[int] = []
+
+    def compact(phase: str) -> None:
+        if phase == "publishing" and not compacted:
+            compacted.append(DeltaTable(str(flights.table)).optimize.compact()["numFilesRemoved"])
+
+    record = flights.backfill(stream, 1, 2, phase=compact)
+
+    assert compacted[0] > 0
+    assert flights.rows() == flights.expected(1, 2)
+    assert record.backfill is not None
+    assert record.backfill.attempt == 1
+
+
+def test_part_of_a_partition(flights: Flights) -> None:
+    """Where the interval is no whole partitions, Spark replaces the rows, under the live stream's lease."""
+    stream = flights.stream(sink=sinks.delta("lake"))
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    changed = replace(stream, transform=f"{__name__}:in_kilometers")
+    assert flights.plan(changed, 2, 2).publish == "replace_where"
+
+    record = flights.backfill(changed, 2, 2, key="the second")
+
+    assert flights.rows() == flights.expected(2, 2)
+    assert record.backfill is not None
+    assert record.backfill.rows_written == sum(row[0].day == 2 for row in flights.rows())
+    assert flights.backfill(changed, 2, 2, key="the second") == record
+    flights.land(2, 2, rest=True)
+    held: list[str] = []
+
+    def go_on(phase: str) -> None:
+        if phase == "replacing the rows":
+            with pytest.raises(LeaseHeldError) as caught:
+                flights.lab.run(stream)
+            held.append(str(caught.value))
+
+    flights.backfill(changed, 2, 2, phase=go_on)
+    assert record.run_id not in held[0]
+
+
+def test_an_input_that_is_gone(flights: Flights) -> None:
+    """A file that the live stream has read and nobody can read again is named, and nothing is replaced."""
+    stream = flights.stream()
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    rows = flights.rows()
+    gone = flights.lab.root / "land" / "02-0.csv"
+    gone.unlink()
+
+    with pytest.raises(RefusedError, match=str(gone)) as caught:
+        flights.backfill(stream, 1, 1)
+
+    assert caught.value.finding.code == "BACKFILL_INPUT_GONE"
+    assert flights.rows() == rows
+
+
+def test_lateness(flights: Flights) -> None:
+    """With a declared lateness, only what arrived in time is read; what came later need not even be there."""
+    stream = flights.stream(lateness="2 days")
+    (flights.lab.root / "land").mkdir()
+    for day in range(1, 6):
+        file = flights.lab.root / "land" / f"{day}.csv"
+        shutil.copy2(flights.archive / f"flights-2013-01-{day:02d}.csv", file)
+    flights.lab.run(stream, bounded(max_batches=4))
+    (flights.lab.root / "land" / "5.csv").unlink()
+
+    plan = flights.plan(stream, 2, 2)
+    flights.backfill(replace(stream, transform=f"{__name__}:in_kilometers"), 2, 2)
+
+    assert plan.slices["flights"].files == 3
+    assert sum(row[0].day == 2 for row in flights.rows()) == sum(row[0].day == 2 for row in flights.expected(2, 2))
+    assert {row for row in flights.rows() if row[0].day == 2} == {
+        row for row in flights.expected(2, 2) if row[0].day == 2
+    }
+
+
+def test_files_from_before_the_start_and_with_patterns_for_names(flights: Flights) -> None:
+    """What lies before the generation's start is read too, and a name like `[1]` means that file alone."""
+    flights.land(1, 3)
+    land = flights.lab.root / "land"
+    (land / "01-0.csv").rename(land / "0[1]-0.csv")
+    shutil.copy(land / "02-0.csv", land / "01-0.csv")
+    stream = flights.stream(sources={"flights": replace(source_of(flights.stream()), starting=at(land / "03-0.csv"))})
+    (land / "01-0.csv").unlink()
+    flights.lab.run(stream)
+    assert {row[0].day for row in flights.rows()} == {3}
+
+    flights.backfill(stream, 1, 2)
+
+    assert flights.rows() == flights.expected(9, 9)
+
+
+def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
+    """What the live stream has yet to read of a version is left to it."""
+    spark = flights.lab.spark
+    upstream = flights.lab.root / "upstream"
+    for version in range(2):
+        frame = spark.range(version * 8, version * 8 + 8, 1, 4).selectExpr("id", "DATE'2013-01-01' AS day")
+        frame.write.format("delta").mode("append").save(str(upstream))
+    stream = Stream(
+        name="numbers",
+        sources={"flights": sources.delta("upstream", max_files_per_batch=1, starting_version=0)},
+        transform=f"{__name__}:same",
+        sink=sinks.delta("lake", partition_by=["day"]),
+        interval_column="day",
+    )
+    flights.lab.run(stream, bounded(max_batches=6))
+    read = sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist())
+
+    record = flights.backfill(stream, 1, 1)
+    after = sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist())
+    flights.lab.run(stream)
+
+    assert len(read) == 12
+    assert after == read
+    assert record.backfill is not None
+    assert record.backfill.rows_written == 12
+    assert sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist()) == list(range(16))
+
+
+def test_columns_that_are_not_the_tables(flights: Flights) -> None:
+    """A transform with other columns is told which, and nothing is replaced."""
+    flights.land(1, 1)
+    flights.lab.run(flights.stream())
+    rows = flights.rows()
+
+    with pytest.raises(DeclarationError, match=r"`n` \(none / bigint\)"):
+        flights.backfill(flights.stream("per_carrier"), 1, 1)
+
+    assert flights.rows() == rows
+
+
+def same(flights: DataFrame) -> DataFrame:
+    return flights
+
+
+def per_carrier(flights: DataFrame) -> DataFrame:
+    return as_delivered(flights).groupBy("flight_date", "carrier").agg(F.count("*").alias("n"))
+
+
+def source_of(stream: Stream) -> Any:
+    return stream.sources["flights"]
+
+
+def at(file: Path) -> datetime:
+    return datetime.fromtimestamp(file.stat().st_mtime, UTC)
+
+
+def by_day(flights: Flights) -> list[Any]:
+    return flights.lab.table("lake").groupBy("flight_date").agg({"n": "sum"}).collect()
+
+
+def days(flights: Flights) -> list[int]:
+    return sorted(row["flight_date"].day for row in flights.lab.table("lake").collect())
