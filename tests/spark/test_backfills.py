@@ -13,10 +13,10 @@ from typing import Any
 import duckdb
 import pytest
 from deltalake import DeltaTable
-from demo.landing import land_flights
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from demo.landing import land_flights
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, LeaseHeldError, RefusedError
 from sluice.planning.backfill import BackfillPlan

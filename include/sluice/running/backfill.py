@@ -6,6 +6,7 @@ the retry finds in the sink's own log.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import msgspec
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError, RefusedError, SluiceError
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
-from sluice.running.bounded_stream import run_bounded_stream
+from sluice.running.bounded_stream import remove_folder, run_bounded_stream
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import build_batch, spark_message
@@ -27,6 +28,8 @@ from sluice.times import iso_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 _MOST_ATTEMPTS = 5
 """How often a backfill starts again because the rows that it was about to replace were changed by others."""
@@ -117,6 +120,7 @@ class _Backfill:
 
     def execute(self, interval: RecordedInterval) -> RunRecord:
         if self.record is not None and (found := self._find_replaced(self.record)) is not None:
+            self._clean_up()
             return self._close(self.record, found)
         self.observer.phase("planning the backfill")
         plan = plan_backfill(self.project, self.request)
@@ -131,6 +135,8 @@ class _Backfill:
         except BaseException as exc:
             self.preparation.close_failed(self.record, exc)
             raise
+        finally:
+            self._clean_up()
 
     def _run(self, plan: BackfillPlan) -> RunRecord:
         if plan.problem is not None:
@@ -158,7 +164,7 @@ class _Backfill:
     def _replace_beside(self, plan: BackfillPlan) -> Replaced | None:
         """Replace whole partitions by one commit of metadata; the live stream may go on meanwhile."""
         wanted = self._begin(plan)
-        frame = self._result(plan)
+        frame = self._result(plan, wanted.attempt)
         self.observer.phase("writing the rows aside")
         self._write(lambda: self._sink.write_aside(frame, wanted))
         self.observer.phase("publishing")
@@ -174,7 +180,7 @@ class _Backfill:
         if plan.problem is not None:
             raise RefusedError(plan.problem)
         wanted = self._begin(plan)
-        frame = self._result(plan)
+        frame = self._result(plan, wanted.attempt)
         lease.check()
         self.observer.phase("replacing the rows")
         self._write(lambda: self._sink.replace_rows(frame, wanted))
@@ -194,14 +200,13 @@ class _Backfill:
             attempt=attempt,
         )
 
-    def _result(self, plan: BackfillPlan) -> DataFrame:
+    def _result(self, plan: BackfillPlan, attempt: int) -> DataFrame:
         stream, session = self.request.stream, self._open_session()
         if plan.watermark_ms is None:
             try:
                 return build_batch(self.project, stream, session, plan.slices)
             except QueryRefusedError:
                 self.observer.phase("running it as a stream: Spark does not run it as a batch")
-        home = self.preparation.home
         return run_bounded_stream(
             self.project,
             stream,
@@ -210,14 +215,25 @@ class _Backfill:
             interval=self.request.interval,
             watermark_ms=plan.watermark_ms,
             now=self._saved.planned_at,
-            folder=join(home.location, "backfills", _folder(self.request.interval), self._new_number()),
-            storage=home.storage,
+            folder=join(self._folder, f"{self._saved.run_id}-{attempt}"),
+            storage=self.preparation.home.storage,
         )
 
-    def _new_number(self) -> str:
-        """The folder of this attempt: one that no other backfill of the interval has."""
-        run_id, attempt = self._saved.run_id, self._saved.backfill.attempt if self._saved.backfill else 0
-        return f"{run_id}-{attempt}"
+    @property
+    def _folder(self) -> str:
+        """Where this interval's streams have their checkpoints: one for each run and attempt."""
+        return join(self.preparation.home.location, "backfills", _folder_name(self.request.interval))
+
+    def _clean_up(self) -> None:
+        """Delete the checkpoints and rows of this run's attempts."""
+        storage = self.preparation.home.storage
+        try:
+            listed = storage.list_folder(self._folder)
+            for name in listed.folders if listed is not None else ():
+                if name.startswith(self._saved.run_id):
+                    remove_folder(join(self._folder, name), storage=storage)
+        except SluiceError:
+            logger.warning("what the backfill left in %s could not be deleted", self._folder, exc_info=True)
 
     def _write(self, write: Any) -> None:
         try:
@@ -296,7 +312,7 @@ def _application(record: RunRecord) -> str:
     return f"sluice-backfill-{record.run_id}"
 
 
-def _folder(interval: Interval) -> str:
+def _folder_name(interval: Interval) -> str:
     """`20130101T000000Z--20130201T000000Z`."""
     times = (iso_time(moment).replace("-", "").replace(":", "")[:15] + "Z" for moment in (interval.start, interval.end))
     return "--".join(times)
