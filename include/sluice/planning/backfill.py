@@ -133,15 +133,13 @@ def look(stream: Stream, home: StreamHome, interval: Interval, streams: Mapping[
         # The checkpoint first: what was committed by then, the sink holds now.
         seen = sight.seen
         query_id = seen.record.query_id if seen.record else seen.checkpoint.query_id
-        if query_id is None or seen.checkpoint.is_new:
-            return sight
-        snapshot = sink.snapshot(stream.interval_column, query_id, storage=home.storage)
-        if snapshot is None:
-            return sight
-        state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
+        snapshot = sink.snapshot(stream.interval_column, query_id, storage=home.storage) if query_id else None
+        state = SinkState(exists=False)
+        if snapshot is not None:
+            state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
         sight = replace(sight, snapshot=snapshot, refusal=find_refusal(replace(seen, sink=state)))
         if sight.refusal is None:
-            return _look_at_slices(sight, home)
+            return sight if snapshot is None or seen.checkpoint.is_new else _look_at_slices(sight, home)
         # A live run may have gone on between two looks; what is really wrong stays wrong.
         sight = replace(sight, seen=_look_at_checkpoint(stream, home))
     return sight
