@@ -16,6 +16,7 @@ from sluice.errors import DeclarationError, SluiceError
 
 if TYPE_CHECKING:
     from sluice.home import StreamHome
+    from sluice.planning.backfill import BackfillPlan
     from sluice.project import Project
     from sluice.running.preparation import Request
     from sluice.stream import Stream
@@ -175,6 +176,58 @@ def run(
     print(f"{record.stream}: {record.status} ({record.plan['reason']})")
     for batch in record.batches:
         print(f"  {describe_batch(batch)}")
+
+
+@app.command("backfill")
+def backfill(
+    stream: StreamName,
+    start: Annotated[str, typer.Option(help="The first moment of the interval (ISO 8601, UTC).")],
+    end: Annotated[str, typer.Option(help="The end of the interval, exclusive.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do; starts no JVM.")] = False,
+    run_key: Annotated[str | None, typer.Option(help="Name the run: a retry under the same name finishes it.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute the rows of an interval from all that the live stream has read, and replace them."""
+    import msgspec
+
+    from sluice.display import progress
+    from sluice.project import find_project
+    from sluice.running.backfill import BackfillRequest, backfill_stream, plan_backfill
+    from sluice.stream import Interval
+    from sluice.times import parse_time
+
+    first, last = parse_time(start), parse_time(end)
+    if first is None or last is None:
+        raise typer.BadParameter("give both --start and --end")
+    loaded = find_project(project)
+    request = BackfillRequest(loaded.stream(stream), Interval(first, last), run_key)
+    if dry_run:
+        plan = plan_backfill(loaded, request)
+        if as_json:
+            _print_json(plan.as_json())
+        else:
+            _print_backfill_plan(plan)
+        if plan.verdict == "refuse":
+            raise typer.Exit(3)
+        return
+    try:
+        with progress(stream) as observer:
+            record = backfill_stream(loaded, request, observer=observer)
+    except SluiceError as exc:
+        failed = _read_record(loaded, request.stream, exc.run_id) if as_json and exc.run_id else None
+        if failed is None:
+            raise
+        _print_json(failed)
+        _print_error(exc)
+        raise typer.Exit(exc.exit_code) from exc
+    if as_json:
+        _print_json(msgspec.to_builtins(record))
+        return
+    print(f"{record.stream}: {record.status} ({record.plan['reason']})")
+    if (done := record.backfill) is not None:
+        replaced = "?" if done.rows_replaced is None else f"{done.rows_replaced:,}"
+        print(f"  {replaced} rows replaced by {done.rows_written or 0:,}, in version {done.sink_version}")
 
 
 @app.command("inspect")
@@ -363,6 +416,19 @@ def _absolute(path: str) -> str:
     from sluice.storage import is_local
 
     return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
+
+
+def _print_backfill_plan(plan: BackfillPlan) -> None:
+    from sluice.planning.explain import explain_problem
+    from sluice.times import iso_time
+
+    print(f"{plan.stream}, generation {plan.generation}: {plan.verdict} ({plan.reason})")
+    print(f"  from {iso_time(plan.interval.start)} to {iso_time(plan.interval.end)}, exclusive")
+    for found in plan.downstream:
+        effect = "passes over it" if found.skips_changes else "is refused after it: declare `skip_change_commits`"
+        print(f"  downstream: {found.stream} {effect}; backfill it too")
+    if plan.problem is not None:
+        print("\n".join(explain_problem(plan.problem, "refused")))
 
 
 def _print_checkpoint(document: dict[str, Any]) -> None:

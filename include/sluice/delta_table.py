@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -44,6 +45,7 @@ class _CommitInfo(msgspec.Struct, rename="camel"):
     in_commit_timestamp: Any = None
     operation: Any = None
     operation_metrics: Any = None
+    user_metadata: Any = None
 
 
 class _Txn(msgspec.Struct, rename="camel"):
@@ -73,6 +75,8 @@ class AddedFile:
     size_bytes: int
     rows: int | None
     """Rows that a reader gets; None when the log does not tell."""
+    path: str = field(default="", compare=False)
+    """As the log spells it: percent-encoded, relative to the table or absolute."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,10 @@ class Commit:
     transactions: Mapping[str, int]
     """Application transactions: version by application id."""
     metrics: Mapping[str, Any]
+    removed: tuple[str, ...] = ()
+    """Every file that it took out of the table, as the log spells it; also those that it only rewrote."""
+    user_metadata: str | None = None
+    """What its writer noted."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
     info = _CommitInfo()
     files: list[AddedFile] = []
     transactions: dict[str, int] = {}
+    removed: list[str] = []
     removes = False
     try:
         for line in content.split(b"\n"):
@@ -168,9 +177,10 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
                 continue
             action = _ACTION.decode(line)
             if action.add is not None and action.add.data_change:
-                files.append(AddedFile(action.add.size, _rows(action.add)))
-            if action.remove is not None and action.remove.data_change:
-                removes = True
+                files.append(AddedFile(action.add.size, _rows(action.add), action.add.path))
+            if action.remove is not None:
+                removed.append(action.remove.path)
+                removes = removes or action.remove.data_change
             if action.txn is not None:
                 transactions[action.txn.app_id] = action.txn.version
             info = action.commit_info or info
@@ -192,6 +202,8 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         removes_data=removes,
         transactions=transactions,
         metrics=info.operation_metrics if isinstance(info.operation_metrics, dict) else {},
+        removed=tuple(removed),
+        user_metadata=info.user_metadata if isinstance(info.user_metadata, str) else None,
     )
 
 
@@ -211,7 +223,13 @@ def snapshot_files(log: DeltaLog, version: int, *, storage: Storage) -> list[Add
     rows = actions.column("num_records").to_pylist() if "num_records" in columns else [None] * len(paths)
     has_vectors = any(name.startswith("deletion_vector") for name in columns)
     order = sorted(range(len(paths)), key=lambda index: (times[index], paths[index]))
-    return [AddedFile(sizes[index], None if has_vectors else rows[index]) for index in order]
+    return [AddedFile(sizes[index], None if has_vectors else rows[index], paths[index]) for index in order]
+
+
+def file_location(table: str, path: str) -> str:
+    """Where a data file is, by the path that the table's log has for it."""
+    decoded = unquote(path)
+    return decoded if decoded.startswith("/") or "://" in decoded else join(table, decoded)
 
 
 def _rows(add: _Add) -> int | None:

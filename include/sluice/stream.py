@@ -13,7 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
@@ -33,6 +33,7 @@ Starting = Literal["earliest", "latest"] | datetime
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_LATENESS = re.compile(r"\s*(\d{1,6})\s*(minute|hour|day|week)s?\s*")
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False, rename={"timestamp_ms": "timestamp", "batch_id": "batchId"}):
@@ -123,6 +124,46 @@ class Available:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """Which rows a backfill recomputes: those whose interval column lies in `[start, end)`."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start.tzinfo is None or self.end.tzinfo is None or self.start >= self.end:
+            raise DeclarationError(
+                f"the interval from {self.start.isoformat()} to {self.end.isoformat()} is none",
+                where="--start, --end",
+                remedy="give two times with a zone, the first before the second; the end is exclusive",
+            )
+
+    def condition(self, column: str, kind: str) -> str:
+        """The rows of the interval in SQL; `kind` is the column's type: `date`, `timestamp` or `timestamp_ntz`."""
+        return f"`{column}` >= {_literal(self.start, kind)} AND `{column}` < {_literal(self.end, kind)}"
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether a moment lies in both."""
+        return self.start < other.end and other.start < self.end
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a backfill reads of one source: all that the live generation has read, and what lies before it."""
+
+    end: str | None
+    """The offset that a stream over the slice ends at, when it begins without one; None when the slice is empty."""
+    entries: tuple[LogEntry, ...] = ()
+    """File source only: the files, as the log of a new checkpoint takes them."""
+    version: int | None = None
+    """Delta only: the table version whose rows these are."""
+    unread: tuple[str, ...] = ()
+    """Delta only: names of files of that version that the live generation has yet to read."""
+    files: int | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Source(ABC):
     """Base of every kind of source. Frozen; holds both sides of its kind."""
 
@@ -145,6 +186,31 @@ class Source(ABC):
     @abstractmethod
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         """The streaming DataFrame of this source; its plan bears `name` as the option `SOURCE_TAG`."""
+
+    @abstractmethod
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
+        """Everything up to a position, also what lies before the checkpoint's start. Without a JVM, read-only.
+
+        Args:
+            position: How far the live generation has read.
+            arrivals: What arrived outside of it need not be read; None when all is needed.
+            storage: Where to look.
+
+        Raises:
+            RefusedError: Something that the live generation has read is gone (`INPUT_GONE`).
+            StorageError: The source can't be read right now.
+        """
+
+    @abstractmethod
+    def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
+        """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""
+
+    def check_one_batch(self, taken: Slice) -> None:  # noqa: B027 - most kinds can
+        """Make sure that a stream can read a slice in one batch.
+
+        Raises:
+            DeclarationError: It can't.
+        """
 
     @abstractmethod
     def resolved(self, project_root: str) -> Source:
@@ -232,6 +298,91 @@ class Sink(ABC):
         return None
 
 
+@dataclass(frozen=True)
+class SinkSnapshot:
+    """A version of a sink that a backfill replaces rows of."""
+
+    version: int
+    identity: str
+    last_batch: int | None
+    """The newest batch of the query that this version holds; None when it holds none."""
+    column_kind: str
+    """The type of the interval column: `date`, `timestamp` or `timestamp_ntz`."""
+    obstacle: str | None
+    """Why an interval can't be replaced by a commit of metadata alone; None when it can."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a backfill puts in the place of an interval's rows."""
+
+    column: str
+    interval: Interval
+    version: int
+    """The version whose rows are replaced: what was committed after it stays."""
+    application: str
+    """Names the backfill in the sink's own log, for its retries."""
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A replacement that the sink's own log holds."""
+
+    version: int
+    """The version that it made."""
+    read_version: int
+    """The version whose rows it replaced."""
+    attempt: int
+    rows_replaced: int | None
+    """None when the sink's log does not know."""
+    rows_written: int | None
+    conflict: str | None
+    """What happened to the replaced rows in between, so that rows may be doubled now; None when nothing did."""
+
+
+@dataclass(frozen=True)
+class ReplaceableSink(Sink):
+    """Base of the sinks in which a backfill can replace an interval's rows in one step."""
+
+    @abstractmethod
+    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+        """The newest version; None when there is no table yet.
+
+        Raises:
+            DeclarationError: The table has no such column, or no date or time in it.
+            StorageError: The table can't be read right now.
+        """
+
+    @abstractmethod
+    def write_aside(self, frame: DataFrame, wanted: Replacement) -> None:
+        """Write the interval's rows of a batch DataFrame aside, in files that count for nobody yet.
+
+        Args:
+            frame: The result of the transform; rows outside of the interval are left out.
+            wanted: What they are for.
+
+        Raises:
+            DeclarationError: The columns are not the table's.
+        """
+
+    @abstractmethod
+    def publish(self, wanted: Replacement, *, storage: Storage) -> Replaced | None:
+        """Replace the interval's rows by what was written aside, by one commit of metadata; None when they changed.
+
+        Raises:
+            StorageError: The commit failed, or could not be written.
+        """
+
+    @abstractmethod
+    def replace_rows(self, frame: DataFrame, wanted: Replacement) -> None:
+        """Let Spark replace the interval's rows in one commit; nobody else may write the table meanwhile."""
+
+    @abstractmethod
+    def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
+        """The newest replacement of a backfill in the versions after `since`; None when there is none."""
+
+
 FunctionLoader = Callable[[str], Callable[..., Any]]
 """Gives the function behind a `module:function`."""
 
@@ -247,6 +398,9 @@ class Stream:
         sink: Where the result goes.
         output_mode: Spark's output mode.
         checkpoint: An existing Spark checkpoint to use in place of a generation in the home.
+        interval_column: The date or time column of the result by which a backfill replaces rows.
+        lateness: How long after its interval column says a row may arrive (`"3 days"`); a backfill reads no file that
+            arrived later. All that was ever read, when it is not given.
 
     Raises:
         DeclarationError: A field is not what it must be.
@@ -258,6 +412,25 @@ class Stream:
     sink: Sink
     output_mode: OutputMode = "append"
     checkpoint: str | None = None
+    interval_column: str | None = None
+    lateness: str | None = None
+
+    @property
+    def backfill_obstacle(self) -> str | None:
+        """Why the stream can't be backfilled, by its declaration alone; None when it can."""
+        if not isinstance(self.sink, ReplaceableSink):
+            return f"a {self.sink.kind} sink can't replace the rows of an interval; a Delta sink can"
+        if self.output_mode != "append":
+            return f"in output mode `{self.output_mode}` the next batch of the live stream writes all rows anew"
+        if self.interval_column is None:
+            return "it declares no `interval_column`, by which rows could be replaced"
+        return None
+
+    @property
+    def lateness_time(self) -> timedelta | None:
+        """`lateness` as a time; None when it is not declared."""
+        match = _LATENESS.fullmatch(self.lateness or "")
+        return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
@@ -292,6 +465,42 @@ class Stream:
                 where=place,
                 remedy=f"use one of: {', '.join(self.sink.output_modes)}",
             )
+        self._check_backfill(place)
+
+    def _check_backfill(self, place: str) -> None:
+        column = self.interval_column
+        if column is not None and (not isinstance(column, str) or not column or "`" in column):
+            raise DeclarationError(
+                f"`interval_column` is {column!r}", where=place, remedy="name a date or time column of the result"
+            )
+        if column is not None and self.backfill_obstacle is not None:
+            raise DeclarationError(
+                f"`interval_column` is set, but {self.backfill_obstacle}",
+                where=place,
+                remedy="leave it out, or correct the sink or the output mode",
+            )
+        if self.lateness is None:
+            return
+        if column is None:
+            raise DeclarationError(
+                "`lateness` is set without `interval_column`",
+                where=place,
+                remedy="it says what a backfill may leave out",
+            )
+        if not isinstance(self.lateness, str) or self.lateness_time is None:
+            raise DeclarationError(
+                f"`lateness` is {self.lateness!r}",
+                where=place,
+                remedy='give a number and a unit, such as "3 days", "12 hours" or "30 minutes"',
+            )
+
+
+def _literal(moment: datetime, kind: str) -> str:
+    at = moment.astimezone(UTC)
+    if kind == "date":
+        return f"DATE'{at:%Y-%m-%d}'"
+    zone = " UTC" if kind == "timestamp" else ""
+    return f"{kind.upper()}'{at:%Y-%m-%d %H:%M:%S.%f}{zone}'"
 
 
 def check_limit(value: int | None, name: str, place: str) -> None:

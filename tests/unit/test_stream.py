@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from sluice import sinks
 from sluice.errors import DeclarationError
-from sluice.stream import LogEntry, SourceLog, check_limit, parse_starting
+from sluice.stream import Interval, LogEntry, SourceLog, check_limit, parse_starting
 from tests.builders import make_files_source, make_stream
 
 
@@ -133,3 +133,66 @@ def test_source_log() -> None:
     assert log.paths == {"file:///a", "file:///b", "file:///c"}
     assert [entry.path for entry in log.taken(1, 2)] == ["file:///b", "file:///c"]
     assert log.taken(3, 9) == ()
+
+
+class TestBackfillDeclaration:
+    """`interval_column` and `lateness`."""
+
+    def test_declared(self) -> None:
+        """A stream into a Delta table can be backfilled once it names the column."""
+        stream = make_stream(interval_column="day", lateness="3 days")
+        assert stream.backfill_obstacle is None
+        assert stream.lateness_time == timedelta(days=3)
+        assert make_stream(interval_column="day").lateness_time is None
+
+    @pytest.mark.parametrize(
+        ("changes", "told"),
+        [
+            ({}, "declares no `interval_column`"),
+            ({"sink": sinks.files("out", format="json")}, "a files sink can't replace"),
+            ({"output_mode": "complete"}, "the next batch of the live stream writes all rows anew"),
+        ],
+    )
+    def test_obstacles(self, changes: dict[str, Any], told: str) -> None:
+        """A declaration that does not support a backfill says why, without anything being read."""
+        assert told in (make_stream(**changes).backfill_obstacle or "")
+
+    @pytest.mark.parametrize(
+        ("changes", "problem"),
+        [
+            ({"interval_column": ""}, "`interval_column` is ''"),
+            ({"interval_column": 3}, "`interval_column` is 3"),
+            ({"interval_column": "day", "sink": sinks.noop()}, "`interval_column` is set, but a noop sink"),
+            ({"interval_column": "day", "output_mode": "complete"}, "`interval_column` is set, but in output mode"),
+            ({"lateness": "3 days"}, "`lateness` is set without `interval_column`"),
+            ({"interval_column": "day", "lateness": "3"}, "`lateness` is '3'"),
+            ({"interval_column": "day", "lateness": 3}, "`lateness` is 3"),
+        ],
+    )
+    def test_refused(self, changes: dict[str, Any], problem: str) -> None:
+        """A bad value, or one that can't be kept, is an error of the declaration."""
+        with pytest.raises(DeclarationError) as caught:
+            make_stream(**changes)
+        assert caught.value.problem.startswith(problem)
+
+    def test_interval(self) -> None:
+        """An interval has two times with a zone, in order, and is exclusive at its end."""
+        day = [datetime(2026, 1, number, tzinfo=UTC) for number in range(1, 4)]
+        assert not Interval(day[0], day[1]).overlaps(Interval(day[1], day[2]))
+        assert Interval(day[0], day[2]).overlaps(Interval(day[1], day[2]))
+        for start, end in ((day[1], day[1]), (day[1], day[0]), (datetime(2026, 1, 1), day[1])):  # noqa: DTZ001
+            with pytest.raises(DeclarationError):
+                Interval(start, end)
+
+    @pytest.mark.parametrize(
+        ("kind", "first", "last"),
+        [
+            ("date", "DATE'2026-01-01'", "DATE'2026-01-02'"),
+            ("timestamp", "TIMESTAMP'2026-01-01 00:00:00.000000 UTC'", "TIMESTAMP'2026-01-02 00:00:00.000000 UTC'"),
+            ("timestamp_ntz", "TIMESTAMP_NTZ'2026-01-01 00:00:00.000000'", "TIMESTAMP_NTZ'2026-01-02 00:00:00.000000'"),
+        ],
+    )
+    def test_condition(self, kind: str, first: str, last: str) -> None:
+        """The rows of an interval in SQL, by the column's type."""
+        interval = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+        assert interval.condition("at", kind) == f"`at` >= {first} AND `at` < {last}"

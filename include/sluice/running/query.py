@@ -11,7 +11,7 @@ from sluice.errors import DeclarationError, QueryRefusedError
 from sluice.home import SourceLine
 from sluice.project import Project, error_line
 from sluice.storage import spark_location
-from sluice.stream import SOURCE_TAG, Stream
+from sluice.stream import SOURCE_TAG, Slice, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +72,33 @@ def build_query(
     return Query(project, stream, frame, lines, "ProcessingTime" in analysed)
 
 
+def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
+    """Call the transform on slices of the sources, read as batch DataFrames.
+
+    Raises:
+        DeclarationError: The transform does not import, has other parameters than the sources' names, or fails.
+        QueryRefusedError: Spark does not run such a query as a batch.
+    """
+    transform = project.load_function(stream.transform)
+    place = _place(transform, stream)
+    _check_parameters(transform, stream, place)
+    sources = stream.sources.items()
+    frames = {name: source.read_batch(session, name=name, taken=taken[name]) for name, source in sources}
+    frame = _call(transform, frames, place)
+    execution = frame._jdf.queryExecution()
+    try:
+        if session._jvm is not None:
+            checker = session._jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+            checker.checkForBatch(execution.analyzed())
+        # Some operators are refused here only.
+        execution.executedPlan()
+    except Exception as exc:
+        raise QueryRefusedError(
+            f"Spark does not run this query as a batch: {spark_message(exc)}", where=place, remedy="run it as a stream"
+        ) from exc
+    return frame
+
+
 def _read(stream: Stream, name: str, session: SparkSession, started_at: Mapping[str, Any]) -> DataFrame:
     try:
         return stream.sources[name].read_stream(session, name=name, started_at=started_at)
@@ -112,7 +139,7 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
         raise DeclarationError(
             f"the transform returns {type(result).__name__}, not a DataFrame", where=place, remedy="return the result"
         )
-    if not result.isStreaming:
+    if not result.isStreaming and any(frame.isStreaming for frame in frames.values()):
         raise DeclarationError(
             "the transform returns a DataFrame that is no stream",
             where=place,

@@ -38,6 +38,27 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sink held the batch already (a crash came between the sink and the commit): nothing was read."""
 
 
+class RecordedInterval(msgspec.Struct, frozen=True):
+    """The rows that a backfill recomputes: those whose interval column lies in `[start, end)`."""
+
+    start: datetime
+    end: datetime
+
+
+class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill replaced."""
+
+    attempt: int
+    """How often it has begun to write rows; each time under new names."""
+    version: int
+    """The version of the sink whose rows it replaces."""
+    sink_version: int | None = None
+    """The version that the replacement made."""
+    rows_replaced: int | None = None
+    """None when the sink's log does not know."""
+    rows_written: int | None = None
+
+
 def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
     rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
@@ -80,6 +101,10 @@ class RunRecord(Document, frozen=True, kw_only=True):
     ended_at: str | None = None
     batches: tuple[BatchRecord, ...] = ()
     error: dict[str, Any] | None = None
+    interval: RecordedInterval | None = None
+    """The rows that a backfill recomputes; None for a run of the live stream."""
+    backfill: BackfillRecord | None = None
+    """What a backfill replaced; None for a run of the live stream."""
 
 
 class RunRecords:

@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.delta_table import Commit, load_table, open_log, read_commit, refuse_other
 from sluice.project import resolve_path
+from sluice.sinks import replacement
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, spark_location
-from sluice.stream import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState
+from sluice.stream import (
+    BatchOutcome,
+    FunctionLoader,
+    OutputMode,
+    ReplaceableSink,
+    Replaced,
+    Replacement,
+    SinkSnapshot,
+    SinkState,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +35,7 @@ _OPTIONS = ("mergeSchema", "overwriteSchema", "userMetadata", "optimizeWrite", "
 
 
 @dataclass(frozen=True)
-class DeltaSink(Sink):
+class DeltaSink(ReplaceableSink):
     """Declared by `sinks.delta`."""
 
     kind: ClassVar[str] = "delta"
@@ -71,6 +81,21 @@ class DeltaSink(Sink):
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         return writer.option("path", spark_location(self.path))
+
+    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+        return replacement.snapshot(self.path, column, query_id, storage=storage)
+
+    def write_aside(self, frame: DataFrame, wanted: Replacement) -> None:
+        replacement.write_aside(self.path, frame, wanted)
+
+    def publish(self, wanted: Replacement, *, storage: Storage) -> Replaced | None:
+        return replacement.publish(self.path, wanted, storage=storage)
+
+    def replace_rows(self, frame: DataFrame, wanted: Replacement) -> None:
+        replacement.replace_rows(self.path, frame, wanted)
+
+    def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
+        return replacement.find_replacement(self.path, application, since, storage=storage)
 
 
 def delta(path: str, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaSink:

@@ -8,19 +8,31 @@ and the index counts the snapshot's files by modification time and path.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from sluice.delta_table import AddedFile, Commit, DeltaLog, open_log, read_commit, snapshot_files
-from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.delta_table import AddedFile, Commit, DeltaLog, file_location, open_log, read_commit, snapshot_files
+from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.project import resolve_path
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, join, spark_location
-from sluice.stream import SOURCE_TAG, Available, Bound, Position, Source, Starting, Step, check_limit, parse_starting
+from sluice.stream import (
+    SOURCE_TAG,
+    Available,
+    Bound,
+    Interval,
+    Position,
+    Slice,
+    Source,
+    Starting,
+    Step,
+    check_limit,
+    parse_starting,
+)
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
@@ -104,6 +116,55 @@ class DeltaSource(Source):
         needed = range(first, last.reservoir_version + (1 if last.index >= 0 else 0))
         there = set(log.versions)
         return tuple(_version_gone(log, version) for version in needed if version not in there)
+
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
+        # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
+        if position.offset is None:
+            return Slice(end=None)
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            raise RefusedError(_table_gone(self.path))
+        at = _read_offset(position.offset, self.path)
+        self._check_identity(log, at)
+        version = at.reservoir_version if at.index >= 0 else at.reservoir_version - 1
+        if version < 0:
+            return Slice(end=None)
+        try:
+            files = snapshot_files(log, version, storage=storage)
+        except StorageError as exc:
+            raise RefusedError(_version_vacuumed(self.path, version, str(exc))) from exc
+        unread: Sequence[AddedFile] = ()
+        if at.index >= 0 and at.is_starting_version:
+            unread = files[at.index + 1 :]
+        elif at.index >= 0:
+            commit = read_commit(log, version, storage=storage)
+            if commit is None:
+                raise RefusedError(_version_gone(log, version))
+            unread = commit.files[at.index + 1 :]
+        names = {file.path.rpartition("/")[2] for file in unread}
+        read = [file for file in files if file.path.rpartition("/")[2] not in names]
+        for file in read:
+            place = file_location(self.path, file.path)
+            if storage.stat(place) is None:
+                raise RefusedError(_version_vacuumed(self.path, version, f"{place} is gone"))
+        return Slice(
+            end=position.offset,
+            version=version,
+            unread=tuple(sorted(names)),
+            files=len(read),
+            size_bytes=sum(file.size_bytes for file in read),
+        )
+
+    def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
+        from pyspark.sql import functions
+
+        frame = spark.read.format("delta").option("versionAsOf", max(taken.version or 0, 0))
+        rows = frame.load(spark_location(self.path))
+        if taken.version is None:
+            return rows.limit(0)
+        if taken.unread:
+            return rows.where(~functions.col("_metadata.file_name").isin(*taken.unread))
+        return rows
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         reader = spark.readStream.format("delta").option(SOURCE_TAG, name).options(**self.options)
@@ -380,6 +441,16 @@ def _version_gone(log: DeltaLog, version: int) -> Problem:
         cause=f"version {version} of the table is needed, and its commit file is gone (log clean-up)",
         consequence="its rows can't be read any more as changes; Spark fails, or passes over them",
         remedy="restore the commit file, or start a new generation from a snapshot",
+    )
+
+
+def _version_vacuumed(path: str, version: int, reason: str) -> Problem:
+    return Problem(
+        code="BACKFILL_INPUT_GONE",
+        file=path,
+        cause=f"the live stream has read the table up to version {version}, which can't be read any more: {reason}",
+        consequence="the backfill would replace its rows by nothing",
+        remedy="run the live stream on to a version that is still whole, then backfill",
     )
 
 

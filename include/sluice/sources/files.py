@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import unquote
 
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
@@ -22,14 +23,16 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.project import resolve_path
 from sluice.sources.listing import ListedFile, Listing, Selection, file_uri, glob_pattern, is_glob, list_files
 from sluice.spark_options import FORMATS, check_format, spark_options
-from sluice.storage import Storage, join, spark_location
+from sluice.storage import Storage, is_local, join, local_path, spark_location
 from sluice.stream import (
     SOURCE_METRICS,
     SOURCE_TAG,
     Available,
     Bound,
+    Interval,
     LogEntry,
     Position,
+    Slice,
     Source,
     SourceLog,
     Starting,
@@ -40,7 +43,7 @@ from sluice.stream import (
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 _MARK = "__sluice_malformed"
@@ -49,6 +52,7 @@ _FOR_EVER = "36500d"
 _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
 """`* ? [ \\ ] { }`, as a URI spells them."""
+_GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PASSED_THROUGH = ("ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
 _ITS_OWN = (
@@ -145,6 +149,52 @@ class FilesSource(Source):
             for path in gone
         )
 
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
+        log = position.log or SourceLog()
+        self._check_origin(log)
+        entries = list(log.taken(0, self._log_offset(position.offset)))
+        if "from_ms" in position.started_at:
+            before_ms = position.started_at["from_ms"]
+            found = self._listing(log, storage).files
+            entries += [LogEntry(file.path, file.mtime_ms, 0) for file in found if file.mtime_ms < before_ms]
+        if arrivals is not None:
+            start_ms, end_ms = epoch_micros(arrivals.start) // 1000, -(-epoch_micros(arrivals.end) // 1000)
+            entries = [entry for entry in entries if start_ms <= entry.timestamp_ms < end_ms]
+        size_bytes = 0
+        for entry in entries:
+            stat = storage.stat(entry.path)
+            if stat is None:
+                raise RefusedError(_read_and_gone(entry.path))
+            size_bytes += stat.size_bytes
+        return Slice(
+            end=_offset(0) if entries else None,
+            entries=tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries),
+            files=len(entries),
+            size_bytes=size_bytes,
+        )
+
+    def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
+        if not taken.entries:
+            return spark.createDataFrame([], self.schema or "value string")
+        reader = spark.read.format(self.format).options(**self.options)
+        if self.schema is not None:
+            reader = reader.schema(self.schema)
+        if self.recursive_file_lookup:
+            reader = reader.option("recursiveFileLookup", value=True)
+        elif not is_glob(self.path):
+            # Else columns that are folders would be null.
+            reader = reader.option("basePath", spark_location(self.path))
+        return self._counted(reader, spark, name, [_literal(entry.path) for entry in taken.entries])
+
+    def check_one_batch(self, taken: Slice) -> None:
+        pattern = next((entry.path for entry in taken.entries if _GLOB_IN_URI.search(entry.path)), None)
+        if pattern is not None and not self.recursive_file_lookup:
+            raise DeclarationError(
+                "Spark's stream takes this file's name for a pattern, and would read other files twice",
+                where=pattern,
+                remedy="rename the file for good, or write the transform with operators that Spark runs as a batch",
+            )
+
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         reader = spark.readStream.format(self.format).option(SOURCE_TAG, name)
         if self.schema is not None:
@@ -161,9 +211,11 @@ class FilesSource(Source):
         ):
             if value is not None:
                 reader = reader.option(option, value)
-        return self._counted(reader, spark, name)
+        return self._counted(reader, spark, name, spark_location(self.path))
 
-    def _counted(self, reader: DataStreamReader, spark: SparkSession, name: str) -> DataFrame:
+    def _counted(
+        self, reader: DataStreamReader | DataFrameReader, spark: SparkSession, name: str, path: Any
+    ) -> DataFrame:
         """Read, and observe what Spark would let pass without a word: malformed rows, and files that it can't read.
 
         A row is malformed where a column that the query uses can't be parsed. Spark marks it in a column that the
@@ -172,7 +224,7 @@ class FilesSource(Source):
         from pyspark.sql import functions
         from pyspark.sql.types import StructType
 
-        path, mode = spark_location(self.path), self.options.get("mode", "PERMISSIVE").upper()
+        mode = self.options.get("mode", "PERMISSIVE").upper()
         marks = self.format in {"csv", "json"} and mode != "FAILFAST" and "singleVariantColumn" not in self.options
         metrics: list[Column] = []
         mark, is_ours = "", False
@@ -364,6 +416,12 @@ def _name(uri: str) -> str:
     return uri.rpartition("/")[2]
 
 
+def _literal(uri: str) -> str:
+    """A file of the log as Spark's batch reader takes exactly that one: it takes every path for a pattern."""
+    path = local_path(uri) if is_local(uri) else unquote(uri)
+    return _GLOB_CHARACTER.sub(r"\\\g<0>", path)
+
+
 def _normal(path: str) -> str:
     """A local path as Hadoop has it, in which `//`, `.` and `..` do not occur."""
     return "/" + posixpath.normpath(path).lstrip("/")
@@ -398,6 +456,16 @@ def _duration_ms(text: str, place: str) -> int:
             remedy='give a number and a unit, such as "7d", "12h" or "30min"',
         )
     return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def _read_and_gone(path: str) -> Problem:
+    return Problem(
+        code="BACKFILL_INPUT_GONE",
+        file=path,
+        cause="the live stream has read this file, and it is gone",
+        consequence="the backfill would replace its rows by nothing",
+        remedy="bring the file back under the same name; or declare `lateness`, if no row of it is in the interval",
+    )
 
 
 def _hidden_by_age(path: str, count: int, horizon_ms: int) -> Problem:

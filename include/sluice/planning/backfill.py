@@ -1,0 +1,293 @@
+"""Decides what a backfill reads and replaces. Looks first, reading only; the plan is a pure function of what was seen.
+
+A version V of the sink and a batch N of the live generation belong together: all that the batches up to N wrote is in
+V, and nothing else of the live stream. So the slice up to the end of N, replaced in V, is neither short of rows nor
+takes one that the live stream has yet to write. No lock is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from sluice.checkpoint.offsets import OffsetFile, read_offset_file
+from sluice.checkpoint.reader import read_checkpoint
+from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.home import StreamHome, log_keys
+from sluice.planning.planner import find_refusal
+from sluice.planning.survey import Survey, positions, source_lines
+from sluice.storage import join
+from sluice.stream import Interval, ReplaceableSink, SinkSnapshot, SinkState, Slice, Stream
+from sluice.times import iso_millis, iso_time
+
+_EMITS_AT_ONCE = {"dedupe", "dedupeWithinWatermark"}
+"""Stateful operators that keep no row back until the watermark passes."""
+_LOOKS = 4
+"""How often to look until the checkpoint, which a live run may be writing, and the sink agree."""
+
+PublishMode = Literal["metadata", "replace_where"]
+
+
+@dataclass(frozen=True)
+class Downstream:
+    """Another stream of the project that reads the sink as a Delta table."""
+
+    stream: str
+    skips_changes: bool
+    """Whether it passes over the backfill's commit; else its next run is refused."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen."""
+
+    seen: Survey
+    interval: Interval
+    snapshot: SinkSnapshot | None = None
+    batch: OffsetFile | None = None
+    """The newest batch whose rows are all in the snapshot."""
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    refusal: Problem | None = None
+    downstream: tuple[Downstream, ...] = ()
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """What a backfill will do, and why."""
+
+    stream: str
+    generation: int
+    interval: Interval
+    verdict: Literal["run", "skip", "refuse"]
+    reason: str
+    version: int | None = None
+    """The version of the sink whose rows are replaced."""
+    batch_id: int | None = None
+    """The batch of the live generation up to which everything is read."""
+    publish: PublishMode = "metadata"
+    watermark_ms: int | None = None
+    """The watermark that the live stream has emitted rows by; None when it keeps none back."""
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    downstream: tuple[Downstream, ...] = ()
+    problem: Problem | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As `sluice backfill --dry-run --json` prints it; `strategy` and `batches` are those of every plan."""
+        return {
+            "stream": self.stream,
+            "generation": self.generation,
+            "interval": {"start": iso_time(self.interval.start), "end": iso_time(self.interval.end)},
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "strategy": "backfill",
+            "version": self.version,
+            "batch_id": self.batch_id,
+            "publish": self.publish,
+            "watermark": iso_millis(self.watermark_ms),
+            "sources": {name: _described(taken) for name, taken in self.slices.items()},
+            "downstream": [{"stream": found.stream, "skips_changes": found.skips_changes} for found in self.downstream],
+            "batches": [],
+            "problem": None if self.problem is None else self.problem.as_json(),
+            "warnings": [],
+        }
+
+
+def check_declaration(stream: Stream) -> None:
+    """Refuse a stream that can't be backfilled.
+
+    Raises:
+        DeclarationError: Its declaration does not support it.
+    """
+    if stream.backfill_obstacle is not None:
+        raise DeclarationError(
+            f"stream `{stream.name}` can't be backfilled: {stream.backfill_obstacle}",
+            where=f"stream `{stream.name}`",
+            remedy='declare `interval_column="..."`, a date or time column of the result, with a Delta sink',
+        )
+
+
+def look(stream: Stream, home: StreamHome, interval: Interval, streams: Mapping[str, Stream]) -> Sight:
+    """Look at the live generation, the sink and the sources. Reads only; the live stream may be running.
+
+    Args:
+        stream: The declaration, with absolute locations.
+        home: The stream's folder in the home.
+        interval: What to recompute.
+        streams: Every stream of the project.
+
+    Raises:
+        DeclarationError: The declaration does not support it, or the interval column is not in the sink.
+        StorageError: Something can't be read right now.
+        RefusedError: A file of the home is damaged.
+    """
+    check_declaration(stream)
+    sink = stream.sink
+    if not isinstance(sink, ReplaceableSink) or stream.interval_column is None:  # pragma: no cover - checked above
+        raise TypeError(stream.name)
+    sight = Sight(_look_at_checkpoint(stream, home), interval, downstream=_downstream(stream, streams))
+    for _ in range(_LOOKS):
+        # The checkpoint first: what was committed by then, the sink holds now.
+        seen = sight.seen
+        query_id = seen.record.query_id if seen.record else seen.checkpoint.query_id
+        snapshot = sink.snapshot(stream.interval_column, query_id, storage=home.storage) if query_id else None
+        state = SinkState(exists=False)
+        if snapshot is not None:
+            state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
+        sight = replace(sight, snapshot=snapshot, refusal=find_refusal(replace(seen, sink=state)))
+        if sight.refusal is None:
+            return sight if snapshot is None or seen.checkpoint.is_new else _look_at_slices(sight, home)
+        # A live run may have gone on between two looks; what is really wrong stays wrong.
+        sight = replace(sight, seen=_look_at_checkpoint(stream, home))
+    return sight
+
+
+def build_backfill_plan(sight: Sight) -> BackfillPlan:
+    """Decide what a backfill does.
+
+    Raises:
+        DeclarationError: The interval column has dates, and the interval does not begin and end at midnight.
+    """
+    seen, snapshot, batch = sight.seen, sight.snapshot, sight.batch
+    plan = BackfillPlan(
+        stream=seen.stream.name,
+        generation=seen.generation,
+        interval=sight.interval,
+        verdict="skip",
+        reason="the live stream has written nothing yet",
+        version=snapshot.version if snapshot else None,
+        slices=sight.slices,
+        downstream=sight.downstream,
+    )
+    if sight.refusal is not None:
+        return replace(plan, verdict="refuse", reason=sight.refusal.cause, problem=sight.refusal)
+    if snapshot is None or batch is None:
+        return plan
+    if snapshot.column_kind == "date":
+        _check_midnights(sight.interval, seen.stream)
+    holds_back = any(operator.name not in _EMITS_AT_ONCE for operator in seen.checkpoint.operators)
+    plan = replace(
+        plan,
+        batch_id=batch.batch_id,
+        publish="metadata" if snapshot.obstacle is None else "replace_where",
+        watermark_ms=batch.watermark_ms if holds_back else None,
+    )
+    problem = _check_state(seen, sight.interval, batch, holds_back=holds_back)
+    if problem is not None:
+        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+    why = f"{_amounts(sight.slices)}, read up to batch {batch.batch_id}, replace the interval in version {plan.version}"
+    how = "" if snapshot.obstacle is None else f" by Spark, under the live stream's lease ({snapshot.obstacle})"
+    return replace(plan, verdict="run", reason=why + how)
+
+
+def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
+    number = home.current_generation()
+    record = home.generation(number)
+    checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
+    lines = source_lines(stream, record, checkpoint)
+    return Survey(stream, number, record, checkpoint, lines, {}, record.sources if record else {}, {})
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _look_at_slices(sight: Sight, home: StreamHome) -> Sight:
+    seen, snapshot = sight.seen, sight.snapshot
+    committed = seen.checkpoint.committed_id
+    held = snapshot.last_batch if snapshot else None
+    # Batches after the sink's newest that are committed have written nothing: the live stream is done with them.
+    newest = max((found for found in (committed, held) if found is not None), default=None)
+    if newest is None:
+        return sight
+    location = join(seen.checkpoint.location, "offsets", str(newest))
+    batch = read_offset_file(location, newest, storage=home.storage)
+    if batch is None:
+        return replace(sight, refusal=_offsets_gone(location, newest))
+    lateness = seen.stream.lateness_time
+    arrivals = None if lateness is None else Interval(sight.interval.start, _later(sight.interval.end, lateness))
+    at = positions(seen, batch)
+    try:
+        slices = {
+            name: source.slice(at[name], arrivals, storage=home.storage) for name, source in seen.stream.sources.items()
+        }
+    except RefusedError as refused:
+        return replace(sight, batch=batch, refusal=refused.finding)
+    return replace(sight, batch=batch, slices=slices)
+
+
+def _later(moment: datetime, lateness: timedelta) -> datetime:
+    try:
+        return moment + lateness
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _check_midnights(interval: Interval, stream: Stream) -> None:
+    for moment in (interval.start, interval.end):
+        at = moment.astimezone(UTC)
+        if at != at.replace(hour=0, minute=0, second=0, microsecond=0):
+            raise DeclarationError(
+                f"`{stream.interval_column}` has dates, and {iso_time(moment)} is no midnight (UTC)",
+                where="--start, --end",
+                remedy="give whole days",
+            )
+
+
+def _check_state(seen: Survey, interval: Interval, batch: OffsetFile, *, holds_back: bool) -> Problem | None:
+    if seen.record is not None and seen.record.has_timers:
+        return Problem(
+            code="BACKFILL_NEEDS_CLOCK",
+            file=seen.checkpoint.location,
+            cause="the transform has processing-time time-outs: its rows depend on when the batches ran",
+            consequence="no recomputation gives the same rows",
+            remedy="none; use event-time time-outs in a new stream",
+        )
+    end_ms = (interval.end - _EPOCH) // timedelta(milliseconds=1)
+    if holds_back and end_ms > batch.watermark_ms:
+        reached = iso_millis(batch.watermark_ms) if batch.watermark_ms else "nothing yet"
+        return Problem(
+            code="BACKFILL_BEYOND_WATERMARK",
+            file=seen.checkpoint.location,
+            cause=f"the interval ends at {iso_time(interval.end)}, the live watermark has passed {reached}",
+            consequence="the live stream has yet to emit rows of the interval: they would be there twice",
+            remedy="end the interval at or before the watermark, or wait until it has passed",
+        )
+    return None
+
+
+def _offsets_gone(file: str, batch_id: int) -> Problem:
+    return Problem(
+        code="BACKFILL_OFFSETS_GONE",
+        file=file,
+        cause=f"the sink holds batch {batch_id}, whose offsets are gone",
+        consequence="nobody knows what of the sources is in the sink",
+        remedy="run the live stream once, then backfill again",
+    )
+
+
+def _downstream(stream: Stream, streams: Mapping[str, Stream]) -> tuple[Downstream, ...]:
+    place = (stream.sink.location or "").rstrip("/")
+    found = {
+        name: bool(getattr(source, "skip_change_commits", False))
+        for name, other in streams.items()
+        for source in other.sources.values()
+        if source.kind == stream.sink.kind and source.location.rstrip("/") == place
+    }
+    return tuple(Downstream(name, skips) for name, skips in sorted(found.items()))
+
+
+def _amounts(slices: Mapping[str, Slice]) -> str:
+    parts = [f"`{name}`: {taken.files or 0:,} file{'' if taken.files == 1 else 's'}" for name, taken in slices.items()]
+    return ", ".join(parts)
+
+
+def _described(taken: Slice) -> dict[str, Any]:
+    return {
+        "end": None if taken.end is None else msgspec.json.decode(taken.end),
+        "version": taken.version,
+        "files": taken.files,
+        "bytes": taken.size_bytes,
+    }

@@ -1,0 +1,123 @@
+"""Runs a transform over a slice as a stream on a checkpoint of its own, for operators that Spark refuses in a batch.
+
+Everything is one planned batch, so that no row is late. Where the live stream keeps rows back until the watermark
+passes, a second batch without data runs with the live watermark: what comes out is what the live stream has emitted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from sluice.checkpoint.offsets import OffsetFile, read_commit_file
+from sluice.checkpoint.writer import write_metadata, write_planned_batch
+from sluice.errors import BatchFailedError
+from sluice.project import Project
+from sluice.running.query import Query, build_query, spark_message
+from sluice.running.session import choose_shuffle_partitions, pinned_conf
+from sluice.storage import Storage, is_local, join, local_path, spark_location
+from sluice.stream import Interval, Slice, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run_bounded_stream(
+    project: Project,
+    stream: Stream,
+    session: SparkSession,
+    slices: Mapping[str, Slice],
+    *,
+    interval: Interval,
+    watermark_ms: int | None,
+    now: datetime,
+    folder: str,
+    storage: Storage,
+) -> DataFrame:
+    """The rows of an interval as a batch DataFrame; they lie below `folder` until it is deleted.
+
+    Args:
+        project: Where the transform is imported from.
+        stream: The declaration.
+        session: Spark.
+        slices: What is read of each source.
+        interval: The rows to keep.
+        watermark_ms: The watermark that rows are emitted by; None when the stream keeps none back.
+        now: The clock of the batches.
+        folder: A new folder for the checkpoint and the rows.
+        storage: Where the checkpoint is written.
+
+    Raises:
+        DeclarationError: The transform can't run on the sources, or a file's name is a pattern for Spark's stream.
+        BatchFailedError: Spark failed.
+    """
+    for name, source in stream.sources.items():
+        source.check_one_batch(slices[name])
+    query = build_query(project, stream, session, {})
+    checkpoint = join(folder, "checkpoint")
+    if all(slices[line.source].end is None for line in query.lines):
+        return session.createDataFrame([], query.frame.schema)
+    choose_shuffle_partitions(session, project.spark_conf, sum(taken.size_bytes or 0 for taken in slices.values()))
+    write_metadata(checkpoint, str(uuid4()), storage=storage)
+    entries = {line.log: (0, taken.entries) for line in query.lines if (taken := slices[line.source]).entries}
+    planned = OffsetFile(
+        batch_id=0,
+        version=1,
+        watermark_ms=0,
+        timestamp_ms=int(now.timestamp() * 1000),
+        conf=pinned_conf(session),
+        offsets={str(index): slices[line.source].end for index, line in enumerate(query.lines)},
+    )
+    batches = [planned]
+    if watermark_ms:
+        batches.append(OffsetFile(1, 1, watermark_ms, planned.timestamp_ms, conf=planned.conf, offsets=planned.offsets))
+    folders = []
+    for batch in batches:
+        added = entries if batch.batch_id == 0 else {}
+        write_planned_batch(checkpoint, batch, added, {}, storage=storage)
+        _run_one(query, checkpoint, join(folder, "rows"), interval)
+        if read_commit_file(join(checkpoint, "commits", str(batch.batch_id)), batch.batch_id, storage=storage) is None:
+            raise BatchFailedError(
+                f"batch {batch.batch_id} of the backfill ended without a commit", where=checkpoint, remedy="try again"
+            )
+        folders.append(spark_location(join(folder, "rows", str(batch.batch_id))))
+    return session.read.schema(query.frame.schema).parquet(*folders)
+
+
+def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> None:
+    column = query.stream.interval_column or ""
+    kind = query.frame.schema[column].dataType.simpleString()
+
+    def keep(frame: DataFrame, batch_id: int) -> None:
+        place = spark_location(join(rows, str(batch_id)))
+        frame.where(interval.condition(column, kind)).write.mode("overwrite").parquet(place)
+
+    writer = query.frame.writeStream.foreachBatch(keep).outputMode(query.stream.output_mode)
+    writer = writer.option("checkpointLocation", spark_location(checkpoint))
+    try:
+        writer.trigger(once=True).start().awaitTermination()
+    except Exception as exc:
+        raise BatchFailedError(
+            f"Spark failed: {spark_message(exc)}",
+            where=f"stream `{query.stream.name}`, {checkpoint}",
+            remedy="mend the cause (the driver's log has all of it); nothing was replaced",
+        ) from exc
+
+
+def remove_folder(folder: str, *, storage: Storage) -> None:
+    """Delete what a run left below its folder, if anything.
+
+    Raises:
+        StorageError: Something is still there.
+    """
+    if is_local(folder):
+        shutil.rmtree(local_path(folder), ignore_errors=True)
+        return
+    listed = storage.list_folder(folder)
+    for name in listed.files if listed is not None else ():
+        storage.delete(join(folder, name))
+    for name in listed.folders if listed is not None else ():
+        remove_folder(join(folder, name), storage=storage)

@@ -1,0 +1,50 @@
+"""A backfill that kills its whole process group with SIGKILL at one chosen step: crashes as data.
+
+    crashing_backfill.py PROJECT STREAM START END before|after|at WHAT
+
+`before 3` dies just before the third file that Sluice writes, `after 3` just after it, `at publishing` when it says so.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from sluice.project import find_project
+from sluice.running.backfill import BackfillRequest, backfill_stream
+from sluice.running.runner import Silent
+from sluice.storage import Storage
+from sluice.stream import Interval
+from sluice.times import parse_time
+
+project_folder, stream_name, start, end, moment, what = sys.argv[1:]
+writes = 0
+
+
+def dying(write: Callable[[Storage, str, bytes], object]) -> Callable[[Storage, str, bytes], object]:
+    """Wrap one of the storage's writing methods."""
+
+    def wrapped(self: Storage, location: str, content: bytes) -> object:
+        global writes  # noqa: PLW0603 - one process, one count
+        writes += 1
+        if (moment, what) == ("before", str(writes)):
+            os.killpg(0, signal.SIGKILL)
+        result = write(self, location, content)
+        if (moment, what) == ("after", str(writes)):
+            os.killpg(0, signal.SIGKILL)
+        return result
+
+    return wrapped
+
+
+class Dying(Silent):
+    def phase(self, text: str) -> None:
+        if (moment, what) == ("at", text):
+            os.killpg(0, signal.SIGKILL)
+
+
+Storage.put_if_absent = dying(Storage.put_if_absent)  # type: ignore[method-assign,assignment]
+Storage.replace = dying(Storage.replace)  # type: ignore[method-assign,assignment]
+project = find_project(project_folder)
+interval = Interval(parse_time(start), parse_time(end))  # type: ignore[arg-type]
+backfill_stream(project, BackfillRequest(project.stream(stream_name), interval, "the only one"), observer=Dying())

@@ -1,0 +1,408 @@
+"""Backfills over real flights: every row once, whatever the live stream commits meanwhile, and DuckDB agrees."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from demo.landing import land_flights
+from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError, LeaseHeldError, RefusedError
+from sluice.planning.backfill import BackfillPlan
+from sluice.running.backfill import BackfillRequest, backfill_stream, plan_backfill
+from sluice.running.record import RunRecord
+from sluice.running.runner import Silent
+from sluice.stream import Interval
+from tests.spark.lab import Lab, bounded, snapshot, write_files
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = """
+    year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int,
+    arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, distance int,
+    hour int, minute int, time_hour timestamp
+"""
+DAYS = 10
+KEY = ["flight_date", "carrier", "flight", "origin", "sched_dep_time"]
+
+
+def as_delivered(flights: DataFrame) -> DataFrame:
+    dated = flights.withColumn("flight_date", F.make_date("year", "month", "day"))
+    return dated.select(*KEY, F.upper("tailnum").alias("tailnum"), "distance")
+
+
+def in_kilometers(flights: DataFrame) -> DataFrame:
+    return as_delivered(flights).withColumn("distance", F.round(F.col("distance") * 1.609344).cast("int"))
+
+
+def once_each(flights: DataFrame) -> DataFrame:
+    timed = in_kilometers(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
+    return timed.withWatermark("at", "2 days").dropDuplicatesWithinWatermark(KEY).drop("at")
+
+
+def per_day(flights: DataFrame) -> DataFrame:
+    timed = as_delivered(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
+    windows = timed.withWatermark("at", "1 day").groupBy(F.window("at", "1 day"), "origin").agg(F.count("*").alias("n"))
+    return windows.select(F.col("window.start").cast("date").alias("flight_date"), "origin", "n")
+
+
+def sliding(flights: DataFrame) -> DataFrame:
+    timed = as_delivered(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
+    windows = timed.withWatermark("at", "1 day").groupBy(F.window("at", "3 days", "1 day")).agg(F.count("*").alias("n"))
+    return windows.select(F.col("window.start").cast("date").alias("flight_date"), "n")
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file per day of the year, each with the time at which its day was over."""
+    folder = tmp_path_factory.mktemp("archive")
+    land_flights(folder)
+    return folder
+
+
+@dataclass(frozen=True)
+class Flights:
+    """Ten days of flights, half of them in two parts, of which the second arrives late."""
+
+    lab: Lab
+    archive: Path
+
+    def land(self, first: int, last: int, *, rest: bool = False) -> None:
+        """Let days arrive: of each the first two thirds, or the rest."""
+        (self.lab.root / "land").mkdir(exist_ok=True)
+        for day in range(first, last + 1):
+            lines = (self.archive / f"flights-2013-01-{day:02d}.csv").read_text("utf-8").splitlines()
+            cut = len(lines) * 2 // 3
+            part = [lines[0], *(lines[cut:] if rest else lines[1:cut])]
+            write_files(self.lab.root / "land", {f"{day:02d}-{int(rest)}.csv": "\n".join(part)}, first=day)
+
+    def stream(self, transform: str = "as_delivered", **changes: Any) -> Stream:
+        declared: dict[str, Any] = {
+            "name": "departures",
+            "sources": {
+                "flights": sources.files(
+                    "land", format="csv", schema=SCHEMA, header=True, null_value="NA", max_files_per_batch=4
+                )
+            },
+            "transform": f"{__name__}:{transform}",
+            "sink": sinks.delta("lake", partition_by=["flight_date"]),
+            "interval_column": "flight_date",
+        }
+        return Stream(**declared | changes)
+
+    def backfill(
+        self,
+        stream: Stream,
+        first: int,
+        last: int,
+        *,
+        key: str | None = None,
+        phase: Callable[[str], None] | None = None,
+    ) -> RunRecord:
+        """Recompute the days from `first` to `last`."""
+        request = self.request(stream, first, last, key)
+        return backfill_stream(self.lab.project, request, session=self.lab.spark, observer=_Phases(phase))
+
+    def plan(self, stream: Stream, first: int, last: int) -> BackfillPlan:
+        return plan_backfill(self.lab.project, self.request(stream, first, last))
+
+    def request(self, stream: Stream, first: int, last: int, key: str | None = None) -> BackfillRequest:
+        interval = Interval(datetime(2013, 1, first, tzinfo=UTC), datetime(2013, 1, last + 1, tzinfo=UTC))
+        return BackfillRequest(self.lab.project.resolve(stream), interval, key)
+
+    @property
+    def table(self) -> Path:
+        return self.lab.root / "lake"
+
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        """What the table holds, read by delta-rs."""
+        found = DeltaTable(str(self.table)).to_pyarrow_table().select([*KEY, "tailnum", "distance"])
+        return Counter(zip(*(found.column(name).to_pylist() for name in found.column_names), strict=True))
+
+    def expected(self, first: int, last: int) -> Counter[tuple[Any, ...]]:
+        """DuckDB's answer over all that has arrived: kilometers from day `first` to `last`, miles elsewhere."""
+        query = f"""
+            select make_date(year, month, day) as flight_date, carrier, flight, origin, sched_dep_time, upper(tailnum),
+                case when day between {first} and {last} then round(distance * 1.609344)::int else distance end
+            from read_csv('{self.lab.root}/land/*.csv', header = true, nullstr = 'NA', all_varchar = false, columns = {{
+                'year': 'int', 'month': 'int', 'day': 'int', 'dep_time': 'int', 'sched_dep_time': 'int',
+                'dep_delay': 'int', 'arr_time': 'int', 'sched_arr_time': 'int', 'arr_delay': 'int',
+                'carrier': 'varchar', 'flight': 'int', 'tailnum': 'varchar', 'origin': 'varchar', 'dest': 'varchar',
+                'air_time': 'int', 'distance': 'int', 'hour': 'int', 'minute': 'int', 'time_hour': 'varchar'}})
+        """
+        with duckdb.connect() as database:
+            return Counter(database.execute(query).fetchall())
+
+
+class _Phases(Silent):
+    def __init__(self, act: Callable[[str], None] | None) -> None:
+        self._act = act
+
+    def phase(self, text: str) -> None:
+        if self._act is not None:
+            self._act(text)
+
+
+@pytest.fixture
+def flights(lab: Lab, archive: Path) -> Flights:
+    """Nothing has arrived yet."""
+    return Flights(lab, archive)
+
+
+def test_beside_the_live_stream(flights: Flights) -> None:
+    """Ten days with a changed transform, while late rows of the same days are committed: every row exactly once."""
+    flights.land(1, DAYS)
+    flights.lab.run(flights.stream())
+    before = snapshot(flights.lab.checkpoint(flights.stream()))
+
+    def late(phase: str) -> None:
+        if phase in {"writing the rows aside", "publishing"}:
+            days = (1, 5) if phase == "publishing" else (6, 10)
+            flights.land(*days, rest=True)
+            flights.lab.run(flights.stream("in_kilometers"))
+
+    record = flights.backfill(flights.stream("in_kilometers"), 1, DAYS, phase=late)
+
+    assert flights.rows() == flights.expected(1, DAYS)
+    assert record.status == "succeeded"
+    assert record.backfill is not None
+    assert record.backfill.rows_replaced == record.backfill.rows_written
+    assert record.backfill.attempt == 0
+    after = snapshot(flights.lab.checkpoint(flights.stream()))
+    assert before.items() <= after.items()
+    again = flights.backfill(flights.stream("in_kilometers"), 1, DAYS)
+    assert flights.rows() == flights.expected(1, DAYS)
+    assert again.backfill is not None
+    assert again.backfill.rows_written == again.backfill.rows_replaced == sum(flights.rows().values())
+    assert snapshot(flights.lab.checkpoint(flights.stream())) == after
+
+
+def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
+    """They run as a stream on a checkpoint of their own; a file that was delivered twice counts once."""
+    stream = flights.stream("once_each")
+    flights.land(1, 3)
+    shutil.copy(flights.lab.root / "land" / "02-0.csv", flights.lab.root / "land" / "02-9.csv")
+    flights.lab.run(stream)
+    before, rows = snapshot(flights.lab.checkpoint(stream)), flights.rows()
+
+    record = flights.backfill(stream, 1, 2)
+
+    assert flights.rows() == rows == Counter(dict.fromkeys(flights.expected(1, 3), 1))
+    assert record.backfill is not None
+    assert record.backfill.rows_written == record.backfill.rows_replaced == sum(row[0].day < 3 for row in rows)
+    assert snapshot(flights.lab.checkpoint(stream)) == before
+    assert not list((flights.lab.root / "home" / "departures" / "backfills").rglob("*.parquet"))
+
+
+def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
+    """Only days that the watermark has passed can be recomputed; late rows, which the stream dropped, count now."""
+    stream = flights.stream("per_day")
+    flights.land(1, 5)
+    flights.lab.run(stream)
+    counts = {row["flight_date"].day: row["sum(n)"] for row in by_day(flights)}
+    with pytest.raises(RefusedError) as refused:
+        flights.backfill(stream, 1, 5)
+    flights.land(1, 1, rest=True)
+    flights.lab.run(stream)
+
+    record = flights.backfill(stream, 1, 2)
+
+    assert refused.value.finding.code == "BACKFILL_BEYOND_WATERMARK"
+    assert [found["status"] for found in flights.lab.records(stream)].count("refused") == 1
+    after = {row["flight_date"].day: row["sum(n)"] for row in by_day(flights)}
+    assert set(after) == set(counts) == {1, 2, 3}
+    assert after[1] > counts[1]
+    assert after[1] == sum(flights.expected(9, 9)[row] for row in flights.expected(9, 9) if row[0].day == 1)
+    assert {day: after[day] for day in (2, 3)} == {day: counts[day] for day in (2, 3)}
+    assert record.backfill is not None
+    assert record.backfill.rows_written == 6
+
+
+def test_windows_that_are_longer_than_the_interval(flights: Flights) -> None:
+    """A window that begins in the interval and is still open is left to the live stream, which emits it once."""
+    stream = flights.stream("sliding")
+    flights.land(1, 6)
+    flights.lab.run(stream)
+    before = days(flights)
+
+    flights.backfill(stream, 2, 4)
+    assert days(flights) == before
+    flights.land(7, DAYS)
+    flights.lab.run(stream)
+
+    assert max(Counter(days(flights)).values()) == 1
+
+
+def test_a_compaction_in_between(flights: Flights) -> None:
+    """Delta would commit and double rows without a word; the backfill sees it and starts again."""
+    stream = flights.stream("in_kilometers")
+    flights.land(1, 2)
+    flights.lab.run(flights.stream())
+    flights.land(1, 2, rest=True)
+    flights.lab.run(flights.stream())
+    compacted: list[int] = []
+
+    def compact(phase: str) -> None:
+        if phase == "publishing" and not compacted:
+            compacted.append(DeltaTable(str(flights.table)).optimize.compact()["numFilesRemoved"])
+
+    record = flights.backfill(stream, 1, 2, phase=compact)
+
+    assert compacted[0] > 0
+    assert flights.rows() == flights.expected(1, 2)
+    assert record.backfill is not None
+    assert record.backfill.attempt == 1
+
+
+def test_part_of_a_partition(flights: Flights) -> None:
+    """Where the interval is no whole partitions, Spark replaces the rows, under the live stream's lease."""
+    stream = flights.stream(sink=sinks.delta("lake"))
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    changed = replace(stream, transform=f"{__name__}:in_kilometers")
+    assert flights.plan(changed, 2, 2).publish == "replace_where"
+
+    record = flights.backfill(changed, 2, 2, key="the second")
+
+    assert flights.rows() == flights.expected(2, 2)
+    assert record.backfill is not None
+    assert record.backfill.rows_written == sum(row[0].day == 2 for row in flights.rows())
+    assert flights.backfill(changed, 2, 2, key="the second") == record
+    flights.land(2, 2, rest=True)
+    held: list[str] = []
+
+    def go_on(phase: str) -> None:
+        if phase == "replacing the rows":
+            with pytest.raises(LeaseHeldError) as caught:
+                flights.lab.run(stream)
+            held.append(str(caught.value))
+
+    flights.backfill(changed, 2, 2, phase=go_on)
+    assert record.run_id not in held[0]
+
+
+def test_an_input_that_is_gone(flights: Flights) -> None:
+    """A file that the live stream has read and nobody can read again is named, and nothing is replaced."""
+    stream = flights.stream()
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    rows = flights.rows()
+    gone = flights.lab.root / "land" / "02-0.csv"
+    gone.unlink()
+
+    with pytest.raises(RefusedError, match=str(gone)) as caught:
+        flights.backfill(stream, 1, 1)
+
+    assert caught.value.finding.code == "BACKFILL_INPUT_GONE"
+    assert flights.rows() == rows
+
+
+def test_lateness(flights: Flights) -> None:
+    """With a declared lateness, only what arrived in time is read; what came later need not even be there."""
+    stream = flights.stream(lateness="2 days")
+    (flights.lab.root / "land").mkdir()
+    for day in range(1, 6):
+        file = flights.lab.root / "land" / f"{day}.csv"
+        shutil.copy2(flights.archive / f"flights-2013-01-{day:02d}.csv", file)
+    flights.lab.run(stream, bounded(max_batches=4))
+    (flights.lab.root / "land" / "5.csv").unlink()
+
+    plan = flights.plan(stream, 2, 2)
+    flights.backfill(replace(stream, transform=f"{__name__}:in_kilometers"), 2, 2)
+
+    assert plan.slices["flights"].files == 3
+    assert sum(row[0].day == 2 for row in flights.rows()) == sum(row[0].day == 2 for row in flights.expected(2, 2))
+    assert {row for row in flights.rows() if row[0].day == 2} == {
+        row for row in flights.expected(2, 2) if row[0].day == 2
+    }
+
+
+def test_files_from_before_the_start_and_with_patterns_for_names(flights: Flights) -> None:
+    """What lies before the generation's start is read too, and a name like `[1]` means that file alone."""
+    flights.land(1, 3)
+    land = flights.lab.root / "land"
+    (land / "01-0.csv").rename(land / "0[1]-0.csv")
+    shutil.copy(land / "02-0.csv", land / "01-0.csv")
+    stream = flights.stream(sources={"flights": replace(source_of(flights.stream()), starting=at(land / "03-0.csv"))})
+    (land / "01-0.csv").unlink()
+    flights.lab.run(stream)
+    assert {row[0].day for row in flights.rows()} == {3}
+
+    flights.backfill(stream, 1, 2)
+
+    assert flights.rows() == flights.expected(9, 9)
+
+
+def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
+    """What the live stream has yet to read of a version is left to it."""
+    spark = flights.lab.spark
+    upstream = flights.lab.root / "upstream"
+    for version in range(2):
+        frame = spark.range(version * 8, version * 8 + 8, 1, 4).selectExpr("id", "DATE'2013-01-01' AS day")
+        frame.write.format("delta").mode("append").save(str(upstream))
+    stream = Stream(
+        name="numbers",
+        sources={"flights": sources.delta("upstream", max_files_per_batch=1, starting_version=0)},
+        transform=f"{__name__}:same",
+        sink=sinks.delta("lake", partition_by=["day"]),
+        interval_column="day",
+    )
+    flights.lab.run(stream, bounded(max_batches=6))
+    read = sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist())
+
+    record = flights.backfill(stream, 1, 1)
+    after = sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist())
+    flights.lab.run(stream)
+
+    assert len(read) == 12
+    assert after == read
+    assert record.backfill is not None
+    assert record.backfill.rows_written == 12
+    assert sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist()) == list(range(16))
+
+
+def test_columns_that_are_not_the_tables(flights: Flights) -> None:
+    """A transform with other columns is told which, and nothing is replaced."""
+    flights.land(1, 1)
+    flights.lab.run(flights.stream())
+    rows = flights.rows()
+
+    with pytest.raises(DeclarationError, match=r"`n` \(none / bigint\)"):
+        flights.backfill(flights.stream("per_carrier"), 1, 1)
+
+    assert flights.rows() == rows
+
+
+def same(flights: DataFrame) -> DataFrame:
+    return flights
+
+
+def per_carrier(flights: DataFrame) -> DataFrame:
+    return as_delivered(flights).groupBy("flight_date", "carrier").agg(F.count("*").alias("n"))
+
+
+def source_of(stream: Stream) -> Any:
+    return stream.sources["flights"]
+
+
+def at(file: Path) -> datetime:
+    return datetime.fromtimestamp(file.stat().st_mtime, UTC)
+
+
+def by_day(flights: Flights) -> list[Any]:
+    return flights.lab.table("lake").groupBy("flight_date").agg({"n": "sum"}).collect()
+
+
+def days(flights: Flights) -> list[int]:
+    return sorted(row["flight_date"].day for row in flights.lab.table("lake").collect())

@@ -1,0 +1,300 @@
+"""What a backfill reads and replaces, decided without a JVM from real checkpoints and real tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError, RefusedError
+from sluice.home import Generation, SourceLine, StreamHome
+from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
+from sluice.storage import Storage
+from sluice.stream import Interval
+from tests.builders import (
+    NOW_MS,
+    QUERY_ID,
+    commit_bytes,
+    make_checkpoint,
+    make_delta,
+    make_files_source,
+    make_stream,
+    offsets_bytes,
+    put,
+)
+
+DAY = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+
+
+def write_lake(root: Path, batches: Iterable[int] = range(3), *, partitioned: bool = True) -> Path:
+    """A sink that holds batches of the live query, one version each."""
+    for batch in batches:
+        rows = pa.table({"day": pa.array([date(2026, 1, 2)]), "n": [batch]})
+        write_deltalake(
+            str(root / "lake"),
+            rows,
+            mode="append",
+            partition_by=["day"] if partitioned else None,
+            commit_properties=CommitProperties(app_transactions=[Transaction(QUERY_ID, batch)]),
+        )
+    return root / "lake"
+
+
+def make_home(root: Path, **known: Any) -> StreamHome:
+    """A home whose live generation has read three files; what is known of it, with changes."""
+    home = StreamHome(str(root / "home"), Storage())
+    make_checkpoint(root / "home" / "generations" / "0001")
+    home.keep_generation(
+        Generation(
+            generation=1,
+            query_id=QUERY_ID,
+            created_at="2026-01-31T12:00:00.000Z",
+            lines=(SourceLine("visits", "0"),),
+            declared=("visits",),
+            **known,
+        )
+    )
+    return home
+
+
+def landing(root: Path) -> Path:
+    return root / "home" / "generations" / "landing"
+
+
+def declared(root: Path, **changes: Any) -> Stream:
+    return make_stream(
+        **{
+            "sources": {"visits": make_files_source(landing(root))},
+            "sink": sinks.delta(str(root / "lake"), partition_by=["day"]),
+            "interval_column": "day",
+        }
+        | changes
+    )
+
+
+def plan(root: Path, home: StreamHome, interval: Interval = DAY, **changes: Any) -> BackfillPlan:
+    return build_backfill_plan(look(declared(root, **changes), home, interval, {}))
+
+
+def keep_back(root: Path, operator: str) -> None:
+    """Give the live generation a stateful operator, and a watermark of January 3rd, noon."""
+    checkpoint = root / "home" / "generations" / "0001"
+    watermark_ms = int(datetime(2026, 1, 3, 12, tzinfo=UTC).timestamp() * 1000)
+    put(checkpoint / "offsets" / "2", offsets_bytes('{"logOffset":2}', watermark_ms=watermark_ms))
+    put(checkpoint / "commits" / "2", commit_bytes(watermark_ms))
+    info = {"operatorInfo": {"operatorId": 0, "operatorName": operator}, "stateStoreInfo": []}
+    info["stateStoreInfo"] = [{"storeName": "default", "numColsPrefixKey": 0, "numPartitions": 1}]  # type: ignore[assignment]
+    put(checkpoint / "state" / "0" / "_metadata" / "metadata", f"v1\n{json.dumps(info)}")
+    for version in range(1, 4):
+        put(checkpoint / "state" / "0" / "0" / f"{version}.delta")
+
+
+class TestSlice:
+    """What is read, and what is replaced."""
+
+    def test_everything_that_was_read(self, tmp_path: Path) -> None:
+        """The newest version of the sink, the newest batch in it, and the files up to that batch, no other ones."""
+        home, lake = make_home(tmp_path), write_lake(tmp_path)
+        put(landing(tmp_path) / "new.json")
+
+        made = plan(tmp_path, home)
+
+        assert (made.verdict, made.publish, made.version, made.batch_id) == ("run", "metadata", 2, 2)
+        assert [entry.path for entry in made.slices["visits"].entries] == [
+            f"file://{landing(tmp_path)}/part-{number}.json" for number in range(3)
+        ]
+        assert lake.name == "lake"
+
+    def test_what_the_sink_does_not_hold_yet(self, tmp_path: Path) -> None:
+        """A batch that is planned and under way is left to the live stream."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path, range(2))
+        (tmp_path / "home" / "generations" / "0001" / "commits" / "2").unlink()
+        (tmp_path / "home" / "generations" / "0001" / "commits" / ".2.crc").unlink()
+
+        made = plan(tmp_path, home)
+
+        assert (made.batch_id, made.version, made.slices["visits"].files) == (1, 1, 2)
+
+    def test_committed_batches_without_rows(self, tmp_path: Path) -> None:
+        """The sink has no version of a batch that wrote nothing; once it is committed, its input counts as read."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path, range(2))
+
+        made = plan(tmp_path, home)
+
+        assert (made.batch_id, made.version, made.slices["visits"].files) == (2, 1, 3)
+
+    def test_before_the_start(self, tmp_path: Path) -> None:
+        """What was there before the generation's start is read too."""
+        home = make_home(tmp_path, sources={"visits": {"from_ms": NOW_MS}})
+        write_lake(tmp_path)
+        put(landing(tmp_path) / "old.json", mtime_ms=NOW_MS - 1)
+        put(landing(tmp_path) / "new.json", mtime_ms=NOW_MS + 60_000)
+
+        names = {entry.path.rpartition("/")[2] for entry in plan(tmp_path, home).slices["visits"].entries}
+
+        assert names == {"old.json", "part-0.json", "part-1.json", "part-2.json"}
+
+    def test_nothing_written_yet(self, tmp_path: Path) -> None:
+        """Without a run, or without a table, there is nothing to recompute."""
+        assert plan(tmp_path, StreamHome(str(tmp_path / "none"), Storage())).verdict == "skip"
+        assert plan(tmp_path, make_home(tmp_path)).verdict == "skip"
+
+    def test_a_column_that_is_no_partition(self, tmp_path: Path) -> None:
+        """Spark replaces the rows, and the plan says why."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path, partitioned=False)
+
+        made = plan(tmp_path, home, sink=sinks.delta(str(tmp_path / "lake")))
+
+        assert made.publish == "replace_where"
+        assert "not partitioned by `day`" in made.reason
+
+    def test_delta(self, tmp_path: Path) -> None:
+        """A Delta source is read as the version that the live stream stands at, without what it has yet to read."""
+        upstream = make_delta(tmp_path / "upstream", [1, 2, 3], [4, 5])
+        home, checkpoint = make_home(tmp_path), tmp_path / "home" / "generations" / "0001"
+        write_lake(tmp_path)
+        table_id = DeltaTable(upstream).metadata().id
+        taken = []
+        for version, index in ((2, -1), (1, 0)):
+            end = json.dumps(
+                {
+                    "sourceVersion": 1,
+                    "reservoirId": str(table_id),
+                    "reservoirVersion": version,
+                    "index": index,
+                    "isStartingVersion": False,
+                }
+            )
+            put(checkpoint / "offsets" / "2", offsets_bytes(end))
+            made = plan(tmp_path, home, sources={"visits": sources.delta(str(upstream))})
+            taken.append((made.verdict, made.slices["visits"]))
+
+        assert [(verdict, found.version, found.files, len(found.unread)) for verdict, found in taken] == [
+            ("run", 1, 5, 0),
+            ("run", 1, 4, 1),
+        ]
+
+    def test_downstream(self, tmp_path: Path) -> None:
+        """Every stream that reads the sink is named, and whether it bears the commit."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        lake = str(tmp_path / "lake")
+        others = {
+            "bearing": make_stream(name="bearing", sources={"s": sources.delta(lake, skip_change_commits=True)}),
+            "failing": make_stream(name="failing", sources={"s": sources.delta(lake + "/")}),
+            "elsewhere": make_stream(name="elsewhere", sources={"s": sources.delta(str(tmp_path))}),
+        }
+
+        made = build_backfill_plan(look(declared(tmp_path), home, DAY, others))
+
+        assert made.as_json()["downstream"] == [
+            {"stream": "bearing", "skips_changes": True},
+            {"stream": "failing", "skips_changes": False},
+        ]
+
+
+class TestRefusals:
+    """What would lose or double rows."""
+
+    def test_a_file_that_is_gone(self, tmp_path: Path) -> None:
+        """It is named."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        (landing(tmp_path) / "part-1.json").unlink()
+        made = plan(tmp_path, home)
+        assert made.problem is not None
+        assert (made.verdict, made.problem.code) == ("refuse", "BACKFILL_INPUT_GONE")
+        assert made.problem.file.endswith("part-1.json")
+
+    def test_a_data_file_of_the_source_that_is_gone(self, tmp_path: Path) -> None:
+        """A vacuumed version is refused by the name of what is missing."""
+        upstream = make_delta(tmp_path / "upstream", [1], [2])
+        home, checkpoint = make_home(tmp_path), tmp_path / "home" / "generations" / "0001"
+        write_lake(tmp_path)
+        table_id = DeltaTable(upstream).metadata().id
+        end = f'{{"sourceVersion":1,"reservoirId":"{table_id}","reservoirVersion":2,"index":-1}}'
+        put(checkpoint / "offsets" / "2", offsets_bytes(end))
+        gone = next(upstream.rglob("*.parquet"))
+        gone.unlink()
+        made = plan(tmp_path, home, sources={"visits": sources.delta(str(upstream))})
+        assert made.problem is not None
+        assert made.problem.code == "BACKFILL_INPUT_GONE"
+        assert str(gone) in made.problem.cause
+
+    @pytest.mark.parametrize(("operator", "verdict"), [("stateStoreSave", "refuse"), ("dedupeWithinWatermark", "run")])
+    def test_beyond_the_watermark(self, tmp_path: Path, operator: str, verdict: str) -> None:
+        """An interval that the watermark has not passed is refused where the live stream keeps rows back."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        keep_back(tmp_path, operator)
+
+        beyond = plan(tmp_path, home, Interval(DAY.start, datetime(2026, 1, 4, tzinfo=UTC)))
+
+        assert beyond.verdict == verdict
+        assert plan(tmp_path, home).verdict == "run"
+        assert (plan(tmp_path, home).watermark_ms is None) == (operator == "dedupeWithinWatermark")
+
+    def test_timers(self, tmp_path: Path) -> None:
+        """What depends on the clock can't be recomputed."""
+        write_lake(tmp_path)
+        made = plan(tmp_path, make_home(tmp_path, has_timers=True))
+        assert made.problem is not None
+        assert made.problem.code == "BACKFILL_NEEDS_CLOCK"
+
+    def test_another_table(self, tmp_path: Path) -> None:
+        """A table that is not the one that the generation has written is left alone."""
+        write_lake(tmp_path)
+        made = plan(tmp_path, make_home(tmp_path, sink_identity="another"))
+        assert made.problem is not None
+        assert made.problem.code == "SINK_REPLACED"
+
+    def test_a_sink_that_is_ahead(self, tmp_path: Path) -> None:
+        """A checkpoint that was restored from a backup does not tell what is in the sink."""
+        write_lake(tmp_path, range(5))
+        made = plan(tmp_path, make_home(tmp_path))
+        assert made.problem is not None
+        assert made.problem.code == "SINK_AHEAD"
+
+    def test_a_damaged_checkpoint(self, tmp_path: Path) -> None:
+        """It is refused as in every plan."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        put(tmp_path / "home" / "generations" / "0001" / "offsets" / "2", "damaged")
+        assert plan(tmp_path, home).verdict == "refuse"
+
+    def test_a_table_that_is_gone(self, tmp_path: Path) -> None:
+        """A table that was written and is not there any more is missed."""
+        made = plan(tmp_path, make_home(tmp_path, sink_identity="a table"))
+        assert made.problem is not None
+        assert made.problem.code == "SINK_REPLACED"
+
+    def test_no_midnight(self, tmp_path: Path) -> None:
+        """A column of dates takes whole days."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        with pytest.raises(DeclarationError, match="no midnight"):
+            plan(tmp_path, home, Interval(DAY.start, datetime(2026, 1, 3, 1, tzinfo=UTC)))
+
+    def test_a_stream_that_declares_no_column(self, tmp_path: Path) -> None:
+        """It is refused by its declaration alone."""
+        stream = replace(declared(tmp_path), interval_column=None)
+        with pytest.raises(DeclarationError, match="declares no `interval_column`"):
+            look(stream, make_home(tmp_path), DAY, {})
+
+    def test_a_damaged_home(self, tmp_path: Path) -> None:
+        """What is known of the generation can't be read."""
+        home = make_home(tmp_path)
+        put(tmp_path / "home" / "generations" / "0001.json", "{")
+        with pytest.raises(RefusedError):
+            plan(tmp_path, home)
