@@ -13,6 +13,7 @@ from urllib.parse import quote
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
 from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -95,6 +96,14 @@ def failed(request: Request, exc: StarletteHTTPException) -> Response:
         message=str(exc.detail),
         is_login=exc.status_code == 401,
     )
+
+
+@app.exception_handler(RequestValidationError)
+def incomplete(request: Request, exc: RequestValidationError) -> Response:
+    """Say which part of an address is missing."""
+    missing = ", ".join(str(error["loc"][-1]) for error in exc.errors())
+    message = f"The address lacks, or has no valid, {missing}."
+    return _page(request, "message.html", 422, title=_title(422), message=message, is_login=False)
 
 
 @app.exception_handler(SluiceError)
