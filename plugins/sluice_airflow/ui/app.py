@@ -155,7 +155,10 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
     """One run."""
     found = _find(user, name)
     run = _run(user, found, run_id)
-    page = run_page(name, run, reading.read_stop(found.home, run_id), datetime.now(UTC))
+    now = datetime.now(UTC)
+    generation = run.record.generation if run.record else 1
+    holder = _try([], partial(reading.read_lease, found.home, generation, now))
+    page = run_page(name, run, reading.read_stop(found.home, run_id), now, holder=holder)
     may_stop = page.is_active and user.may_stop(page.key.dag_id if page.key else None)
     return _page(request, "run.html", page=page, may_stop=may_stop, refresh=2 if page.is_active else None)
 
