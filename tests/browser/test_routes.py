@@ -217,6 +217,15 @@ def test_a_dag_run_lists_its_runs(server: ApiServer, showcase: Showcase) -> None
     assert showcase.newest("hourly").run_id in answer.body
 
 
+@pytest.mark.parametrize(("path", "missing"), [("/runs?dag_id=flights", "run_id"), ("/dag", "dag_id")])
+def test_an_incomplete_address(server: ApiServer, path: str, missing: str) -> None:
+    """It is told what it lacks, as a page."""
+    answer = server.get(f"/sluice{path}", "vera")
+
+    assert answer.status == 422
+    assert f"has no valid, {missing}" in answer.body
+
+
 def test_a_task_without_a_stream(server: ApiServer) -> None:
     """Airflow shows the tab at every task: it says that there is nothing to show."""
     answer = server.get("/sluice/runs?dag_id=flights&run_id=x&task_id=other", "vera")

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
 from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -97,6 +98,14 @@ def failed(request: Request, exc: StarletteHTTPException) -> Response:
     )
 
 
+@app.exception_handler(RequestValidationError)
+def incomplete(request: Request, exc: RequestValidationError) -> Response:
+    """Say which part of an address is missing."""
+    missing = ", ".join(str(error["loc"][-1]) for error in exc.errors())
+    message = f"The address lacks, or has no valid, {missing}."
+    return _page(request, "message.html", 422, title=_title(422), message=message, is_login=False)
+
+
 @app.exception_handler(SluiceError)
 def broken(request: Request, exc: SluiceError) -> Response:
     """Say what is wrong with the project, or with what is on disk."""
@@ -146,7 +155,10 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
     """One run."""
     found = _find(user, name)
     run = _run(user, found, run_id)
-    page = run_page(name, run, reading.read_stop(found.home, run_id), datetime.now(UTC))
+    now = datetime.now(UTC)
+    generation = run.record.generation if run.record else 1
+    holder = _try([], partial(reading.read_lease, found.home, generation, now))
+    page = run_page(name, run, reading.read_stop(found.home, run_id), now, holder=holder)
     may_stop = page.is_active and user.may_stop(page.key.dag_id if page.key else None)
     return _page(request, "run.html", page=page, may_stop=may_stop, refresh=2 if page.is_active else None)
 

@@ -10,7 +10,7 @@ from sluice.running.stop import StopRequest
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Phases, phases
 from sluice_airflow.ui.plan_document import PlanDocument, read_plan
-from sluice_airflow.ui.reading import RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import (
     Badge,
     BatchRow,
@@ -77,6 +77,8 @@ class RunPage:
     error: str = ""
     retryable: str = ""
     explain: str = ""
+    driver: str = ""
+    """What is wrong with the driver of a run that goes on; empty when it is alive."""
     stop: str = ""
     """What is known of a request to stop it; empty when there is none."""
 
@@ -84,7 +86,9 @@ class RunPage:
 _RETRYABLE = {"True": "A retry may succeed.", "False": "A retry can't succeed: somebody must act."}
 
 
-def run_page(stream: str, run: RunFile, stop: StopRequest | None, now: datetime) -> RunPage:
+def run_page(
+    stream: str, run: RunFile, stop: StopRequest | None, now: datetime, *, holder: LeaseHolder | None
+) -> RunPage:
     """Everything about one run."""
     row = run_row(stream, run, now)
     record = run.record
@@ -116,11 +120,20 @@ def run_page(stream: str, run: RunFile, stop: StopRequest | None, now: datetime)
         error_type=text_of(record.error, "type"),
         error=text_of(record.error, "message"),
         retryable=_RETRYABLE.get(str(retryable), ""),
+        driver=_driver(run.run_id, holder) if record.status == "running" else "",
         explain=record.explain[:_MOST_EXPLAIN] if isinstance(record.explain, str) else "",
         stop=f"{stop.requested_by} asked it to stop at {wording.moment(wording.read_moment(stop.requested_at))}."
         if stop
         else "",
     )
+
+
+def _driver(run_id: str, holder: LeaseHolder | None) -> str:
+    if holder is not None and holder.lease.run_id == run_id and holder.state == "expired":
+        return "The driver has not renewed its lease for a minute: it hangs, or it is gone."
+    if holder is not None and holder.lease.run_id == run_id and holder.state == "held":
+        return ""
+    return "The driver of this run is gone. The next run finishes what it had planned."
 
 
 def _run_facts(record: ShownRecord, plan: PlanDocument | None, now: datetime, *, is_active: bool) -> tuple[Fact, ...]:

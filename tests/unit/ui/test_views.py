@@ -14,12 +14,13 @@ from sluice.errors import Problem
 from sluice.home import Checked, Generation, SourceLine
 from sluice.monitoring.inspection import SourceLag
 from sluice.planning.plan import Plan
+from sluice.running.lease import LeaseFile, Process
 from sluice.running.record import BatchRecord
 from sluice.running.stop import StopRequest
 from sluice.times import iso_time
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.outlook import Outlook
-from sluice_airflow.ui.reading import LoggedBatch, RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile, ShownRecord
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import StreamPage, stream_page
 from sluice_airflow.ui.streams_view import StreamRow, stream_row, streams_page
@@ -221,7 +222,7 @@ def test_problems_and_skips_of_a_stream() -> None:
 
 def test_the_page_of_a_run() -> None:
     """Its plan with what is done of it, its phases, and the task that asked for it."""
-    page = run_page("visits", make_run(explain="== Physical Plan =="), None, NOW)
+    page = run_page("visits", make_run(explain="== Physical Plan =="), None, NOW, holder=None)
 
     assert (page.done, page.planned, page.is_active) == (1, 2, False)
     assert [(row.batch_id, row.is_done, row.ranges) for row in page.planned_batches] == [
@@ -238,7 +239,7 @@ def test_the_page_of_a_run() -> None:
 def test_a_run_that_failed() -> None:
     """The whole message, and whether trying again helps."""
     error = {"type": "BatchFailedError", "message": "Spark failed", "retryable": False}
-    page = run_page("visits", make_run(status="failed", error=error), None, NOW)
+    page = run_page("visits", make_run(status="failed", error=error), None, NOW, holder=None)
 
     assert (page.error_type, page.error) == ("BatchFailedError", "Spark failed")
     assert page.retryable == "A retry can't succeed: somebody must act."
@@ -247,16 +248,34 @@ def test_a_run_that_failed() -> None:
 def test_a_run_that_somebody_wants_stopped() -> None:
     """Who, and since when."""
     stop = StopRequest(run_id=RUN_ID, requested_by="anna", requested_at=iso_time(NOW))
-    page = run_page("visits", make_run(status="running", ended_at=None), stop, NOW)
+    page = run_page("visits", make_run(status="running", ended_at=None), stop, NOW, holder=None)
 
     assert page.is_active
     assert page.stop == "anna asked it to stop at 2026-01-31 12:00:00."
 
 
+@pytest.mark.parametrize(
+    ("owner", "state", "said"),
+    [(RUN_ID, "held", ""), (RUN_ID, "expired", "hangs"), (RUN_ID, "dead", "gone"), ("another", "held", "gone")],
+)
+def test_the_driver_of_a_run_that_goes_on(owner: str, state: Any, said: str) -> None:
+    """A record says `running` for ever if its driver died: the lease tells."""
+    process = Process(1, None)
+    lease = LeaseFile(token=1, run_id=owner, host="h", machine="m", boot_id="b", processes=(process,),
+                      acquired_at=NOW, expires_at=NOW)  # fmt: skip
+    running = make_run(status="running", ended_at=None)
+    driver = run_page("visits", running, None, NOW, holder=LeaseHolder(lease, state)).driver
+
+    assert said in driver
+    assert bool(driver) == bool(said)
+    assert "gone" in run_page("visits", running, None, NOW, holder=None).driver
+    assert not run_page("visits", make_run(), None, NOW, holder=None).driver
+
+
 def test_a_record_that_can_not_be_read() -> None:
     """It has a page all the same, and a line in every list."""
     damaged = RunFile(RUN_ID, error="the file does not parse")
-    page = run_page("visits", damaged, None, NOW)
+    page = run_page("visits", damaged, None, NOW, holder=None)
 
     assert page.error == "the file does not parse"
     assert stream_row("visits", [damaged], make_outlook(), NOW).runs.bars[0].tone == "bad"
@@ -285,4 +304,4 @@ def test_no_record_breaks_a_page(plan: dict[str, Any], other: Any, error: Any) -
     record = msgspec.json.decode(msgspec.json.encode(document), type=ShownRecord)
 
     page = make_page(runs=[RunFile(RUN_ID, record)])
-    assert page.runs[0].run_id == run_page("visits", RunFile(RUN_ID, record), None, NOW).row.run_id
+    assert page.runs[0].run_id == run_page("visits", RunFile(RUN_ID, record), None, NOW, holder=None).row.run_id
