@@ -295,7 +295,9 @@ def runs(
             record.plan["reason"] if record.error is None else record.error["message"],
             len(record.batches),
             sum(batch.input_rows or 0 for batch in record.batches),
-            sum(batch.output_rows or 0 for batch in record.batches),
+            record.backfill.rows_written
+            if record.backfill is not None
+            else sum(batch.output_rows or 0 for batch in record.batches),
             record.batches[-1].watermark if record.batches else None,
         )
         for record in records
