@@ -188,6 +188,8 @@ def backfill(
     as_json: AsJson = False,
 ) -> None:
     """Recompute the rows of an interval from all that the live stream has read, and replace them."""
+    import signal
+
     import msgspec
 
     from sluice.display import progress
@@ -210,6 +212,8 @@ def backfill(
         if plan.verdict == "refuse":
             raise typer.Exit(3)
         return
+    # There is no step to stop after: ended at once, the record says so, and a retry begins again.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with progress(stream) as observer:
             record = backfill_stream(loaded, request, observer=observer)

@@ -372,6 +372,28 @@ def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
     assert sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist()) == list(range(16))
 
 
+def test_files_in_partitions(flights: Flights) -> None:
+    """Columns that are folders, and rows that can't be parsed, come out as the live stream had them."""
+    land = flights.lab.root / "land"
+    content = {f"day=2013-01-0{day}/{day}.json": f'{{"id": {day}}}\n{{"id": "x"}}\n' for day in (1, 2)}
+    write_files(land, content)
+    stream = flights.stream(
+        "same",
+        sources={"flights": sources.files("land", format="json", schema="id bigint, day date", mode="DROPMALFORMED")},
+        sink=sinks.delta("lake", partition_by=["day"]),
+        interval_column="day",
+    )
+    flights.lab.run(stream)
+    before = sorted(map(tuple, flights.lab.table("lake").collect()))
+
+    record = flights.backfill(stream, 1, 2)
+
+    assert [row[0] for row in before] == [1, 2]
+    assert sorted(map(tuple, flights.lab.table("lake").collect())) == before
+    assert record.backfill is not None
+    assert record.backfill.rows_written == 2
+
+
 def test_columns_that_are_not_the_tables(flights: Flights) -> None:
     """A transform with other columns is told which, and nothing is replaced."""
     flights.land(1, 1)
