@@ -189,6 +189,8 @@ def backfill(
     as_json: AsJson = False,
 ) -> None:
     """Recompute the rows of an interval from all that the live stream has read, and replace them."""
+    import signal
+
     import msgspec
 
     from sluice.display import progress
@@ -211,6 +213,8 @@ def backfill(
         if plan.verdict == "refuse":
             raise typer.Exit(3)
         return
+    # There is no step to stop after: ended at once, the record says so, and a retry begins again.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with progress(stream) as observer:
             record = backfill_stream(loaded, request, observer=observer)
@@ -296,7 +300,9 @@ def runs(
             record.plan["reason"] if record.error is None else record.error["message"],
             len(record.batches),
             sum(batch.input_rows or 0 for batch in record.batches),
-            sum(batch.output_rows or 0 for batch in record.batches),
+            record.backfill.rows_written
+            if record.backfill is not None
+            else sum(batch.output_rows or 0 for batch in record.batches),
             record.batches[-1].watermark if record.batches else None,
         )
         for record in records

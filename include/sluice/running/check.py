@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sluice.errors import DeclarationError, SluiceError
 from sluice.project import Project, load_declarations
-from sluice.running.query import build_query
+from sluice.running.query import Query, build_query
 from sluice.running.session import open_session
 from sluice.stream import Stream
 
@@ -58,7 +58,19 @@ def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceE
         if resolved.sink.function is not None:
             project.load_function(resolved.sink.function)
         if analyse:
-            build_query(project, resolved, open_session(project, resolved), {})
+            query = build_query(project, resolved, open_session(project, resolved), {})
+            _check_interval_column(resolved, query)
     except SluiceError as exc:
         return exc
     return None
+
+
+def _check_interval_column(stream: Stream, query: Query) -> None:
+    columns = {found.name: found.dataType.simpleString() for found in query.frame.schema}
+    column = stream.interval_column
+    if column is not None and columns.get(column) not in {"date", "timestamp", "timestamp_ntz"}:
+        raise DeclarationError(
+            f"`interval_column` is `{column}`, which is {columns.get(column, 'no column of the result')}",
+            where=f"stream `{stream.name}`",
+            remedy=f"name a date or time column; the result has: {', '.join(columns)}",
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -206,7 +206,7 @@ def find_replacement(location: str, application: str, since: int, *, storage: St
             read_version=note.read_version,
             attempt=note.attempt,
             rows_replaced=_count(metrics.get("numDeletedRows")) if note.is_alone else note.rows_replaced,
-            rows_written=_count(metrics.get("numOutputRows")) if note.is_alone else note.rows_written,
+            rows_written=_written_by_spark(metrics) if note.is_alone else note.rows_written,
             conflict=conflict,
         )
     return None
@@ -323,6 +323,12 @@ def _noted(commit: Commit | None) -> _Note | None:
         return msgspec.json.decode(commit.user_metadata, type=_Noted).sluice_backfill
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def _written_by_spark(metrics: Mapping[str, Any]) -> int | None:
+    """The rows of a `replaceWhere`, without those beside the interval that Spark only copied."""
+    written, copied = _count(metrics.get("numOutputRows")), _count(metrics.get("numCopiedRows", 0))
+    return None if written is None or copied is None else written - copied
 
 
 def _count(value: Any) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,14 +17,16 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
-from sluice.storage import Storage
+from sluice.storage import Folder, Storage
 from sluice.stream import Interval
 from tests.builders import (
     NOW_MS,
     QUERY_ID,
     commit_bytes,
+    log_bytes,
     make_checkpoint,
     make_delta,
+    make_entry,
     make_files_source,
     make_stream,
     offsets_bytes,
@@ -97,6 +99,20 @@ def keep_back(root: Path, operator: str) -> None:
         put(checkpoint / "state" / "0" / "0" / f"{version}.delta")
 
 
+class _Meanwhile(Storage):
+    """A storage in which something happens just before a folder is listed for the first time."""
+
+    def __init__(self, folder: str, act: Callable[[], None]) -> None:
+        super().__init__()
+        self._folder, self._act = folder, act
+
+    def list_folder(self, location: str) -> Folder | None:
+        if location.endswith(self._folder):
+            self._folder = "\0"
+            self._act()
+        return super().list_folder(location)
+
+
 class TestSlice:
     """What is read, and what is replaced."""
 
@@ -132,6 +148,23 @@ class TestSlice:
         made = plan(tmp_path, home)
 
         assert (made.batch_id, made.version, made.slices["visits"].files) == (2, 1, 3)
+
+    def test_a_live_run_that_goes_on_meanwhile(self, tmp_path: Path) -> None:
+        """A batch that comes between the two looks, at the checkpoint and at the sink, is read whole."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        checkpoint = tmp_path / "home" / "generations" / "0001"
+
+        def go_on() -> None:
+            file = put(landing(tmp_path) / "part-3.json")
+            put(checkpoint / "sources" / "0" / "3", log_bytes([make_entry(file, 3)]))
+            put(checkpoint / "offsets" / "3", offsets_bytes('{"logOffset":3}'))
+            put(checkpoint / "commits" / "3", commit_bytes())
+            write_lake(tmp_path, [3])
+
+        made = plan(tmp_path, replace(home, storage=_Meanwhile("_delta_log", go_on)))
+
+        assert (made.verdict, made.version, made.batch_id, made.slices["visits"].files) == ("run", 3, 3, 4)
 
     def test_before_the_start(self, tmp_path: Path) -> None:
         """What was there before the generation's start is read too."""

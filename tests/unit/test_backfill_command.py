@@ -1,0 +1,122 @@
+"""`sluice backfill`, as far as it needs no Spark: the plan, refusals, and bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from sluice.home import Generation, SourceLine, StreamHome
+from sluice.storage import Storage
+from tests.builders import QUERY_ID, make_checkpoint
+
+DAY = ("--start", "2026-01-02", "--end", "2026-01-03")
+_DECLARATION = """
+from sluice import Stream, sinks, sources
+def declared(name, sink="lake", **fields):
+    files = sources.files("home/visits/generations/landing", format="json", schema="id bigint, day date")
+    return Stream(name=name, sources={"visits": files}, transform="jobs:visits", sink=sinks.delta(sink), **fields)
+visits = declared("visits", interval_column="day")
+plain = declared("plain", sink="other")
+reader = Stream(name="reader", sources={"visits": sources.delta("lake")}, transform="jobs:visits", sink=sinks.noop())
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A stream that has read three files into a table with one row each."""
+    (tmp_path / "sluice.toml").write_text('[project]\nname = "p"\nhome = "home"\n')
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "visits.py").write_text(_DECLARATION)
+    (tmp_path / "jobs.py").write_text("def visits(visits):\n    return visits\n")
+    make_checkpoint(tmp_path / "home" / "visits" / "generations" / "0001")
+    home = StreamHome(str(tmp_path / "home" / "visits"), Storage())
+    line = SourceLine("visits", "0")
+    home.keep_generation(
+        Generation(generation=1, query_id=QUERY_ID, created_at="2026-01-31T12:00:00.000Z", lines=(line,))
+    )
+    for batch in range(3):
+        rows = pa.table({"id": [batch], "day": pa.array([date(2026, 1, 2)])})
+        held = CommitProperties(app_transactions=[Transaction(QUERY_ID, batch)])
+        write_deltalake(str(tmp_path / "lake"), rows, mode="append", partition_by=["day"], commit_properties=held)
+    return tmp_path
+
+
+def sluice(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sluice.cli", "backfill", *arguments, "--project", str(project)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_dry_run(project: Path) -> None:
+    """The plan as one JSON document: what is read, what is replaced, who is concerned; nothing is written."""
+    done = sluice(project, "visits", *DAY, "--dry-run", "--json")
+
+    plan = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert (plan["verdict"], plan["version"], plan["batch_id"], plan["publish"]) == ("run", 2, 2, "metadata")
+    assert plan["interval"] == {"start": "2026-01-02T00:00:00.000Z", "end": "2026-01-03T00:00:00.000Z"}
+    assert plan["sources"] == {"visits": {"end": {"logOffset": 0}, "version": None, "files": 3, "bytes": 6}}
+    assert plan["downstream"] == [{"stream": "reader", "skips_changes": False}]
+    assert not (project / "home" / "visits" / "runs").exists()
+
+
+def test_dry_run_for_people(project: Path) -> None:
+    """The same in lines."""
+    done = sluice(project, "visits", *DAY, "--dry-run")
+    assert done.stdout.splitlines() == [
+        "visits, generation 1: run (`visits`: 3 files, read up to batch 2, replace the interval in version 2)",
+        "  from 2026-01-02T00:00:00.000Z to 2026-01-03T00:00:00.000Z, exclusive",
+        "  downstream: reader is refused after it: declare `skip_change_commits`; backfill it too",
+    ]
+
+
+def test_refused(project: Path) -> None:
+    """A refusal exits with 3, names the file, and leaves a record under its interval; a dry run leaves none."""
+    gone = project / "home" / "visits" / "generations" / "landing" / "part-1.json"
+    gone.unlink()
+
+    dry, done = sluice(project, "visits", *DAY, "--dry-run"), sluice(project, "visits", *DAY, "--json")
+
+    record = json.loads(done.stdout)
+    assert (dry.returncode, done.returncode) == (3, 3)
+    assert f"file: file://{gone}" in dry.stdout
+    assert str(gone) in done.stderr
+    assert (record["status"], record["error"]["type"]) == ("refused", "RefusedError")
+    assert record["interval"] == {"start": "2026-01-02T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
+    assert [file.stem for file in (project / "home" / "visits" / "runs").iterdir()] == [record["run_id"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("plain", *DAY), "declares no `interval_column`"),
+        (("reader", *DAY), "a noop sink can't replace"),
+        (("visit", *DAY), "did you mean `visits`"),
+        (("visits", "--start", "2026-01-03", "--end", "2026-01-02"), "the first before the second"),
+        (("visits", "--start", "2026-01-02", "--end", "2026-01-02T12:00:00Z"), "no midnight"),
+        (("visits", "--start", "yesterday", "--end", "2026-01-02"), "'yesterday' is no time"),
+        (("visits", "--start", "2026-01-02"), "--end"),
+    ],
+)
+def test_bad_input(project: Path, arguments: tuple[str, ...], told: str) -> None:
+    """Exit code 2 and what to do, before anything is written or started."""
+    done = sluice(project, *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not (project / "home" / "visits" / "runs").exists()
+
+
+def test_nothing_to_do(project: Path) -> None:
+    """A stream that never ran has nothing to recompute, and a skip leaves no record."""
+    declaration = project / "streams" / "visits.py"
+    declaration.write_text(_DECLARATION.replace('sink="other")', 'sink="other", interval_column="day")'))
+    done = sluice(project, "plain", *DAY)
+    assert done.returncode == 0
+    assert "skipped (the live stream has written nothing yet)" in done.stdout
+    assert not (project / "home" / "plain").exists()
