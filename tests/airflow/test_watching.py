@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import urllib.error
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,7 +82,7 @@ def airflow(project: StreamProject, tmp_path_factory: pytest.TempPathFactory) ->
     home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, project.dags, project.root, environment=environment) as started:
         started.wait_until_healthy(400)
-        started.wait_for(lambda: len(started.api("GET", "/dags")["dags"]) == 6, "the DAGs", 200)
+        started.wait_for(lambda: len(ask(started, "GET", "/dags")["dags"]) == 6, "the DAGs", 200)
         yield started
 
 
@@ -93,9 +94,24 @@ def restart_triggerer(airflow: Standalone, how: signal.Signals) -> None:
     airflow._processes.append(airflow._spawn(["triggerer", "--skip-serve-logs"]))
 
 
+def ask(airflow: Standalone, method: str, path: str, body: Any = None) -> Any:
+    """Call the API; SQLite may be locked for a moment while the other components write."""
+
+    def answer() -> Any:
+        try:
+            return airflow.api(method, path, body)
+        except urllib.error.HTTPError as exc:
+            if exc.code < 500:
+                raise
+            print(f"{path}: {exc.code} {exc.read()[:300]!r}")
+            return None
+
+    return airflow.wait_for(answer, path, SOON)
+
+
 def events(airflow: Standalone, name: str) -> list[dict[str, Any]]:
     """The events of an asset, oldest first."""
-    found = airflow.api("GET", "/assets/events?limit=100&order_by=timestamp")["asset_events"]
+    found = ask(airflow, "GET", "/assets/events?limit=100&order_by=timestamp")["asset_events"]
     return [event for event in found if event["name"] == name]
 
 
@@ -105,7 +121,7 @@ def told(airflow: Standalone) -> list[tuple[int, int]]:
 
 
 def runs(airflow: Standalone, dag_id: str) -> list[dict[str, Any]]:
-    return list(airflow.api("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"])
+    return list(ask(airflow, "GET", f"/dags/{dag_id}/dagRuns")["dag_runs"])
 
 
 def wait_for_told(airflow: Standalone, batch_id: int) -> None:
@@ -144,7 +160,7 @@ def test_a_file_starts_a_run(airflow: Standalone, project: StreamProject) -> Non
 
 def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
     """One plain event for those that follow the run, one per partition for those that follow partitions."""
-    airflow.api("POST", "/dags/writes/dagRuns", {"logical_date": None})
+    ask(airflow, "POST", "/dags/writes/dagRuns", {"logical_date": None})
     airflow.wait_for(lambda: len(runs(airflow, "per_part")) >= 3, "a run per partition", SOON)
     airflow.wait_for(lambda: runs(airflow, "after"), "a run after the run", SOON)
 
@@ -158,7 +174,7 @@ def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
 
 def test_a_deferred_sensor_times_out(airflow: Standalone) -> None:
     """Its time-out holds in the triggerer, too."""
-    run = airflow.api("POST", "/dags/waits/dagRuns", {"logical_date": None})
+    run = ask(airflow, "POST", "/dags/waits/dagRuns", {"logical_date": None})
     state = airflow.wait_for(
         lambda: next(
             (found["state"] for found in runs(airflow, "waits") if found["dag_run_id"] == run["dag_run_id"]
