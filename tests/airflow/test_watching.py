@@ -8,7 +8,6 @@ import time
 import urllib.error
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
