@@ -34,7 +34,7 @@ PROJECT = find_project()
 TABLE = PROJECT.stream("events")
 with DAG("listens", schedule=on_commit("events")):
     EmptyOperator(task_id="listen")
-with DAG("starts", schedule=on_arrival("events")):
+with DAG("starts", schedule=on_arrival("landed")):
     EmptyOperator(task_id="start")
 with DAG("writes", schedule=data_intervals("0 0 1 1 *"), catchup=False,
          start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)):
@@ -55,6 +55,14 @@ with DAG("after", schedule=after_run("events")):
 with DAG("waits", schedule=None):
     BatchSensor(task_id="wait", stream="events", batch_id=1000, timeout=3)
 """
+_LANDED = """
+landed = Stream(
+    name="landed",
+    sources={"events": sources.files("in", format="json", schema="n bigint")},
+    transform="transform_events:events",
+    sink=sinks.noop(),
+)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> StreamProject:
     root = tmp_path_factory.mktemp("watching")
     found = make_stream_project(root, root / "dags")
     declaration = root / "streams" / "events.py"
-    declaration.write_text(declaration.read_text().replace('"out/events")', '"out/events", partition_by=["part"])', 1))
+    partitioned = declaration.read_text().replace('"out/events")', '"out/events", partition_by=["part"])', 1)
+    declaration.write_text(partitioned + _LANDED)
     found.dags.mkdir()
     (found.dags / "watching.py").write_text(_DAGS)
     make_delta(root / "out" / "events", [1, 2], [2, 3])
@@ -94,7 +103,7 @@ def restart_triggerer(airflow: Standalone, how: signal.Signals) -> None:
 
 
 def ask(airflow: Standalone, method: str, path: str, body: Any = None) -> Any:
-    """Call the API; SQLite may be locked for a moment while the other components write."""
+    """Call the API: it can't show events (500) while a run that one of them made has yet to start."""
 
     def answer() -> Any:
         try:
@@ -102,7 +111,6 @@ def ask(airflow: Standalone, method: str, path: str, body: Any = None) -> Any:
         except urllib.error.HTTPError as exc:
             if exc.code < 500:
                 raise
-            print(f"{path}: {exc.code} {exc.read()[:300]!r}")
             return None
 
     return airflow.wait_for(answer, path, SOON)
@@ -144,17 +152,16 @@ def test_commits_are_told_once_over_restarts(airflow: Standalone, project: Strea
 
 
 def test_a_file_starts_a_run(airflow: Standalone, project: StreamProject) -> None:
-    """The file lands, the watcher sees it, and Airflow starts the DAG run: seconds."""
+    """The file lands, the watcher sees it, and Airflow starts the DAG run: seconds (5 to 9, on a busy machine)."""
     project.arrive(1, at=datetime.now(UTC))
     landed = datetime.now(UTC)
     started = airflow.wait_for(
         lambda: [run for run in runs(airflow, "starts") if run["start_date"]], "a run to start", SOON
     )
     delay = (datetime.fromisoformat(started[0]["start_date"]) - landed).total_seconds()
-    print(f"from the file to the start of the DAG run: {delay:.1f} s")
 
-    assert len(events(airflow, "events/arrivals")) == 1
-    assert 0 <= delay < 60
+    assert len(events(airflow, "landed/arrivals")) == 1
+    assert 0 <= delay < 60, delay
 
 
 def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
