@@ -15,6 +15,7 @@ from airflow.sdk._shared.module_loading import import_string
 from airflow.triggers.base import BaseTrigger
 from airflow_project import StreamProject
 from committed import commit
+from until import SOON, until
 
 from sluice_airflow.triggers import shared_poll
 from sluice_airflow.triggers.lag import LagTrigger
@@ -23,9 +24,6 @@ from sluice_airflow.triggers.stream import follow_progress, watched_streams
 from tests.builders import NOW, NOW_MS, QUERY_ID, put
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
-
-SOON = 20.0
-"""Seconds within which something must happen; nothing waits that long unless it fails."""
 
 
 @pytest.fixture(autouse=True)
@@ -226,8 +224,7 @@ class TestProblems:
 
         async def write_later() -> None:
             poll: Any = shared_poll.shared_poll(("progress", str(stream_project.root)))
-            while not poll._watches or not poll._watches["events"].failures:
-                await asyncio.sleep(0)
+            await until(lambda: poll._watches and poll._watches["events"].failures)
             file.write_bytes(content)
 
         async def both() -> None:
@@ -296,8 +293,7 @@ class TestSharedPoll:
         poll: shared_poll.SharedPoll[int] = shared_poll.SharedPoll()
 
         async def first(key: str, read: Any) -> Any:
-            async for sighting in poll.follow(key, read):
-                return sighting
+            return await anext(aiter(poll.follow(key, read)))
 
         async def scenario() -> list[Any]:
             return await asyncio.wait_for(asyncio.gather(first("a", lambda: 1 // 0), first("b", lambda: 7)), SOON)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from airflow.triggers.shared_stream import SharedStreamManager
 from airflow_project import StreamProject
 from committed import commit
+from until import until
 
 from sluice.monitoring.arrivals import Arrivals
 from sluice.monitoring.progress import Progress
@@ -28,8 +30,6 @@ from sluice_airflow.triggers.watch import StreamWatch
 from tests.builders import NOW, put
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
-
-SOON = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -92,9 +92,7 @@ class Triggerer:
 
     async def told(self, count: int) -> None:
         """Wait until so many events are in the database, and the watcher knows of it."""
-        async with asyncio.timeout(SOON):
-            while len(self.events) < count or json.loads(self.store.rows[self.watch.key])["telling"]:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.events) >= count and not json.loads(self.store.rows[self.watch.key])["telling"])
 
 
 def ranges(events: list[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -154,9 +152,8 @@ class TestCommitWatch:
         triggerer = Triggerer(CommitWatch, stream_project)
 
         async def scenario() -> None:
-            async with triggerer.running(confirms=False), asyncio.timeout(SOON):
-                while not triggerer.events:
-                    await asyncio.sleep(0.01)
+            async with triggerer.running(confirms=False):
+                await until(lambda: triggerer.events)
             commit(stream_project, 1)
             commit(stream_project, 2)
             async with triggerer.running():
@@ -250,9 +247,7 @@ class TestArrivalWatch:
             async with triggerer.running():
                 await triggerer.told(1)
                 file.rename(aside)
-                async with asyncio.timeout(SOON):
-                    while json.loads(triggerer.store.rows[ArrivalWatch.key])["told"]:
-                        await asyncio.sleep(0.01)
+                await until(lambda: not json.loads(triggerer.store.rows[ArrivalWatch.key])["told"])
                 aside.rename(file)
                 await triggerer.told(2)
 
@@ -287,7 +282,7 @@ class TestArrivalWatch:
         async def scenario() -> None:
             async with triggerer.running():
                 await asyncio.sleep(0.2)
-                folder.mkdir()
+                os.mkdir(folder)
                 stream_project.arrive(1, at=NOW)
                 await triggerer.told(1)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+import urllib.error
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ PROJECT = find_project()
 TABLE = PROJECT.stream("events")
 with DAG("listens", schedule=on_commit("events")):
     EmptyOperator(task_id="listen")
-with DAG("starts", schedule=on_arrival("events")):
+with DAG("starts", schedule=on_arrival("landed")):
     EmptyOperator(task_id="start")
 with DAG("writes", schedule=data_intervals("0 0 1 1 *"), catchup=False,
          start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)):
@@ -55,6 +55,14 @@ with DAG("after", schedule=after_run("events")):
 with DAG("waits", schedule=None):
     BatchSensor(task_id="wait", stream="events", batch_id=1000, timeout=3)
 """
+_LANDED = """
+landed = Stream(
+    name="landed",
+    sources={"events": sources.files("in", format="json", schema="n bigint")},
+    transform="transform_events:events",
+    sink=sinks.noop(),
+)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> StreamProject:
     root = tmp_path_factory.mktemp("watching")
     found = make_stream_project(root, root / "dags")
     declaration = root / "streams" / "events.py"
-    declaration.write_text(declaration.read_text().replace('"out/events")', '"out/events", partition_by=["part"])', 1))
+    partitioned = declaration.read_text().replace('"out/events")', '"out/events", partition_by=["part"])', 1)
+    declaration.write_text(partitioned + _LANDED)
     found.dags.mkdir()
     (found.dags / "watching.py").write_text(_DAGS)
     make_delta(root / "out" / "events", [1, 2], [2, 3])
@@ -81,7 +90,7 @@ def airflow(project: StreamProject, tmp_path_factory: pytest.TempPathFactory) ->
     home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, project.dags, project.root, environment=environment) as started:
         started.wait_until_healthy(400)
-        started.wait_for(lambda: len(started.api("GET", "/dags")["dags"]) == 6, "the DAGs", 200)
+        started.wait_for(lambda: len(ask(started, "GET", "/dags")["dags"]) == 6, "the DAGs", 200)
         yield started
 
 
@@ -93,9 +102,23 @@ def restart_triggerer(airflow: Standalone, how: signal.Signals) -> None:
     airflow._processes.append(airflow._spawn(["triggerer", "--skip-serve-logs"]))
 
 
+def ask(airflow: Standalone, method: str, path: str, body: Any = None) -> Any:
+    """Call the API: it can't show events (500) while a run that one of them made has yet to start."""
+
+    def answer() -> Any:
+        try:
+            return airflow.api(method, path, body)
+        except urllib.error.HTTPError as exc:
+            if exc.code < 500:
+                raise
+            return None
+
+    return airflow.wait_for(answer, path, SOON)
+
+
 def events(airflow: Standalone, name: str) -> list[dict[str, Any]]:
     """The events of an asset, oldest first."""
-    found = airflow.api("GET", "/assets/events?limit=100&order_by=timestamp")["asset_events"]
+    found = ask(airflow, "GET", "/assets/events?limit=100&order_by=timestamp")["asset_events"]
     return [event for event in found if event["name"] == name]
 
 
@@ -105,7 +128,7 @@ def told(airflow: Standalone) -> list[tuple[int, int]]:
 
 
 def runs(airflow: Standalone, dag_id: str) -> list[dict[str, Any]]:
-    return list(airflow.api("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"])
+    return list(ask(airflow, "GET", f"/dags/{dag_id}/dagRuns")["dag_runs"])
 
 
 def wait_for_told(airflow: Standalone, batch_id: int) -> None:
@@ -129,22 +152,21 @@ def test_commits_are_told_once_over_restarts(airflow: Standalone, project: Strea
 
 
 def test_a_file_starts_a_run(airflow: Standalone, project: StreamProject) -> None:
-    """The file lands, the watcher sees it, and Airflow starts the DAG run: seconds."""
+    """The file lands, the watcher sees it, and Airflow starts the DAG run: seconds (5 to 9, on a busy machine)."""
     project.arrive(1, at=datetime.now(UTC))
     landed = datetime.now(UTC)
     started = airflow.wait_for(
         lambda: [run for run in runs(airflow, "starts") if run["start_date"]], "a run to start", SOON
     )
     delay = (datetime.fromisoformat(started[0]["start_date"]) - landed).total_seconds()
-    print(f"from the file to the start of the DAG run: {delay:.1f} s")
 
-    assert len(events(airflow, "events/arrivals")) == 1
-    assert 0 <= delay < 60
+    assert len(events(airflow, "landed/arrivals")) == 1
+    assert 0 <= delay < 60, delay
 
 
 def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
     """One plain event for those that follow the run, one per partition for those that follow partitions."""
-    airflow.api("POST", "/dags/writes/dagRuns", {"logical_date": None})
+    ask(airflow, "POST", "/dags/writes/dagRuns", {"logical_date": None})
     airflow.wait_for(lambda: len(runs(airflow, "per_part")) >= 3, "a run per partition", SOON)
     airflow.wait_for(lambda: runs(airflow, "after"), "a run after the run", SOON)
 
@@ -158,7 +180,7 @@ def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
 
 def test_a_deferred_sensor_times_out(airflow: Standalone) -> None:
     """Its time-out holds in the triggerer, too."""
-    run = airflow.api("POST", "/dags/waits/dagRuns", {"logical_date": None})
+    run = ask(airflow, "POST", "/dags/waits/dagRuns", {"logical_date": None})
     state = airflow.wait_for(
         lambda: next(
             (found["state"] for found in runs(airflow, "waits") if found["dag_run_id"] == run["dag_run_id"]

@@ -86,8 +86,13 @@ class TestReadProgress:
 
     @pytest.mark.parametrize(
         ("content", "code"),
-        [(b"", "FILE_DAMAGED"), (b"v1\n{", "FILE_DAMAGED"), (b"v9\n{}", "LOG_VERSION_UNKNOWN"), (b"\0\xff", "FILE_DAMAGED")],
-    )  # fmt: skip
+        [
+            (b"", "FILE_DAMAGED"),
+            (b"v1\n{", "FILE_DAMAGED"),
+            (b"v9\n{}", "LOG_VERSION_UNKNOWN"),
+            (b"\0\xff", "FILE_DAMAGED"),
+        ],
+    )
     def test_a_damaged_commit_is_refused_by_name(self, home: StreamHome, content: bytes, code: str) -> None:
         """A torn file, and one of a newer Spark, are never taken for a commit."""
         file = commit(home, 0)

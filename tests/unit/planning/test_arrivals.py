@@ -23,7 +23,7 @@ def look(lab: Lab) -> Arrivals:
 
 def test_nothing_waits(lab: Lab) -> None:
     """No arrivals have no digest."""
-    assert look(lab) == Arrivals(frozenset(), False, {})
+    assert look(lab) == Arrivals(frozenset(), is_pending=False, sources={})
     assert look(lab).digest is None
 
 
