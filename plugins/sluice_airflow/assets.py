@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetWatcher
 
+from sluice.errors import DeclarationError
 from sluice.monitoring.touched import Partition, touched_partitions
 from sluice.storage import Storage, is_local, join, local_path
 from sluice_airflow.projects import airflow_project
@@ -82,7 +83,7 @@ def commit_asset(stream: str, *, project: str | None = None) -> Asset:
     from sluice_airflow.triggers.commits import CommitWatch
 
     name = f"{stream}/commits"
-    watcher = AssetWatcher(name=name, trigger=CommitWatch(asset=name, stream=stream, project=project))
+    watcher = AssetWatcher(name=name, trigger=CommitWatch(asset=name, stream=stream, project=_one_name(project)))
     return Asset(name=name, uri=_home_uri(name, project), group=GROUP, watchers=[watcher])
 
 
@@ -99,7 +100,7 @@ def arrival_asset(stream: str, *, project: str | None = None) -> Asset:
     from sluice_airflow.triggers.arrivals import ArrivalWatch
 
     name = f"{stream}/arrivals"
-    watcher = AssetWatcher(name=name, trigger=ArrivalWatch(asset=name, stream=stream, project=project))
+    watcher = AssetWatcher(name=name, trigger=ArrivalWatch(asset=name, stream=stream, project=_one_name(project)))
     return Asset(name=name, uri=_home_uri(name, project), group=GROUP, watchers=[watcher])
 
 
@@ -175,6 +176,17 @@ def _columns(stream: Stream) -> tuple[str, ...]:
 
 def _declared(stream: str | Stream, project: str | None) -> Stream:
     return airflow_project(project).stream(stream) if isinstance(stream, str) else stream
+
+
+def _one_name(project: str | None) -> str | None:
+    """One way of naming a project: two DAG files that name it differently must not make two watchers of an asset."""
+    if project is None:
+        return None
+    root = airflow_project(project).root
+    try:
+        return None if airflow_project().root == root else root
+    except DeclarationError:
+        return root
 
 
 def _sink_uri(stream: Stream) -> str:

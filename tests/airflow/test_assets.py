@@ -110,3 +110,14 @@ def test_schedules_are_known_to_airflow(stream_project: StreamProject) -> None:
     coerce_to_core_timetable(timetables.per_partition("events", project=project)).serialize()
     with pytest.raises(UnknownStreamError):
         timetables.after_run("event", project=project)
+
+
+def test_a_project_has_one_name(stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two DAG files that name it differently share one watcher: two would tell everything twice."""
+    monkeypatch.setenv("SLUICE_PROJECT", str(stream_project.root))
+    watches = [
+        timetables.on_commit("events", project=project).watchers[0].trigger.serialize()
+        for project in (None, str(stream_project.root), str(stream_project.root / "streams"))
+    ]
+
+    assert watches[0] == watches[1] == watches[2]

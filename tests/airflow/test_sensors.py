@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import TaskDeferred
 from airflow.utils.state import TaskInstanceState
 from airflow_project import StreamProject
 from committed import commit
@@ -94,6 +96,13 @@ def later(happens: Callable[[], object]) -> Iterator[None]:
             waiting.join()
 
 
+class StateStore(dict[str, Any]):
+    """What Airflow keeps for a task over its tries, in memory."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
 MODES = pytest.mark.parametrize(
     "mode", ["deferrable=True", "deferrable=False, mode='poke'"], ids=["deferred", "in a worker"]
 )
@@ -133,6 +142,26 @@ class TestBatchSensor:
         """Where the stream is when the task begins would be forgotten with the triggerer."""
         with pytest.raises(DeclarationError, match="noted by a worker"):
             BatchSensor(task_id="wait", stream="events", start_from_trigger=True)
+
+    def test_the_start_is_kept_over_retries(self, stream_project: StreamProject) -> None:
+        """A batch between two tries counts; a cleared task begins anew."""
+        store = StateStore()
+
+        def execute(max_tries: int) -> Any:
+            sensor = BatchSensor(task_id="wait", stream="events", project=str(stream_project.root), retries=2)
+            context: Any = {"ti": SimpleNamespace(max_tries=max_tries), "task_state_store": store}
+            return sensor.execute(context)
+
+        commit(stream_project, 4)
+        with pytest.raises(TaskDeferred) as deferred:
+            execute(2)
+        commit(stream_project, 5)
+
+        assert deferred.value.trigger.since["batch_id"] == 4
+        assert execute(2)["batch_id"] == 5
+        with pytest.raises(TaskDeferred) as deferred:
+            execute(3)
+        assert deferred.value.trigger.since["batch_id"] == 5
 
     def test_times_out(self, stream_project: StreamProject) -> None:
         """`timeout` holds in a worker; in the triggerer it is Airflow's, as the standalone test shows."""
