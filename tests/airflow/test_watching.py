@@ -97,10 +97,10 @@ def airflow(project: StreamProject, tmp_path_factory: pytest.TempPathFactory) ->
 
 def restart_triggerer(airflow: Standalone, how: signal.Signals) -> None:
     """End the triggerer with all of its processes, and start another one."""
-    old = airflow._processes.pop()
+    old = airflow._processes.pop("triggerer")
     os.killpg(old.pid, how)
     old.wait(60)
-    airflow._processes.append(airflow._spawn(["triggerer", "--skip-serve-logs"]))
+    airflow.start_component("triggerer")
 
 
 def ask(airflow: Standalone, method: str, path: str, body: Any = None) -> Any:
