@@ -195,15 +195,12 @@ def backfill(
 
     from sluice.display import progress
     from sluice.project import find_project
-    from sluice.running.backfill import BackfillRequest, backfill_stream, plan_backfill
+    from sluice.running.backfill import backfill_stream
+    from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
     from sluice.stream import Interval
-    from sluice.times import parse_time
 
-    first, last = parse_time(start), parse_time(end)
-    if first is None or last is None:
-        raise typer.BadParameter("give both --start and --end")
     loaded = find_project(project)
-    request = BackfillRequest(loaded.stream(stream), Interval(first, last), run_key)
+    request = BackfillRequest(loaded.stream(stream), Interval.parse(start, end), run_key)
     if dry_run:
         plan = plan_backfill(loaded, request)
         if as_json:

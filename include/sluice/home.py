@@ -110,6 +110,14 @@ class StreamHome:
         """Where the leases of a generation are."""
         return join(self.location, "leases", f"{generation:04d}")
 
+    def interval_lease_folder(self, start: datetime, end: datetime) -> str:
+        """Where the leases of an interval are: the right to backfill it."""
+        return join(self.location, "leases", _interval_name(start, end))
+
+    def backfill_folder(self, start: datetime, end: datetime) -> str:
+        """Where the backfills of an interval keep their own checkpoints."""
+        return join(self.location, "backfills", _interval_name(start, end))
+
     def runs_folder(self) -> str:
         """Where the run records are."""
         return join(self.location, "runs")
@@ -143,6 +151,11 @@ class StreamHome:
 
     def _generation_file(self, number: int) -> str:
         return join(self.location, "generations", f"{number:04d}.json")
+
+
+def _interval_name(start: datetime, end: datetime) -> str:
+    """`20130101T000000Z--20130201T000000Z`."""
+    return "--".join(iso_time(moment).replace("-", "").replace(":", "")[:15] + "Z" for moment in (start, end))
 
 
 def log_keys(generation: Generation | None) -> Mapping[str, str] | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from sluice.errors import DeclarationError, Problem
+from sluice.times import parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,6 +138,20 @@ class Interval:
                 where="--start, --end",
                 remedy="give two times with a zone, the first before the second; the end is exclusive",
             )
+
+    @classmethod
+    def parse(cls, start: str, end: str) -> Interval:
+        """Read an interval as somebody wrote it; a date alone is its midnight, UTC.
+
+        Raises:
+            DeclarationError: One is missing or no time, or the end is not after the start.
+        """
+        first, last = parse_time(start, where="--start"), parse_time(end, where="--end")
+        if first is None or last is None:
+            raise DeclarationError(
+                "an interval has a start and an end", where="--start, --end", remedy="give both, the end is exclusive"
+            )
+        return cls(first, last)
 
     def condition(self, column: str, kind: str) -> str:
         """The rows of the interval in SQL; `kind` is the column's type: `date`, `timestamp` or `timestamp_ntz`."""

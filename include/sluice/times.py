@@ -9,8 +9,12 @@ from sluice.errors import DeclarationError
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def parse_time(text: str | None) -> datetime | None:
+def parse_time(text: str | None, *, where: str = "--until") -> datetime | None:
     """Read a time; a date alone is its midnight, without a zone it is UTC, an empty text is None.
+
+    Args:
+        text: What somebody wrote.
+        where: Where they wrote it.
 
     Raises:
         DeclarationError: It is no ISO 8601 time.
@@ -23,7 +27,7 @@ def parse_time(text: str | None) -> datetime | None:
         moment.astimezone(UTC)
     except (ValueError, OverflowError) as exc:
         raise DeclarationError(
-            f"{text!r} is no time", where="--until", remedy="write ISO 8601: 2026-01-31 or 2026-01-31T12:00:00Z"
+            f"{text!r} is no time", where=where, remedy="write ISO 8601: 2026-01-31 or 2026-01-31T12:00:00Z"
         ) from exc
     return moment
 

@@ -7,6 +7,8 @@
 | `NAME/commits` | when a batch is committed, whoever runs the stream | a watcher |
 | `NAME/arrivals` | when the sources have something for the stream | a watcher |
 
+`NAME` is the stream's; in a project other than Airflow's own, `PROJECT/STREAM`.
+
 Events with a partition key reach only DAGs that are scheduled by partition, and events without one only the others:
 hence two assets for one table.
 """
@@ -22,6 +24,7 @@ from airflow.sdk import Asset, AssetWatcher
 from sluice.errors import DeclarationError
 from sluice.monitoring.touched import Partition, touched_partitions
 from sluice.storage import Storage, is_local, join, local_path
+from sluice_airflow.outcomes import summary
 from sluice_airflow.projects import airflow_project
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ def stream_asset(stream: str | Stream, *, project: str | None = None) -> Asset:
         DeclarationError: The stream is not declared.
     """
     found = _declared(stream, project)
-    return Asset(name=found.name, uri=_sink_uri(found), group=GROUP)
+    return Asset(name=_name(found.name, project), uri=_sink_uri(found), group=GROUP)
 
 
 def partition_asset(stream: str | Stream, *, project: str | None = None) -> Asset:
@@ -67,7 +70,8 @@ def partition_asset(stream: str | Stream, *, project: str | None = None) -> Asse
         DeclarationError: The stream is not declared.
     """
     found = _declared(stream, project)
-    return Asset(name=f"{found.name}/partitions", uri=f"{_sink_uri(found)}?by=partition", group=GROUP)
+    name = f"{_name(found.name, project)}/partitions"
+    return Asset(name=name, uri=f"{_sink_uri(found)}?by=partition", group=GROUP)
 
 
 def commit_asset(stream: str, *, project: str | None = None) -> Asset:
@@ -82,9 +86,9 @@ def commit_asset(stream: str, *, project: str | None = None) -> Asset:
     """
     from sluice_airflow.triggers.commits import CommitWatch
 
-    name = f"{stream}/commits"
+    name = f"{_name(stream, project)}/commits"
     watcher = AssetWatcher(name=name, trigger=CommitWatch(asset=name, stream=stream, project=_one_name(project)))
-    return Asset(name=name, uri=_home_uri(name, project), group=GROUP, watchers=[watcher])
+    return Asset(name=name, uri=_home_uri(stream, "commits", project), group=GROUP, watchers=[watcher])
 
 
 def arrival_asset(stream: str, *, project: str | None = None) -> Asset:
@@ -99,17 +103,29 @@ def arrival_asset(stream: str, *, project: str | None = None) -> Asset:
     """
     from sluice_airflow.triggers.arrivals import ArrivalWatch
 
-    name = f"{stream}/arrivals"
+    name = f"{_name(stream, project)}/arrivals"
     watcher = AssetWatcher(name=name, trigger=ArrivalWatch(asset=name, stream=stream, project=_one_name(project)))
-    return Asset(name=name, uri=_home_uri(name, project), group=GROUP, watchers=[watcher])
+    return Asset(name=name, uri=_home_uri(stream, "arrivals", project), group=GROUP, watchers=[watcher])
 
 
-def outlets(stream: Stream) -> list[Asset]:
-    """The outlets of a task that runs a stream; `emit_events` fills their events."""
-    return [stream_asset(stream), *([partition_asset(stream)] if _columns(stream) else [])]
+def outlets(stream: str | Stream, *, project: str | None = None) -> list[Asset]:
+    """The outlets of a task that runs a stream; `emit_events` fills their events.
+
+    Args:
+        stream: The stream, or its name.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
+
+    Raises:
+        DeclarationError: The stream is not declared.
+    """
+    found = _declared(stream, project)
+    partitions = [partition_asset(found, project=project)] if _columns(found) else []
+    return [stream_asset(found, project=project), *partitions]
 
 
-def emit_events(context: Context, stream: Stream, record: RunRecord, *, storage: Storage) -> None:
+def emit_events(
+    context: Context, stream: Stream, record: RunRecord, *, storage: Storage, project: str | None = None
+) -> None:
     """Fill the events of a run that wrote; called before the task succeeds. Never fails a run.
 
     Args:
@@ -117,13 +133,14 @@ def emit_events(context: Context, stream: Stream, record: RunRecord, *, storage:
         stream: The stream, with absolute locations.
         record: The record of the run.
         storage: Where the sink is.
+        project: The folder of `sluice.toml`; Airflow's own project when not given.
     """
     try:
         partitions = _touched(stream, record, storage)
         events = context["outlet_events"]
-        events[stream_asset(stream)].extra = event_extra(record, partitions)
+        events[stream_asset(stream, project=project)].extra = event_extra(record, partitions)
         if partitions:
-            touched = events[partition_asset(stream)]
+            touched = events[partition_asset(stream, project=project)]
             touched.extra = {"run_id": record.run_id, "stream": record.stream}
             touched.add_partitions([key for key in map(partition_key, partitions) if _is_usable(key)])
     except Exception:
@@ -132,21 +149,9 @@ def emit_events(context: Context, stream: Stream, record: RunRecord, *, storage:
 
 
 def event_extra(record: RunRecord, partitions: Sequence[Partition]) -> dict[str, Any]:
-    """What the event of a run says: `run_id`, `batches`, rows, `watermark`, `sink_version`, `partitions`."""
-    batches = record.batches
-    versions = [batch.sink_version for batch in batches if batch.sink_version is not None]
-    return {
-        "run_id": record.run_id,
-        "stream": record.stream,
-        "generation": record.generation,
-        "batches": [batch.batch_id for batch in batches],
-        "input_rows": sum(batch.input_rows or 0 for batch in batches),
-        "output_rows": sum(batch.output_rows or 0 for batch in batches),
-        "watermark": batches[-1].watermark if batches else None,
-        "sink_version": max(versions, default=None),
-        "partition_count": len(partitions),
-        "partitions": [partition_key(partition) for partition in partitions[:_MAX_LISTED]],
-    }
+    """What the event of a run says: its summary, `partition_count`, and `partitions` up to a thousand."""
+    keys = [partition_key(partition) for partition in partitions[:_MAX_LISTED]]
+    return {**summary(record), "partition_count": len(partitions), "partitions": keys}
 
 
 def partition_key(partition: Partition) -> str:
@@ -164,6 +169,8 @@ def _is_usable(key: str) -> bool:
 def _touched(stream: Stream, record: RunRecord, storage: Storage) -> list[Partition]:
     columns = _columns(stream)
     versions = [batch.sink_version for batch in record.batches if batch.sink_version is not None]
+    if record.backfill is not None and record.backfill.sink_version is not None:
+        versions.append(record.backfill.sink_version)
     if not columns or stream.sink.location is None:
         return []
     return touched_partitions(stream.sink.location, versions, columns, storage=storage)
@@ -176,6 +183,12 @@ def _columns(stream: Stream) -> tuple[str, ...]:
 
 def _declared(stream: str | Stream, project: str | None) -> Stream:
     return airflow_project(project).stream(stream) if isinstance(stream, str) else stream
+
+
+def _name(stream: str, project: str | None) -> str:
+    """Airflow takes one place per name: streams of projects beside its own bear their project's name."""
+    own = _one_name(project)
+    return stream if own is None else f"{airflow_project(own).name}/{stream}"
 
 
 def _one_name(project: str | None) -> str | None:
@@ -194,8 +207,8 @@ def _sink_uri(stream: Stream) -> str:
     return _uri(stream.sink.location) if stream.sink.location else f"sluice://{stream.sink.kind}/{stream.name}"
 
 
-def _home_uri(name: str, project: str | None) -> str:
-    return _uri(join(airflow_project(project).home, name))
+def _home_uri(stream: str, what: str, project: str | None) -> str:
+    return _uri(join(airflow_project(project).home, stream, what))
 
 
 def _uri(location: str) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from sluice_airflow import drivers_pool
+
 _PREFIX = "sluice"
 
 
@@ -32,6 +34,7 @@ class SluicePlugin(AirflowPlugin):
     fastapi_apps = [  # noqa: RUF012 - Airflow's base class wants it so
         {"app": Pages(), "url_prefix": f"/{_PREFIX}", "name": "sluice"}
     ]
+    listeners = [drivers_pool]  # noqa: RUF012 - Airflow's base class wants it so
     external_views = [  # noqa: RUF012 - Airflow's base class wants it so
         {"name": "Streams", "destination": "nav", "category": "browse", "href": f"{_PREFIX}/", "url_route": "streams"},
         {

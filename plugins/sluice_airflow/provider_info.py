@@ -18,7 +18,14 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": [
-            {"integration-name": "Sluice", "python-modules": ["sluice_airflow.operators.run_stream"]},
+        "operators": [_modules("operators.run_stream")],
+        "sensors": [_modules("sensors.progress", "sensors.lag")],
+        "triggers": [
+            _modules("triggers.run", "triggers.progress", "triggers.lag", "triggers.commits", "triggers.arrivals")
         ],
+        "task-decorators": [{"name": "stream", "class-name": "sluice_airflow.decorators.stream.stream_task"}],
     }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {"integration-name": "Sluice", "python-modules": [f"sluice_airflow.{name}" for name in names]}

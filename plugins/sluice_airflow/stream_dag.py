@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pendulum
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG, DeltaDataIntervalTimetable
+from airflow.utils.types import DagRunType
 
+from sluice_airflow.assets import outlets
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.timetables import data_intervals
 
 if TYPE_CHECKING:
     from sluice.stream import Stream
 
 _INTERVAL_END = "{{ data_interval_end | default('', true) }}"
+_NOT_PERIODIC = {"@once", "@continuous"}
 
 
 def stream_dag(
@@ -29,12 +33,15 @@ def stream_dag(
 
     A stream that reads the sink of another one runs after it, up to the table version that it left. The others take
     what arrived before the end of the data interval. A stream that has nothing to do is skipped; what depends on it
-    still runs.
+    still runs. Each task has its stream's assets as outlets.
+
+    A backfill recomputes the rows of its intervals, stream by stream. Where a declaration does not support that, the
+    DAG allows no backfills, and its documentation says why.
 
     Args:
         streams: The streams' names; each becomes a task of the same name.
         dag_id: The DAG's id; the first stream's name when not given.
-        schedule: A cron expression (which gets real data intervals), or any other schedule that a DAG takes.
+        schedule: A cron expression or a time (which get real data intervals), or any other schedule that a DAG takes.
         conn_id: The connection that names Spark's master.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
         dag_arguments: Passed on to `DAG`; `max_active_runs` is 1 unless it is given.
@@ -44,13 +51,14 @@ def stream_dag(
     """
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
-    if isinstance(schedule, str) and not schedule.startswith("@"):
-        # Airflow gives a plain cron string intervals without length: everything would be due at their start.
-        schedule = CronDataIntervalTimetable(schedule, timezone=_timezone(dag_arguments.get("start_date")))
+    obstacles = _backfill_obstacles(declared)
+    if obstacles:
+        without = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
+        dag_arguments.setdefault("allowed_run_types", without)
     with DAG(
         dag_id or streams[0],
-        schedule=schedule,
-        **{"max_active_runs": 1, "doc_md": _documentation(declared), **dag_arguments},
+        schedule=_with_intervals(schedule, dag_arguments.get("start_date")),
+        **{"max_active_runs": 1, "doc_md": _documentation(declared, obstacles), **dag_arguments},
     ) as dag:
         tasks: dict[str, RunStreamOperator] = {}
         for name, stream in _in_order(declared):
@@ -64,10 +72,18 @@ def stream_dag(
                 project=project,
                 trigger_rule="none_failed",
                 max_active_tis_per_dag=1,
+                outlets=outlets(stream, project=project),
             )
             for parent in upstream:
                 tasks[parent] >> tasks[name]
     return dag
+
+
+def _with_intervals(schedule: Any, start_date: datetime | None) -> Any:
+    """Airflow gives plain cron strings and times intervals without length: everything would be due at their start."""
+    if isinstance(schedule, str) and schedule not in _NOT_PERIODIC:
+        return data_intervals(schedule, timezone=_timezone(start_date))
+    return DeltaDataIntervalTimetable(schedule) if isinstance(schedule, timedelta) else schedule
 
 
 def _timezone(start_date: datetime | None) -> Any:
@@ -99,9 +115,26 @@ def _in_order(streams: dict[str, Stream]) -> list[tuple[str, Stream]]:
     return ordered
 
 
-def _documentation(streams: dict[str, Stream]) -> str:
-    lines = ["| stream | reads | transform | writes |", "|---|---|---|---|"]
+def _backfill_obstacles(streams: dict[str, Stream]) -> dict[str, str]:
+    """By stream, why a backfill of all of these streams can't work."""
+    found = {name: stream.backfill_obstacle for name, stream in streams.items()}
+    places = {other.sink.location: writer for writer, other in streams.items() if other.sink.location is not None}
+    for name, stream in streams.items():
+        for source in stream.sources.values():
+            writer = places.get(source.location)
+            if writer is not None and not getattr(source, "skip_change_commits", True):
+                found[name] = f"it reads `{writer}` without `skip_change_commits`, and would be refused after it"
+    return {name: obstacle for name, obstacle in found.items() if obstacle is not None}
+
+
+def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> str:
+    lines = ["| stream | reads | transform | writes | backfill by |", "|---|---|---|---|---|"]
     for name, stream in streams.items():
         reads = ", ".join(f"`{source.location}`" for source in stream.sources.values())
-        lines.append(f"| {name} | {reads} | `{stream.transform}` | `{stream.sink.location or stream.sink.kind}` |")
+        column = f"`{stream.interval_column}`" if stream.interval_column else "-"
+        writes = f"`{stream.sink.location or stream.sink.kind}`"
+        lines.append(f"| {name} | {reads} | `{stream.transform}` | {writes} | {column} |")
+    if obstacles:
+        lines += ["", "This DAG allows no backfills:", ""]
+        lines += [f"- `{name}`: {obstacle}" for name, obstacle in obstacles.items()]
     return "\n".join(lines)

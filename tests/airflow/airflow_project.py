@@ -18,7 +18,7 @@ from sluice.running.record import RunRecord, RunRecords
 
 _PROJECT = """
 [project]
-name = "events"
+name = "{name}"
 streams = ["streams"]
 """
 _DECLARATION = """
@@ -94,7 +94,7 @@ def make_stream_project(root: Path, dags: Path) -> StreamProject:
     """Write the project's files."""
     (root / "in").mkdir()
     (root / "streams").mkdir()
-    (root / "sluice.toml").write_text(_PROJECT)
+    (root / "sluice.toml").write_text(_PROJECT.format(name=root.name))
     (root / "streams" / "events.py").write_text(_DECLARATION)
     (root / "transform_events.py").write_text("def events(events):\n    return events\n")
     return StreamProject(root, dags)

@@ -66,6 +66,7 @@ def test_a_run_takes_what_arrived_before_the_end_of_its_interval(stream_project:
     assert (record.status, record.until) == ("succeeded", START)
     assert _summary(run)["run_id"] == record.run_id
     assert _summary(run)["input_rows"] == _summary(run)["output_rows"] == 1
+    assert _event(stream_project.root) == {**_summary(run), "partition_count": 0, "partitions": []}
 
 
 @pytest.mark.spark
@@ -134,6 +135,16 @@ def test_dag_files_need_no_pyspark() -> None:
 
 def _state(run: Any, task_id: str) -> Any:
     return next(ti.state for ti in run.get_task_instances() if ti.task_id == task_id)
+
+
+def _event(project: Path) -> dict[str, Any]:
+    """What the only event of the sink's asset says."""
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        events = session.query(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        return dict(events.filter(AssetModel.uri == f"file://{project}/out/events").one().extra)
 
 
 def _summary(run: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 
 from sluice.project import find_project
-from sluice.running.backfill import BackfillRequest, backfill_stream
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.runner import Silent
 from sluice.storage import Storage
 from sluice.stream import Interval

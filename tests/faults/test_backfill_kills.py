@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from sluice.planning.planner import Limits
 from sluice.project import Project, find_project
-from sluice.running.backfill import BackfillRequest, backfill_stream
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.preparation import Request
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream

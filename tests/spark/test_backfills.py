@@ -20,7 +20,8 @@ from demo.landing import land_flights
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, LeaseHeldError, RefusedError
 from sluice.planning.backfill import BackfillPlan
-from sluice.running.backfill import BackfillRequest, backfill_stream, plan_backfill
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.running.record import RunRecord
 from sluice.running.runner import Silent
 from sluice.stream import Interval

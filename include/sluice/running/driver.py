@@ -8,13 +8,14 @@ started, then by the lease that it holds, which also tells of drivers on other m
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ from sluice.home import StreamHome
 from sluice.running.lease import is_dead, newest_lease
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.running.record import RunRecord, RunRecords
-from sluice.running.stop import StopEvent, forget_stop
+from sluice.running.stop import StopEvent, forget_stop, watching
 from sluice.storage import is_local, join, local_path
 
 START_PATIENCE = timedelta(seconds=90)
@@ -132,11 +133,16 @@ class Drivers:
         driver = self.find(record.run_id)
         if driver is not None and driver.machine == machine() and driver.process is not None:
             return driver.boot_id == boot_id() and is_alive(driver.process)
-        held = newest_lease(self.home.storage, self.home.lease_folder(record.generation))
+        held = newest_lease(self.home.storage, self._lease_folder(record))
         is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
         if held is not None and held.run_id == record.run_id and is_of_this_try:
             return not held.is_released and not is_dead(held) and held.expires_at > now
         return driver is not None and now < driver.submitted_at + START_PATIENCE
+
+    def _lease_folder(self, record: RunRecord) -> str:
+        if record.interval is None:
+            return self.home.lease_folder(record.generation)
+        return self.home.interval_lease_folder(record.interval.start, record.interval.end)
 
     def _keep(self, driver: Driver) -> None:
         self.home.storage.replace(self._file(driver.run_id), encode_document(driver))
@@ -152,6 +158,15 @@ class Drivers:
             folder = Path(tempfile.gettempdir(), f"sluice-{os.getuid()}")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+
+@contextlib.contextmanager
+def following_requests(home: StreamHome, run_id: str, stop: StopEvent) -> Iterator[None]:
+    """While this lasts, a request to end the run sets `stop`; one that ended an earlier try by hand counts no more."""
+    if Drivers(home).find(run_id) is None:
+        forget_stop(home, run_id)
+    with watching(home, run_id, stop):
+        yield
 
 
 def end_group_when_asked(stop: StopEvent, records: RunRecords) -> None:

@@ -157,9 +157,17 @@ class Preparation:
         Raises:
             LeaseHeldError: Another run holds it.
         """
+        return self.acquire(self.home.lease_folder(generation), run_id)
+
+    def acquire(self, folder: str, run_id: str) -> Lease:
+        """Take the newest lease in a folder of leases.
+
+        Raises:
+            LeaseHeldError: Another run holds it.
+        """
         return acquire(
             self.home.storage,
-            self.home.lease_folder(generation),
+            folder,
             run_id=run_id,
             sink_is_idempotent=self.request.stream.sink.is_idempotent,
             clock=self.clock,

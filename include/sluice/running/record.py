@@ -122,14 +122,15 @@ class RunRecords:
         self._storage.replace(join(self._folder, f"{record.run_id}.json"), encode_document(record))
 
     def close_stopped(self, run_id: str, requested_by: str, now: datetime) -> None:
-        """Save a run as stopped in the middle of a batch.
+        """Save a run as stopped in the middle of its work.
 
         Raises:
             SluiceError: Its record could not be read or written.
         """
         record = self.read(run_id)
         if record is not None and record.status in {"planned", "running"}:
-            message = f"stopped by {requested_by} in the middle of a batch, which replays at the next run"
+            what = "a backfill; a retry goes on" if record.interval else "a batch, which replays at the next run"
+            message = f"stopped by {requested_by} in the middle of {what}"
             error = {"type": "Stopped", "message": message, "retryable": True}
             self.save(msgspec.structs.replace(record, status="stopped", error=error, ended_at=iso_time(now)))
 

@@ -21,13 +21,13 @@ from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.running.batches import BatchRunner
-from sluice.running.driver import Drivers
+from sluice.running.driver import following_requests
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, jvm_pid, open_session
-from sluice.running.stop import StopEvent, forget_stop, watching
+from sluice.running.stop import StopEvent
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ def run_stream(
         preparation.close_dead(lease.taken_from)
         record = msgspec.structs.replace(preparation.open_record(seen, plan), run_id=run_id)
         stop = stop or StopEvent()
-        if Drivers(preparation.home).find(run_id) is None:
-            forget_stop(preparation.home, run_id)
-        with watching(preparation.home, run_id, stop):
+        with following_requests(preparation.home, run_id, stop):
             return _Run(preparation, lease, observer or Silent(), stop, record, session).execute(seen, plan)
 
 

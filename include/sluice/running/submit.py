@@ -1,6 +1,9 @@
 """What `spark-submit` runs: one run of one stream, in the driver that it started.
 
     spark-submit .../sluice/running/submit.py --project DIR --stream NAME [--until T] [--run-key KEY] ...
+    spark-submit .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY] ...
+
+With `--start` and `--end` it is a backfill of that interval.
 
 Exits as the command line does: 0 done or nothing to do, 1 failed, 2 declaration error, 3 refused, 5 lease held.
 """
@@ -27,11 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sluice.errors import SluiceError
     from sluice.planning.planner import Limits
     from sluice.project import find_project
+    from sluice.running.backfill import backfill_stream
+    from sluice.running.backfill_preparation import BackfillRequest
     from sluice.running.driver import end_group_when_asked
     from sluice.running.preparation import Request
     from sluice.running.record import RunRecords
     from sluice.running.runner import run_stream
-    from sluice.stream import Bound
+    from sluice.running.stop import StopEvent
+    from sluice.stream import Bound, Interval
     from sluice.times import parse_time
 
     given = _parser().parse_args(arguments)
@@ -42,12 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         project = find_project(given.project)
-        bound = Bound(until=parse_time(given.until), to_version=given.to_version)
-        limits = Limits(bound, given.max_batches, given.strategy)
-        request = Request(project.stream(given.stream), limits, given.run_key)
-        stop = stop_on_sigterm()
-        end_group_when_asked(stop, RunRecords(project.stream_home(request.stream)))
-        run_stream(project, request, observer=Lines(given.stream), stop=stop)
+        stream, observer = project.stream(given.stream), Lines(given.stream)
+        # A backfill has no step to stop after: a signal ends it at once, and a retry begins again.
+        stop = StopEvent() if given.start else stop_on_sigterm()
+        end_group_when_asked(stop, RunRecords(project.stream_home(stream)))
+        if given.start:
+            interval = Interval.parse(given.start, given.end)
+            backfill_stream(project, BackfillRequest(stream, interval, given.run_key), observer=observer, stop=stop)
+        else:
+            bound = Bound(until=parse_time(given.until), to_version=given.to_version)
+            limits = Limits(bound, given.max_batches, given.strategy)
+            run_stream(project, Request(stream, limits, given.run_key), observer=observer, stop=stop)
     except SluiceError as exc:
         print(f"sluice {given.stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
         return exc.exit_code
@@ -77,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to-version", type=int)
     parser.add_argument("--max-batches", type=int)
     parser.add_argument("--strategy", choices=["exact", "drain"])
+    parser.add_argument("--start", default="", help="recompute the rows from this time on (ISO 8601)")
+    parser.add_argument("--end", default="", help="the end of the rows to recompute; exclusive")
     parser.add_argument("--run-key", help="names the run for its retries")
     parser.add_argument("--settings", help="the properties file that spark-submit has read, to be removed")
     return parser

@@ -3,49 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-import sysconfig
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
-from airflow.sdk import BaseHook, BaseOperator
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowNotFoundException,
-    AirflowSkipException,
-)
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sluice.errors import DeclarationError, SluiceError
+from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
+from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request, prepare_run
 from sluice.running.record import RunRecord, RunRecords
-from sluice.running.session import driver_environment, spark_conf
 from sluice.running.stop import request_stop
-from sluice.stream import Bound
+from sluice.stream import Bound, Interval
 from sluice.times import parse_time
+from sluice_airflow.assets import emit_events
+from sluice_airflow.drivers_pool import POOL
+from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.run_keys import run_key
+from sluice_airflow.submission import launch
 from sluice_airflow.triggers.run import RunTrigger
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
     from sluice.home import StreamHome
     from sluice.project import Project
 
+_BACKFILL = "backfill"
 _MOST_LOG_LINES = 5000
 
 
 class RunStreamOperator(BaseOperator):
-    """Runs a stream up to a bound, and stops.
+    """Runs a stream up to a bound, and stops. In a run of a backfill, recomputes the rows of its data interval instead.
 
     Plans in the worker; when there is nothing to do, the task is skipped without a JVM and the log says why.
     Otherwise Spark is started through the Spark provider's hook as a driver of its own, which outlives the worker, and
@@ -57,14 +52,19 @@ class RunStreamOperator(BaseOperator):
         until: Take only what arrived before this time (ISO 8601); empty for now, which is then kept for retries.
         to_version: Take Delta versions up to this one only; empty for all.
         max_batches: The most data batches.
-        conn_id: A connection of type `spark` that names the master.
+        conn_id: A connection of type `spark` that names the master, or of type `spark_connect`.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
         deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless the driver would
             end with its task (KubernetesExecutor).
+        pool: Where the task takes its slot, also while it is deferred: the slots bound the drivers at work.
+        kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
 
     template_fields: Sequence[str] = ("stream", "until", "to_version", "conn_id", "project")
     ui_color = "#d8ecf3"
+
+    _following: tuple[StreamHome, str] | None = None
+    """The run that this task has begun to follow."""
 
     def __init__(
         self,
@@ -76,9 +76,10 @@ class RunStreamOperator(BaseOperator):
         conn_id: str = "spark_default",
         project: str | None = None,
         deferrable: bool | None = None,
+        pool: str = POOL,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(pool=pool, **kwargs)
         self.stream = stream
         self.until = until
         self.to_version = to_version
@@ -88,83 +89,48 @@ class RunStreamOperator(BaseOperator):
         self.deferrable = deferrable
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the stream; returns a summary of its run record.
+        """Run the stream; returns a summary of its run record (see `sluice_airflow.outcomes.summary`).
 
         Raises:
             AirflowSkipException: There was nothing to do.
             AirflowFailException: It failed, and trying again would not help.
             AirflowException: It failed; a retry may succeed.
         """
-        with _as_airflow_errors():
+        with as_airflow_errors():
             project = airflow_project(self.project)
             request = self._request(project, context)
             home = project.stream_home(request.stream)
-            drivers = Drivers(home)
-            record = RunRecords(home).find(request.run_key or "")
+            records, drivers = RunRecords(home), Drivers(home)
+            record = records.find(request.run_key or "")
             if record is not None and drivers.is_running(record, datetime.now(UTC)):
                 self.log.info("run %s is still at work: re-attached to it", record.run_id)
-                return self._follow(project, record)
-            record = prepare_run(project, request)
+                return self._follow(context, project, home, record)
+            record = _prepare(project, request)
             if record.status != "planned":
-                return _conclude(record)
+                return self._conclude(context, project, record)
             self.log.info("run %s: %s", record.run_id, record.plan["reason"])
+            self._name_downstream(record)
             try:
-                self._launch(project, request, record)
+                driver = launch(project, request, record.run_id, self.conn_id)
             except BaseException:
                 if record.tries == 0:
-                    RunRecords(home).forget(record.run_id)
+                    records.forget(record.run_id)
                 raise
-            return self._follow(project, record)
+            self.log.info("started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log)
+            return self._follow(context, project, home, record)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Go on when the run is over; see `execute`."""
-        with _as_airflow_errors():
+        with as_airflow_errors():
             project = airflow_project(self.project)
             home = project.stream_home(project.stream(self.stream))
-            return self._end(home, event["run_id"])
+            return self._end(context, project, home, event["run_id"])
 
     def on_kill(self) -> None:
         """Ask the driver to end; its batch replays at the next run."""
-        if self._run is not None:
-            home, run_id = self._run
+        if self._following is not None:
+            home, run_id = self._following
             request_stop(home, run_id, requested_by="Airflow: the task was killed", now=datetime.now(UTC))
-
-    _run: tuple[StreamHome, str] | None = None
-    """The run that this task has begun to follow."""
-
-    def _follow(self, project: Project, record: RunRecord) -> dict[str, Any]:
-        home = project.stream_home(project.stream(self.stream))
-        self._run = home, record.run_id
-        trigger = RunTrigger(project=project.root, stream=self.stream, run_id=record.run_id)
-        if self.deferrable or (self.deferrable is None and not _driver_ends_with_its_task()):
-            self.defer(trigger=trigger, method_name="resume")
-        asyncio.run(_end_of(trigger))
-        return self._end(home, record.run_id)
-
-    def _end(self, home: StreamHome, run_id: str) -> dict[str, Any]:
-        """What came of a run that is over."""
-        driver = Drivers(home).find(run_id)
-        if driver is not None:
-            self._show_log(driver)
-        record = RunRecords(home).read(run_id)
-        if record is None:
-            # What was planned here was done by another run before the driver had the lease: a skip leaves no record.
-            raise AirflowSkipException("nothing to do any more when the driver had started")
-        return _conclude(record)
-
-    def _show_log(self, driver: Driver) -> None:
-        try:
-            lines = Path(driver.log).read_text("utf-8", "replace").splitlines()
-        except OSError:
-            self.log.info("the driver's log is on another machine: %s", driver.log)
-            return
-        self.log.info("::group::Driver log (%s)", driver.log)
-        for line in lines[-_MOST_LOG_LINES:]:
-            self.log.info("%s", line)
-        self.log.info("::endgroup::")
-
-    def _request(self, project: Project, context: Context) -> Request:
-        return Request(project.stream(self.stream), Limits(self.bound(), self.max_batches), self._run_key(context))
 
     def bound(self) -> Bound:
         """What the rendered `until` and `to_version` say; a template that finds nothing gives an empty text or `None`.
@@ -179,141 +145,93 @@ class RunStreamOperator(BaseOperator):
             to_version = None
         else:
             raise DeclarationError(f"{version!r} is no version", where="to_version", remedy="give a whole number")
-        return Bound(until=parse_time(self.until), to_version=to_version)
+        return Bound(until=parse_time(self.until, where="until"), to_version=to_version)
 
-    def _run_key(self, context: Context) -> str:
-        ti = context["ti"]
-        # Every clear raises max_tries by the tries used so far, a retry does not: this tells them apart.
-        generation = ti.max_tries - (self.retries or 0)
-        return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{generation}"
+    def _request(self, project: Project, context: Context) -> Request | BackfillRequest:
+        stream = project.stream(self.stream)
+        key = str(run_key(context["ti"], self.retries or 0))
+        if _is_backfill(context):
+            return BackfillRequest(stream, _data_interval(context), key)
+        return Request(stream, Limits(self.bound(), self.max_batches), key)
 
-    def _launch(self, project: Project, request: Request, record: RunRecord) -> None:
-        """Start the driver: it is on its own from here on."""
-        settings_of_spark = spark_conf(project, request.stream, self._master())
-        # Settings may hold secrets: they go into a file that only this user reads, and that the driver removes.
-        descriptor, settings = tempfile.mkstemp(prefix="sluice-", suffix=".conf")
-        with os.fdopen(descriptor, "w", encoding="latin-1") as file:
-            file.write(_properties(settings_of_spark))
-        try:
-            hook = self._make_hook(project, request, settings)
-            # The hook's own `submit` holds the driver in this process: here it only builds the command.
-            command = hook._build_spark_submit_command(str(_entry()))
-            driver = Drivers(project.stream_home(request.stream)).launch(
-                record.run_id, command, {**os.environ, **(hook._env or {})}, datetime.now(UTC)
+    def _follow(self, context: Context, project: Project, home: StreamHome, record: RunRecord) -> dict[str, Any]:
+        self._following = home, record.run_id
+        trigger = RunTrigger(project=project.root, stream=self.stream, run_id=record.run_id)
+        if self.deferrable or (self.deferrable is None and not _driver_ends_with_its_task()):
+            self.defer(trigger=trigger, method_name="resume")
+        asyncio.run(_end_of(trigger))
+        return self._end(context, project, home, record.run_id)
+
+    def _end(self, context: Context, project: Project, home: StreamHome, run_id: str) -> dict[str, Any]:
+        """What came of a run that is over."""
+        driver = Drivers(home).find(run_id)
+        if driver is not None:
+            self._show_log(driver)
+        record = RunRecords(home).read(run_id)
+        if record is None:
+            # What was planned here was done by another run before the driver had the lease: a skip leaves no record.
+            raise AirflowSkipException("nothing to do any more when the driver had started")
+        return self._conclude(context, project, record)
+
+    def _conclude(self, context: Context, project: Project, record: RunRecord) -> dict[str, Any]:
+        if record.status == "skipped" and run_key(context["ti"], self.retries or 0).generation > 0:
+            self.log.info(
+                "this task was cleared; what it took before is in the table and is not taken again."
+                " To recompute rows, use a backfill"
             )
-        except BaseException:
-            os.unlink(settings)
-            raise
-        self.log.info("started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log)
+        found = conclude(record)
+        if self.outlets:
+            stream = project.stream(self.stream)
+            emit_events(context, stream, record, storage=project.storage(), project=project.root)
+        return found
 
-    def _master(self) -> str:
-        """The master that the connection names, as the provider's hook reads it."""
-        try:
-            connection = BaseHook.get_connection(self.conn_id)
-        except AirflowNotFoundException as exc:
-            # The provider's hook would silently submit to YARN.
-            raise AirflowFailException(
-                f"there is no connection `{self.conn_id}`; create one of type `spark` whose host is the master,"
-                " such as local[2] or spark://host:7077"
-            ) from exc
-        if connection.conn_type != "spark":
-            raise AirflowFailException(
-                f"connection `{self.conn_id}` has type {connection.conn_type}; `spark` is needed"
+    def _name_downstream(self, record: RunRecord) -> None:
+        """Say which streams a backfill concerns that read what it replaces."""
+        for found in record.plan.get("downstream", ()):
+            then = (
+                "passes over what is replaced: backfill it too"
+                if found["skips_changes"]
+                else "will be refused at its next run, for it does not declare `skip_change_commits`"
             )
-        host = connection.host or ""
-        if not host:
-            raise AirflowFailException(f"connection `{self.conn_id}` names no master; set its host, such as local[2]")
-        return host if "://" in host or not connection.port else f"spark://{host}"
+            self.log.warning("stream %s reads this table, and %s", found["stream"], then)
 
-    def _make_hook(self, project: Project, request: Request, properties_file: str) -> SparkSubmitHook:
-        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    def _show_log(self, driver: Driver) -> None:
+        try:
+            lines = Path(driver.log).read_text("utf-8", "replace").splitlines()
+        except OSError:
+            self.log.info("the driver's log is on another machine: %s", driver.log)
+            return
+        self.log.info("::group::Driver log (%s)", driver.log)
+        for line in lines[-_MOST_LOG_LINES:]:
+            self.log.info("%s", line)
+        self.log.info("::endgroup::")
 
-        arguments = ["--project", project.root, "--stream", self.stream, "--run-key", request.run_key or ""]
-        arguments += ["--settings", properties_file]
-        if request.limits.bound.until is not None:
-            arguments += ["--until", request.limits.bound.until.isoformat()]
-        if request.limits.bound.to_version is not None:
-            arguments += ["--to-version", str(request.limits.bound.to_version)]
-        if self.max_batches is not None:
-            arguments += ["--max-batches", str(self.max_batches)]
-        return SparkSubmitHook(
-            properties_file=properties_file,
-            conn_id=self.conn_id,
-            name=f"sluice {self.stream}",
-            application_args=arguments,
-            env_vars=_environment(),
+
+def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:
+    if isinstance(request, BackfillRequest):
+        return prepare_backfill(project, request)
+    return prepare_run(project, request)
+
+
+def _is_backfill(context: Context) -> bool:
+    return str(context["dag_run"].run_type) == _BACKFILL
+
+
+def _data_interval(context: Context) -> Interval:
+    # In partitioned runs these keys are absent, not None.
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise AirflowFailException(
+            "this backfill has no data interval, so nothing says which rows to recompute;"
+            " schedule the DAG with a cron expression, or with sluice_airflow.timetables.data_intervals"
         )
-
-
-def _entry() -> Path:
-    import sluice.running
-
-    return Path(sluice.running.__file__).with_name("submit.py")
-
-
-def _environment() -> dict[str, str]:
-    """Let `spark-submit` be the one of this Python's environment, and its driver this Python."""
-    scripts = sysconfig.get_path("scripts")
-    return {
-        **driver_environment(),
-        "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
-
-
-def _properties(conf: dict[str, str]) -> str:
-    """Settings in the format of Java's properties."""
-    escapes = {"\\": r"\\", "\n": r"\n", "\r": r"\r"}
-
-    def escaped(value: str) -> str:
-        characters = (escapes.get(c, c if c.isascii() else f"\\u{ord(c):04x}") for c in value)
-        return "".join(characters)
-
-    return "".join(f"{key}={escaped(value)}\n" for key, value in conf.items())
-
-
-@contextmanager
-def _as_airflow_errors() -> Iterator[None]:
-    """Let Airflow try again what may succeed then, and nothing else."""
-    try:
-        yield
-    except SluiceError as exc:
-        raise (AirflowException if exc.retryable else AirflowFailException)(str(exc)) from exc
-
-
-async def _end_of(trigger: RunTrigger) -> None:
-    async for _ in trigger.run():
-        return
+    return Interval(start, end)
 
 
 def _driver_ends_with_its_task() -> bool:
     return "Kubernetes" in conf.get("core", "executor")
 
 
-def _conclude(record: RunRecord) -> dict[str, Any]:
-    """The summary of a run that did its work; an error of Airflow's for any other."""
-    if record.status == "skipped":
-        raise AirflowSkipException(f"nothing to do: {record.plan['reason']}")
-    if record.status == "succeeded":
-        return _summary(record)
-    error = record.error
-    if error is not None:
-        failure = AirflowException if error["retryable"] else AirflowFailException
-        raise failure(f"run {record.run_id} {record.status}: {error['message']}")
-    if record.status == "stopped":
-        raise AirflowException(f"run {record.run_id} was stopped between two batches; a retry goes on")
-    raise AirflowException(f"the driver of run {record.run_id} ended without a word; its log is above; a retry goes on")
-
-
-def _summary(record: RunRecord) -> dict[str, Any]:
-    """What downstream tasks may want to know."""
-    versions = [batch.sink_version for batch in record.batches if batch.sink_version is not None]
-    return {
-        "run_id": record.run_id,
-        "status": record.status,
-        "batches": [batch.batch_id for batch in record.batches],
-        "input_rows": sum(batch.input_rows or 0 for batch in record.batches),
-        "output_rows": sum(batch.output_rows or 0 for batch in record.batches),
-        "watermark": record.batches[-1].watermark if record.batches else None,
-        "sink_version": max(versions, default=None),
-    }
+async def _end_of(trigger: RunTrigger) -> None:
+    async for _ in trigger.run():
+        return

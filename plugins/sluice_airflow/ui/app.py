@@ -24,13 +24,13 @@ from sluice.project import Project
 from sluice.running.stop import request_stop
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import reading, wording
 from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
 from sluice_airflow.ui.dag_tasks import DagTasks
 from sluice_airflow.ui.outlook import Backstage, Outlook, look_ahead
 from sluice_airflow.ui.reading import BrokenFile, RunFile
 from sluice_airflow.ui.rows import run_row
-from sluice_airflow.ui.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
 from sluice_airflow.ui.streams_view import stream_row, streams_page

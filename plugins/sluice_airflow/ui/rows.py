@@ -10,10 +10,10 @@ from typing import Any
 from sluice.errors import Problem
 from sluice.running.record import BatchRecord
 from sluice.times import iso_millis
+from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.plan_document import read_plan
 from sluice_airflow.ui.reading import RunFile, ShownRecord
-from sluice_airflow.ui.run_keys import parse_run_key
 
 VERDICT_TONES = {"run": "info", "resume": "warn", "skip": "calm", "refuse": "bad"}
 

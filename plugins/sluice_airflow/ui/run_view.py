@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sluice.running.stop import StopRequest
+from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Phases, phases
 from sluice_airflow.ui.plan_document import PlanDocument, read_plan
@@ -24,7 +25,6 @@ from sluice_airflow.ui.rows import (
     sum_known,
     text_of,
 )
-from sluice_airflow.ui.run_keys import RunKey, parse_run_key
 
 _MOST_BATCHES = 60
 """How many batches a table or a picture of one shows."""

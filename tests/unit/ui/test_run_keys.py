@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice_airflow.ui.run_keys import RunKey, parse_run_key
+from sluice_airflow.run_keys import RunKey, parse_run_key
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,17 @@ class RunKey:
 
     def __str__(self) -> str:
         return f"{self.dag_id}/{self.run_id}/{self.task_id}/{self.map_index}/{self.generation}"
+
+
+def run_key(ti: RuntimeTaskInstanceProtocol, retries: int) -> RunKey:
+    """The key of what a task instance runs: retries share it, a clear makes another.
+
+    Args:
+        ti: The task instance.
+        retries: How often its task may be retried.
+    """
+    # Every clear raises max_tries by the tries used so far, a retry does not: this tells them apart.
+    return RunKey(ti.dag_id, ti.run_id, ti.task_id, ti.map_index or -1, ti.max_tries - retries)
 
 
 def parse_run_key(text: str | None) -> RunKey | None:

@@ -1,0 +1,224 @@
+"""What a backfill does before Spark: finds its former try, plans, and settles what needs no Spark. Starts no JVM."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from sluice.errors import DeclarationError, RefusedError, SluiceError
+from sluice.home import StreamHome
+from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
+from sluice.project import Project
+from sluice.running.bounded_stream import remove_folder
+from sluice.running.lease import Clock, Lease
+from sluice.running.preparation import Preparation, Request, system_clock
+from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
+from sluice.storage import join
+from sluice.stream import Interval, ReplaceableSink, Replaced, Stream
+from sluice.times import iso_time
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """Which rows somebody wants to be recomputed."""
+
+    stream: Stream
+    interval: Interval
+    run_key: str | None = None
+    """Names the run for its retries: one that succeeded is not done again."""
+
+
+def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
+    """Plan a backfill without a JVM, and change nothing.
+
+    Raises:
+        SluiceError: See `look` and `build_backfill_plan`.
+    """
+    streams = {name: declared.stream for name, declared in project.streams().items()}
+    home = project.stream_home(request.stream)
+    return build_backfill_plan(look(request.stream, home, request.interval, streams))
+
+
+def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:
+    """Plan a backfill, and finish it here if it needs no Spark: nothing to do, done by a former try, or to be refused.
+
+    Args:
+        project: The project of the stream.
+        request: What is to be recomputed, with a run key: the driver finds the record by it.
+        clock: Tells the time.
+
+    Returns:
+        The run record. Its status is `planned`, and it is on disk, when Spark is needed; else `succeeded` or `skipped`.
+
+    Raises:
+        RefusedError: Rows would be lost or doubled; the record says why.
+        SluiceError: See `plan_backfill`.
+    """
+    preparation = BackfillPreparation.of(project, request, clock)
+    if (done := preparation.done()) is not None:
+        return done
+    plan = preparation.plan()
+    return preparation.settle(plan) or preparation.keep_plan(plan)
+
+
+@dataclass(frozen=True)
+class BackfillPreparation:
+    """One backfill on its way to Spark."""
+
+    project: Project
+    request: BackfillRequest
+    run: Preparation
+    """What it has in common with a run of the live stream."""
+    former: RunRecord | None
+    """The record of the former try, where there was one."""
+
+    @classmethod
+    def of(cls, project: Project, request: BackfillRequest, clock: Clock) -> BackfillPreparation:
+        """Prepare a backfill.
+
+        Raises:
+            DeclarationError: The stream can't be backfilled, or the run key names another run.
+        """
+        check_declaration(request.stream)
+        run = Preparation.of(project, Request(request.stream), clock)
+        former = run.records.find(request.run_key) if request.run_key else None
+        if former is not None and former.interval != _recorded(request.interval):
+            raise DeclarationError(
+                f"run key `{request.run_key}` names another run: {former.run_id}",
+                where="--run-key",
+                remedy="give this backfill a key of its own, or the interval of that run",
+            )
+        return cls(project, request, run, former)
+
+    @property
+    def home(self) -> StreamHome:
+        """The stream's folder in the home."""
+        return self.run.home
+
+    @property
+    def sink(self) -> ReplaceableSink:
+        """The sink, which can replace rows."""
+        sink = self.request.stream.sink
+        if not isinstance(sink, ReplaceableSink):  # pragma: no cover - checked when it was requested
+            raise TypeError(sink.kind)
+        return sink
+
+    @property
+    def folder(self) -> str:
+        """Where this interval's streams have their checkpoints: one for each run and attempt."""
+        return self.home.backfill_folder(self.request.interval.start, self.request.interval.end)
+
+    def done(self) -> RunRecord | None:
+        """The record of a former try that has replaced the rows; a retry of it has nothing to do."""
+        if self.former is None or self.former.status == "succeeded":
+            return self.former
+        found = self._find_replaced(self.former)
+        if found is None:
+            return None
+        self.clean_up(self.former.run_id)
+        return self.close(self.former, found)
+
+    def plan(self) -> BackfillPlan:
+        """Look at everything, and plan."""
+        return plan_backfill(self.project, self.request)
+
+    def settle(self, plan: BackfillPlan) -> RunRecord | None:
+        """End the run here if its plan needs no Spark.
+
+        Raises:
+            RefusedError: The plan is to refuse; the record says so.
+        """
+        if plan.verdict == "skip":
+            skipped = self.open_record(plan)
+            if self.former is not None:
+                self.run.records.forget(skipped.run_id)
+            return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.run.clock()))
+        if plan.problem is not None:
+            refused = RefusedError(plan.problem)
+            self.run.close_failed(self.open_record(plan), refused)
+            raise refused
+        return None
+
+    def keep_plan(self, plan: BackfillPlan) -> RunRecord:
+        """Save the record of a backfill that is to begin elsewhere: it has been tried as often as before."""
+        tries = self.former.tries if self.former is not None else 0
+        record = msgspec.structs.replace(self.open_record(plan), tries=tries)
+        self.run.records.save(record)
+        return record
+
+    def take_lease(self, run_id: str) -> Lease:
+        """Take the right to backfill the interval.
+
+        Raises:
+            LeaseHeldError: Another backfill of the interval holds it.
+        """
+        interval = self.request.interval
+        return self.run.acquire(self.home.interval_lease_folder(interval.start, interval.end), run_id)
+
+    def open_record(self, plan: BackfillPlan) -> RunRecord:
+        """The record that a backfill begins with, not saved yet."""
+        if self.former is not None:
+            return msgspec.structs.replace(
+                self.former,
+                generation=plan.generation,
+                plan=plan.as_json(),
+                status="planned",
+                tries=self.former.tries + 1,
+                ended_at=None,
+                error=None,
+            )
+        live = self.home.generation(plan.generation)
+        return RunRecord(
+            run_id=new_run_id(self.run.now, self.request.run_key),
+            stream=plan.stream,
+            generation=plan.generation,
+            query_id=live.query_id if live else None,
+            run_key=self.request.run_key,
+            planned_at=self.run.now,
+            plan=plan.as_json(),
+            status="planned",
+            interval=_recorded(self.request.interval),
+        )
+
+    def close(self, record: RunRecord, found: Replaced) -> RunRecord:
+        """Save a record as succeeded, with what was replaced."""
+        done = BackfillRecord(
+            attempt=found.attempt,
+            version=found.read_version,
+            sink_version=found.version,
+            rows_replaced=found.rows_replaced,
+            rows_written=found.rows_written,
+        )
+        return self.run.close(msgspec.structs.replace(record, backfill=done, error=None), "succeeded")
+
+    def clean_up(self, run_id: str) -> None:
+        """Delete the checkpoints and rows of a run's attempts; never raises."""
+        storage = self.home.storage
+        try:
+            listed = storage.list_folder(self.folder)
+            for name in listed.folders if listed is not None else ():
+                if name.startswith(run_id):
+                    remove_folder(join(self.folder, name), storage=storage)
+        except SluiceError:
+            logger.warning("what the backfill left in %s could not be deleted", self.folder, exc_info=True)
+
+    def _find_replaced(self, record: RunRecord) -> Replaced | None:
+        """What a former try has replaced before it died, if that is right as it is."""
+        if record.backfill is None:
+            return None
+        application = application_of(record.run_id)
+        found = self.sink.find_replacement(application, record.backfill.version, storage=self.home.storage)
+        return found if found is not None and found.conflict is None else None
+
+
+def application_of(run_id: str) -> str:
+    """What names a backfill in the sink's log, and its files below the sink's folder."""
+    return f"sluice-backfill-{run_id}"
+
+
+def _recorded(interval: Interval) -> RecordedInterval:
+    return RecordedInterval(interval.start, interval.end)

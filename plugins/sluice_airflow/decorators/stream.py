@@ -1,0 +1,75 @@
+"""`@task.stream`: a task that runs a stream up to where a function says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, determine_kwargs, task_decorator_factory
+from airflow.sdk.definitions.context import context_merge
+from airflow.sdk.exceptions import AirflowFailException
+
+from sluice_airflow.operators.run_stream import RunStreamOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_BOUNDS = ("until", "to_version", "max_batches")
+
+
+class StreamDecoratedOperator(DecoratedOperator, RunStreamOperator):
+    """Runs a stream; the decorated function returns its bounds.
+
+    Args:
+        python_callable: Returns a dict with any of `until`, `to_version` and `max_batches`, or None for no more bounds
+            than the decorator was given.
+        op_args: What the function is called with.
+        op_kwargs: What the function is called with, by name; the task's context is added.
+        kwargs: What `RunStreamOperator` takes.
+    """
+
+    template_fields: Sequence[str] = (*DecoratedOperator.template_fields, *RunStreamOperator.template_fields)
+    custom_operator_name = "@task.stream"
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Collection[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask the function, then run the stream; see `RunStreamOperator.execute`."""
+        context_merge(context, self.op_kwargs)
+        given = self.python_callable(*self.op_args, **determine_kwargs(self.python_callable, self.op_args, context))
+        self._take(given)
+        return RunStreamOperator.execute(self, context)
+
+    def _take(self, given: Any) -> None:
+        if given is None:
+            return
+        if not isinstance(given, Mapping) or not set(given) <= set(_BOUNDS):
+            raise AirflowFailException(
+                f"the function of task `{self.task_id}` returned {given!r};"
+                f" return None, or a dict with any of {', '.join(_BOUNDS)}"
+            )
+        until = given.get("until", self.until)
+        self.until = until.isoformat() if isinstance(until, datetime) else until
+        self.to_version = given.get("to_version", self.to_version)
+        self.max_batches = given.get("max_batches", self.max_batches)
+
+
+def stream_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+    """Make a task of a function: `@task.stream(stream="departures")`.
+
+    Args:
+        python_callable: See `StreamDecoratedOperator`.
+        kwargs: What `RunStreamOperator` takes.
+    """
+    return task_decorator_factory(
+        python_callable=python_callable, decorated_operator_class=StreamDecoratedOperator, **kwargs
+    )

@@ -1,0 +1,41 @@
+"""The pool that bounds the drivers on a host: made when a scheduler starts, and from then on a person's to change."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from airflow.listeners import hookimpl
+
+logger = logging.getLogger(__name__)
+
+POOL = "sluice"
+"""It counts deferred tasks too: its slots are the drivers at work."""
+_DESCRIPTION = "Drivers of streams at work: one slot each, deferred tasks included (Sluice)"
+
+
+@hookimpl
+def on_starting(component: Any) -> None:
+    """Make the pool if there is none: Airflow starts no task of a pool that does not exist. Never fails the scheduler.
+
+    Args:
+        component: What starts; the pool is made by the scheduler, which has the database.
+    """
+    if getattr(component, "job_type", None) != "SchedulerJob":
+        return
+    try:
+        _make_pool()
+    except Exception:
+        logger.warning("the pool %r could not be made: `airflow pools set` makes it", POOL, exc_info=True)
+
+
+def _make_pool() -> None:
+    from airflow.models.pool import Pool
+
+    if Pool.get_pool(POOL) is not None:
+        return
+    # A driver keeps two cores busy; one slot would let a stream that hangs hold up all others.
+    slots = max(2, (os.cpu_count() or 2) // 2)
+    Pool.create_or_update_pool(POOL, slots, _DESCRIPTION, include_deferred=True)
+    logger.info("made the pool %r with %s slots", POOL, slots)

@@ -1,0 +1,158 @@
+"""Starts the driver of a run: a connection of the Spark provider's and a request become a command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+
+from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.driver import Driver, Drivers
+from sluice.running.preparation import Request
+from sluice.running.session import driver_environment, spark_conf
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from sluice.project import Project
+
+_SPARK, _SPARK_CONNECT = "spark", "spark_connect"
+
+
+def launch(project: Project, request: Request | BackfillRequest, run_id: str, conn_id: str) -> Driver:
+    """Start the driver of a planned run: it is on its own from here on.
+
+    Args:
+        project: The project of the stream.
+        request: What was planned.
+        run_id: The run that was planned.
+        conn_id: A connection of type `spark`, whose host is the master, or `spark_connect`.
+
+    Raises:
+        AirflowFailException: The connection is missing, has another type, or names nothing.
+        SluiceError: The driver can't be started, or lacks something that it needs.
+    """
+    connection = _connection(conn_id)
+    arguments = ["--project", project.root, *_arguments(request)]
+    drivers = Drivers(project.stream_home(request.stream))
+    if connection.conn_type == _SPARK_CONNECT:
+        command, environment = [sys.executable, str(_entry()), *arguments], _connect_environment(conn_id)
+        return drivers.launch(run_id, command, {**os.environ, **environment}, datetime.now(UTC))
+    settings = _write_settings(spark_conf(project, request.stream, _master(connection)))
+    try:
+        submission = _spark_submit(conn_id, request.stream.name, settings, [*arguments, "--settings", settings])
+        return drivers.launch(run_id, submission.command, {**os.environ, **submission.environment}, datetime.now(UTC))
+    except BaseException:
+        os.unlink(settings)
+        raise
+
+
+@dataclass(frozen=True)
+class _Submission:
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def _spark_submit(conn_id: str, stream: str, settings: str, arguments: list[str]) -> _Submission:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    hook = SparkSubmitHook(
+        properties_file=settings,
+        conn_id=conn_id,
+        name=f"sluice {stream}",
+        application_args=arguments,
+        env_vars=_environment(),
+    )
+    # The hook's own `submit` holds the driver in this process: here it only builds the command.
+    return _Submission(hook._build_spark_submit_command(str(_entry())), hook._env or {})
+
+
+def _connection(conn_id: str) -> Connection:
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as exc:
+        # The provider's hook would silently submit to YARN.
+        raise AirflowFailException(
+            f"there is no connection `{conn_id}`; create one of type `spark` whose host is the master,"
+            " such as local[2] or spark://host:7077, or of type `spark_connect`"
+        ) from exc
+    if connection.conn_type not in {_SPARK, _SPARK_CONNECT}:
+        raise AirflowFailException(
+            f"connection `{conn_id}` has type {connection.conn_type}; `spark` or `spark_connect` is needed"
+        )
+    if not connection.host:
+        raise AirflowFailException(f"connection `{conn_id}` names no master; set its host, such as local[2]")
+    return connection
+
+
+def _master(connection: Connection) -> str:
+    """The master that a connection names, as the provider's hook reads it."""
+    host = connection.host or ""
+    return host if "://" in host or not connection.port else f"spark://{host}"
+
+
+def _connect_environment(conn_id: str) -> dict[str, str]:
+    """The server's address; it may hold a token, which is nobody's business who lists processes."""
+    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+    return {**driver_environment(), "SPARK_REMOTE": SparkConnectHook(conn_id).get_connection_url()}
+
+
+def _environment() -> dict[str, str]:
+    """Let `spark-submit` be the one of this Python's environment, and its driver this Python."""
+    scripts = sysconfig.get_path("scripts")
+    return {
+        **driver_environment(),
+        "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def _arguments(request: Request | BackfillRequest) -> list[str]:
+    """What `sluice/running/submit.py` is called with; never part of a shell's command line."""
+    arguments = ["--stream", request.stream.name, "--run-key", request.run_key or ""]
+    if isinstance(request, BackfillRequest):
+        start, end = request.interval.start.isoformat(), request.interval.end.isoformat()
+        return [*arguments, "--start", start, "--end", end]
+    bound = request.limits.bound
+    if bound.until is not None:
+        arguments += ["--until", bound.until.isoformat()]
+    if bound.to_version is not None:
+        arguments += ["--to-version", str(bound.to_version)]
+    if request.limits.max_batches is not None:
+        arguments += ["--max-batches", str(request.limits.max_batches)]
+    return arguments
+
+
+def _entry() -> Path:
+    import sluice.running
+
+    return Path(sluice.running.__file__).with_name("submit.py")
+
+
+def _write_settings(settings: dict[str, str]) -> str:
+    """Settings may hold secrets: they go into a file that only this user reads, and that the driver removes."""
+    descriptor, name = tempfile.mkstemp(prefix="sluice-", suffix=".conf")
+    with os.fdopen(descriptor, "w", encoding="latin-1") as file:
+        file.write(_properties(settings))
+    return name
+
+
+def _properties(settings: dict[str, str]) -> str:
+    """Settings in the format of Java's properties."""
+    escapes = {"\\": r"\\", "\n": r"\n", "\r": r"\r"}
+
+    def escaped(value: str) -> str:
+        characters = (escapes.get(c, c if c.isascii() else f"\\u{ord(c):04x}") for c in value)
+        return "".join(characters)
+
+    return "".join(f"{key}={escaped(value)}\n" for key, value in settings.items())
