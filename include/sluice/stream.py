@@ -167,7 +167,10 @@ class Slice:
     """What a backfill reads of one source: all that the live generation has read, and what lies before it."""
 
     end: str | None
-    """The offset that a stream over the slice ends at, when it begins without one; None when the slice is empty."""
+    """The offset that a stream over the slice ends at, when it begins without one.
+
+    None when the slice is empty, and when no offset describes it: some of a version is to be left out.
+    """
     entries: tuple[LogEntry, ...] = ()
     """File source only: the files, as the log of a new checkpoint takes them."""
     version: int | None = None
@@ -176,6 +179,11 @@ class Slice:
     """Delta only: names of files of that version that the live generation has yet to read."""
     files: int | None = None
     size_bytes: int | None = None
+
+    @property
+    def is_beyond_offsets(self) -> bool:
+        """Whether it has rows, and only a batch can read them."""
+        return self.end is None and self.version is not None
 
 
 @dataclass(frozen=True)

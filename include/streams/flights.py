@@ -22,11 +22,13 @@ departures = Stream(
     },
     transform="jobs.flights:departures",
     sink=sinks.delta("data/lake/departures", partition_by=["flight_date"]),
+    interval_column="flight_date",
 )
 
 hourly_delays = Stream(
     name="hourly_delays",
-    sources={"departures": sources.delta("data/lake/departures")},
+    sources={"departures": sources.delta("data/lake/departures", skip_change_commits=True)},
     transform="jobs.flights:hourly_delays",
     sink=sinks.delta("data/lake/hourly_delays"),
+    interval_column="start",
 )

@@ -17,12 +17,13 @@ _DESCRIPTION = "Drivers of streams at work: one slot each, deferred tasks includ
 
 @hookimpl
 def on_starting(component: Any) -> None:
-    """Make the pool if there is none: Airflow starts no task of a pool that does not exist. Never fails the scheduler.
+    """Make the pool if there is none: Airflow starts no task of a pool that does not exist. Fails nothing.
 
     Args:
-        component: What starts; the pool is made by the scheduler, which has the database.
+        component: What starts. A scheduler, a triggerer and a DAG processor begin with a job, and have the database;
+            which of them it is, Airflow says only later.
     """
-    if getattr(component, "job_type", None) != "SchedulerJob":
+    if type(component).__name__ != "Job":
         return
     try:
         _make_pool()
@@ -32,10 +33,15 @@ def on_starting(component: Any) -> None:
 
 def _make_pool() -> None:
     from airflow.models.pool import Pool
+    from sqlalchemy.exc import IntegrityError
 
     if Pool.get_pool(POOL) is not None:
         return
     # A driver keeps two cores busy; one slot would let a stream that hangs hold up all others.
     slots = max(2, (os.cpu_count() or 2) // 2)
-    Pool.create_or_update_pool(POOL, slots, _DESCRIPTION, include_deferred=True)
+    try:
+        Pool.create_or_update_pool(POOL, slots, _DESCRIPTION, include_deferred=True)
+    except IntegrityError:
+        # Another component starts at the same moment, and was first.
+        return
     logger.info("made the pool %r with %s slots", POOL, slots)

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -25,17 +24,10 @@ from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.running.record import RunRecord
 from sluice.running.runner import Silent
 from sluice.stream import Interval
+from tests.flight_days import DAYS, KEY, SCHEMA, FlightDays
 from tests.spark.lab import Lab, bounded, snapshot, write_files
 
 pytestmark = pytest.mark.spark
-
-SCHEMA = """
-    year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int,
-    arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, distance int,
-    hour int, minute int, time_hour timestamp
-"""
-DAYS = 10
-KEY = ["flight_date", "carrier", "flight", "origin", "sched_dep_time"]
 
 
 def as_delivered(flights: DataFrame) -> DataFrame:
@@ -58,6 +50,16 @@ def per_day(flights: DataFrame) -> DataFrame:
     return windows.select(F.col("window.start").cast("date").alias("flight_date"), "origin", "n")
 
 
+def doubled(flights: DataFrame) -> DataFrame:
+    return flights.withColumn("distance", F.col("distance") * 2)
+
+
+def per_day_of(flights: DataFrame) -> DataFrame:
+    timed = flights.withColumn("at", F.col("flight_date").cast("timestamp"))
+    windows = timed.withWatermark("at", "0 days").groupBy(F.window("at", "1 day")).agg(F.sum("distance").alias("n"))
+    return windows.select(F.col("window.start").cast("date").alias("flight_date"), "n")
+
+
 def sliding(flights: DataFrame) -> DataFrame:
     timed = as_delivered(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
     windows = timed.withWatermark("at", "1 day").groupBy(F.window("at", "3 days", "1 day")).agg(F.count("*").alias("n"))
@@ -73,20 +75,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @dataclass(frozen=True)
-class Flights:
-    """Ten days of flights, half of them in two parts, of which the second arrives late."""
+class Flights(FlightDays):
+    """Flights, and a stream of them in a lab."""
 
     lab: Lab
-    archive: Path
-
-    def land(self, first: int, last: int, *, rest: bool = False) -> None:
-        """Let days arrive: of each the first two thirds, or the rest."""
-        (self.lab.root / "land").mkdir(exist_ok=True)
-        for day in range(first, last + 1):
-            lines = (self.archive / f"flights-2013-01-{day:02d}.csv").read_text("utf-8").splitlines()
-            cut = len(lines) * 2 // 3
-            part = [lines[0], *(lines[cut:] if rest else lines[1:cut])]
-            write_files(self.lab.root / "land", {f"{day:02d}-{int(rest)}.csv": "\n".join(part)}, first=day)
 
     def stream(self, transform: str = "as_delivered", **changes: Any) -> Stream:
         declared: dict[str, Any] = {
@@ -122,29 +114,6 @@ class Flights:
         interval = Interval(datetime(2013, 1, first, tzinfo=UTC), datetime(2013, 1, last + 1, tzinfo=UTC))
         return BackfillRequest(self.lab.project.resolve(stream), interval, key)
 
-    @property
-    def table(self) -> Path:
-        return self.lab.root / "lake"
-
-    def rows(self) -> Counter[tuple[Any, ...]]:
-        """What the table holds, read by delta-rs."""
-        found = DeltaTable(str(self.table)).to_pyarrow_table().select([*KEY, "tailnum", "distance"])
-        return Counter(zip(*(found.column(name).to_pylist() for name in found.column_names), strict=True))
-
-    def expected(self, first: int, last: int) -> Counter[tuple[Any, ...]]:
-        """DuckDB's answer over all that has arrived: kilometers from day `first` to `last`, miles elsewhere."""
-        query = f"""
-            select make_date(year, month, day) as flight_date, carrier, flight, origin, sched_dep_time, upper(tailnum),
-                case when day between {first} and {last} then round(distance * 1.609344)::int else distance end
-            from read_csv('{self.lab.root}/land/*.csv', header = true, nullstr = 'NA', all_varchar = false, columns = {{
-                'year': 'int', 'month': 'int', 'day': 'int', 'dep_time': 'int', 'sched_dep_time': 'int',
-                'dep_delay': 'int', 'arr_time': 'int', 'sched_arr_time': 'int', 'arr_delay': 'int',
-                'carrier': 'varchar', 'flight': 'int', 'tailnum': 'varchar', 'origin': 'varchar', 'dest': 'varchar',
-                'air_time': 'int', 'distance': 'int', 'hour': 'int', 'minute': 'int', 'time_hour': 'varchar'}})
-        """
-        with duckdb.connect() as database:
-            return Counter(database.execute(query).fetchall())
-
 
 class _Phases(Silent):
     def __init__(self, act: Callable[[str], None] | None) -> None:
@@ -158,7 +127,7 @@ class _Phases(Silent):
 @pytest.fixture
 def flights(lab: Lab, archive: Path) -> Flights:
     """Nothing has arrived yet."""
-    return Flights(lab, archive)
+    return Flights(lab.root, archive, lab)
 
 
 def test_beside_the_live_stream(flights: Flights) -> None:
@@ -193,7 +162,7 @@ def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
     """They run as a stream on a checkpoint of their own; a file that was delivered twice counts once."""
     stream = flights.stream("once_each")
     flights.land(1, 3)
-    shutil.copy(flights.lab.root / "land" / "02-0.csv", flights.lab.root / "land" / "02-9.csv")
+    shutil.copy(flights.root / "land" / "02-0.csv", flights.root / "land" / "02-9.csv")
     flights.lab.run(stream)
     before, rows = snapshot(flights.lab.checkpoint(stream)), flights.rows()
 
@@ -203,7 +172,7 @@ def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
     assert record.backfill is not None
     assert record.backfill.rows_written == record.backfill.rows_replaced == sum(row[0].day < 3 for row in rows)
     assert snapshot(flights.lab.checkpoint(stream)) == before
-    assert not list((flights.lab.root / "home" / "departures" / "backfills").rglob("*.parquet"))
+    assert not list((flights.root / "home" / "departures" / "backfills").rglob("*.parquet"))
 
 
 def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
@@ -299,7 +268,7 @@ def test_an_input_that_is_gone(flights: Flights) -> None:
     flights.land(1, 3)
     flights.lab.run(stream)
     rows = flights.rows()
-    gone = flights.lab.root / "land" / "02-0.csv"
+    gone = flights.root / "land" / "02-0.csv"
     gone.unlink()
 
     with pytest.raises(RefusedError, match=str(gone)) as caught:
@@ -312,12 +281,12 @@ def test_an_input_that_is_gone(flights: Flights) -> None:
 def test_lateness(flights: Flights) -> None:
     """With a declared lateness, only what arrived in time is read; what came later need not even be there."""
     stream = flights.stream(lateness="2 days")
-    (flights.lab.root / "land").mkdir()
+    (flights.root / "land").mkdir()
     for day in range(1, 6):
-        file = flights.lab.root / "land" / f"{day}.csv"
+        file = flights.root / "land" / f"{day}.csv"
         shutil.copy2(flights.archive / f"flights-2013-01-{day:02d}.csv", file)
     flights.lab.run(stream, bounded(max_batches=4))
-    (flights.lab.root / "land" / "5.csv").unlink()
+    (flights.root / "land" / "5.csv").unlink()
 
     plan = flights.plan(stream, 2, 2)
     flights.backfill(replace(stream, transform=f"{__name__}:in_kilometers"), 2, 2)
@@ -332,7 +301,7 @@ def test_lateness(flights: Flights) -> None:
 def test_files_from_before_the_start_and_with_patterns_for_names(flights: Flights) -> None:
     """What lies before the generation's start is read too, and a name like `[1]` means that file alone."""
     flights.land(1, 3)
-    land = flights.lab.root / "land"
+    land = flights.root / "land"
     (land / "01-0.csv").rename(land / "0[1]-0.csv")
     shutil.copy(land / "02-0.csv", land / "01-0.csv")
     stream = flights.stream(sources={"flights": replace(source_of(flights.stream()), starting=at(land / "03-0.csv"))})
@@ -348,7 +317,7 @@ def test_files_from_before_the_start_and_with_patterns_for_names(flights: Flight
 def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
     """What the live stream has yet to read of a version is left to it."""
     spark = flights.lab.spark
-    upstream = flights.lab.root / "upstream"
+    upstream = flights.root / "upstream"
     for version in range(2):
         frame = spark.range(version * 8, version * 8 + 8, 1, 4).selectExpr("id", "DATE'2013-01-01' AS day")
         frame.write.format("delta").mode("append").save(str(upstream))
@@ -373,9 +342,84 @@ def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
     assert sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist()) == list(range(16))
 
 
+def test_a_chain_is_backfilled_from_source_to_sink(flights: Flights) -> None:
+    """Downstream counts what was replaced upstream, and leaves to its live stream what was appended meanwhile."""
+    flights.land(1, 4)
+    upstream = flights.stream()
+    counts = Stream(
+        name="counts",
+        sources={"flights": sources.delta("lake", skip_change_commits=True)},
+        transform=f"{__name__}:doubled",
+        sink=sinks.delta("counts", partition_by=["flight_date"]),
+        interval_column="flight_date",
+    )
+    windows = replace(
+        counts,
+        name="windows",
+        transform=f"{__name__}:per_day_of",
+        sink=sinks.delta("windows", partition_by=["flight_date"]),
+    )
+    flights.lab.run(upstream)
+    flights.lab.run(counts)
+    flights.lab.run(windows)
+    before = per_origin(flights, "windows")
+    # Day 5 arrives, and downstream has not read it; the days before are recomputed in kilometres.
+    flights.land(5, 5)
+    flights.lab.run(upstream)
+    flights.backfill(flights.stream("in_kilometers"), 1, 2)
+
+    flights.backfill(counts, 1, 2)
+    flights.backfill(windows, 1, 2)
+
+    expected = Counter({row: 1 for row in flights.rows() if row[0].day <= 4})
+    doubled_rows = flights.lab.table("counts").collect()
+    assert len(doubled_rows) == sum(expected.values())
+    assert sum(row["distance"] for row in doubled_rows) == sum(2 * row[-1] for row in expected)
+    assert per_origin(flights, "windows") != before
+    assert per_origin(flights, "windows")[1] == sum(row[-1] for row in expected if row[0].day == 1)
+    flights.lab.run(counts)
+    assert len(flights.lab.table("counts").collect()) == sum(flights.rows().values())
+
+
+def test_a_chain_whose_live_stream_is_behind(flights: Flights) -> None:
+    """What was replaced before the live stream downstream has read it: that one has to go on first."""
+    flights.land(1, 2)
+    upstream = flights.stream()
+    counts = Stream(
+        name="counts",
+        sources={"flights": sources.delta("lake", skip_change_commits=True)},
+        transform=f"{__name__}:doubled",
+        sink=sinks.delta("counts", partition_by=["flight_date"]),
+        interval_column="flight_date",
+    )
+    flights.lab.run(upstream)
+    flights.lab.run(counts)
+    flights.land(1, 1, rest=True)
+    flights.lab.run(upstream)
+    flights.backfill(flights.stream("in_kilometers"), 1, 1)
+
+    with pytest.raises(RefusedError, match="has yet to read") as refused:
+        flights.backfill(counts, 1, 1)
+    assert refused.value.finding.code == "BACKFILL_BEHIND_SOURCE"
+    flights.lab.run(counts)
+    flights.backfill(counts, 1, 1)
+
+    assert sum(row["distance"] for row in flights.lab.table("counts").collect()) == sum(
+        2 * row[-1] * times for row, times in flights.rows().items()
+    )
+
+
+def per_origin(flights: Flights, table: str) -> dict[int, int]:
+    """The kilometres or miles of each day."""
+    found: Counter[int] = Counter()
+    for row in flights.lab.table(table).collect():
+        found[row["flight_date"].day] += row["n"]
+    return dict(found)
+
+
 def test_files_in_partitions(flights: Flights) -> None:
     """Columns that are folders, and rows that can't be parsed, come out as the live stream had them."""
-    land = flights.lab.root / "land"
+    land = flights.root / "land"
     content = {f"day=2013-01-0{day}/{day}.json": f'{{"id": {day}}}\n{{"id": "x"}}\n' for day in (1, 2)}
     write_files(land, content)
     stream = flights.stream(

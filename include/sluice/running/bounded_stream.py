@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -18,8 +19,9 @@ from sluice.errors import BatchFailedError
 from sluice.project import Project
 from sluice.running.query import Query, build_query, spark_message
 from sluice.running.session import choose_shuffle_partitions, pinned_conf
+from sluice.sources.files import files
 from sluice.storage import Storage, is_local, join, local_path, spark_location
-from sluice.stream import Interval, Slice, Stream
+from sluice.stream import Bound, Interval, Position, Slice, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +56,7 @@ def run_bounded_stream(
         DeclarationError: The transform can't run on the sources, or a file's name is a pattern for Spark's stream.
         BatchFailedError: Spark failed.
     """
+    stream, slices = _copied(stream, session, slices, join(folder, "slices"), now, storage)
     for name, source in stream.sources.items():
         source.check_one_batch(slices[name])
     query = build_query(project, stream, session, {})
@@ -74,7 +77,7 @@ def run_bounded_stream(
     batches = [planned]
     if watermark_ms:
         batches.append(OffsetFile(1, 1, watermark_ms, planned.timestamp_ms, conf=planned.conf, offsets=planned.offsets))
-    folders = []
+    folders: list[str] = []
     for batch in batches:
         added = entries if batch.batch_id == 0 else {}
         write_planned_batch(checkpoint, batch, added, {}, storage=storage)
@@ -85,6 +88,24 @@ def run_bounded_stream(
             )
         folders.append(spark_location(join(folder, "rows", str(batch.batch_id))))
     return session.read.schema(query.frame.schema).parquet(*folders)
+
+
+def _copied(  # noqa: PLR0917 - what a copy is made of
+    stream: Stream, session: SparkSession, slices: Mapping[str, Slice], folder: str, now: datetime, storage: Storage
+) -> tuple[Stream, Mapping[str, Slice]]:
+    """Put copies in the place of those slices that a stream can't read from their source."""
+    sources, copied = dict(stream.sources), dict(slices)
+    for name, taken in slices.items():
+        if not taken.is_beyond_offsets:
+            continue
+        rows = sources[name].read_batch(session, name=name, taken=taken)
+        place = join(folder, name)
+        rows.write.mode("overwrite").parquet(spark_location(place))
+        copy = files(place, format="parquet", schema=rows.schema.toDDL())
+        found = copy.available(Position(None), Bound(), storage=storage, now=now).steps
+        sources[name] = copy
+        copied[name] = Slice(end=found[-1].end, entries=found[-1].entries) if found else Slice(end=None)
+    return replace(stream, sources=sources), copied
 
 
 def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> None:

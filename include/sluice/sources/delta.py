@@ -8,7 +8,7 @@ and the index counts the snapshot's files by modification time and path.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -129,31 +129,67 @@ class DeltaSource(Source):
         version = at.reservoir_version if at.index >= 0 else at.reservoir_version - 1
         if version < 0:
             return Slice(end=None)
+        rest = self._rest(log, at, storage)
+        shown, unread = self._read_over(log, version, rest, storage)
+        end = position.offset if shown == version else None
+        if not unread:
+            end = _write_offset(_Offset(log.table_id, shown + 1, -1))
         try:
-            files = snapshot_files(log, version, storage=storage)
+            files = snapshot_files(log, shown, storage=storage)
         except StorageError as exc:
-            raise RefusedError(_version_vacuumed(self.path, version, str(exc))) from exc
-        unread: Sequence[AddedFile] = ()
-        if at.index >= 0 and at.is_starting_version:
-            unread = files[at.index + 1 :]
-        elif at.index >= 0:
-            commit = read_commit(log, version, storage=storage)
-            if commit is None:
-                raise RefusedError(_version_gone(log, version))
-            unread = commit.files[at.index + 1 :]
-        names = {file.path.rpartition("/")[2] for file in unread}
-        read = [file for file in files if file.path.rpartition("/")[2] not in names]
+            raise RefusedError(_version_vacuumed(self.path, shown, str(exc))) from exc
+        read = [file for file in files if _name(file.path) not in unread]
         for file in read:
             place = file_location(self.path, file.path)
             if storage.stat(place) is None:
-                raise RefusedError(_version_vacuumed(self.path, version, f"{place} is gone"))
+                raise RefusedError(_version_vacuumed(self.path, shown, f"{place} is gone"))
         return Slice(
-            end=position.offset,
-            version=version,
-            unread=tuple(sorted(names)),
+            end=end,
+            version=shown,
+            unread=tuple(sorted(unread)),
             files=len(read),
             size_bytes=sum(file.size_bytes for file in read),
         )
+
+    def _rest(self, log: DeltaLog, at: _Offset, storage: Storage) -> set[str]:
+        """The files of a version that a stream, which has begun to read it, has yet to read."""
+        if at.index < 0:
+            return set()
+        version = at.reservoir_version
+        if at.is_starting_version:
+            try:
+                files = snapshot_files(log, version, storage=storage)
+            except StorageError as exc:
+                raise RefusedError(_version_vacuumed(self.path, version, str(exc))) from exc
+            return {_name(file.path) for file in files[at.index + 1 :]}
+        commit = read_commit(log, version, storage=storage)
+        if commit is None:
+            raise RefusedError(_version_gone(log, version))
+        return {_name(file.path) for file in commit.files[at.index + 1 :]}
+
+    def _read_over(self, log: DeltaLog, version: int, unread: set[str], storage: Storage) -> tuple[int, set[str]]:
+        """The version that shows what the stream has read as it is now, and the files of it that it has yet to read.
+
+        Versions that replace rows are passed over by the stream, and nobody will read them later: their rows count.
+        What was appended meanwhile is left to the stream, so it must be told apart, file by file.
+        """
+        for number in range(version + 1, log.latest + 1):
+            commit = read_commit(log, number, storage=storage)
+            if commit is None or self._refuses(commit):
+                break
+            if unread & set(map(_name, commit.removed)):
+                self._check_nothing_replaced(log, number, storage)
+                break
+            if not commit.removes_data:
+                unread = unread | {_name(file.path) for file in commit.files}
+            version = number
+        return version, unread
+
+    def _check_nothing_replaced(self, log: DeltaLog, first: int, storage: Storage) -> None:
+        for number in range(first, log.latest + 1):
+            commit = read_commit(log, number, storage=storage)
+            if commit is not None and commit.removes_data and not self._refuses(commit):
+                raise RefusedError(_behind(log, commit))
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         from pyspark.sql import functions
@@ -381,15 +417,7 @@ class _Chunk:
 def _step(position: _Offset, files: list[AddedFile]) -> Step:
     rows = [file.rows for file in files]
     return Step(
-        end=msgspec.json.encode(
-            {
-                "sourceVersion": 1,
-                "reservoirId": position.reservoir_id,
-                "reservoirVersion": position.reservoir_version,
-                "index": position.index,
-                "isStartingVersion": position.is_starting_version,
-            }
-        ).decode(),
+        end=_write_offset(position),
         files=len(files),
         size_bytes=sum(file.size_bytes for file in files),
         rows=None if None in rows else sum(row for row in rows if row is not None),
@@ -409,6 +437,17 @@ def _running_times(log: DeltaLog, storage: Storage, first: int) -> Iterator[tupl
         yield version, newest
 
 
+def _write_offset(position: _Offset) -> str:
+    content = {
+        "sourceVersion": 1,
+        "reservoirId": position.reservoir_id,
+        "reservoirVersion": position.reservoir_version,
+        "index": position.index,
+        "isStartingVersion": position.is_starting_version,
+    }
+    return msgspec.json.encode(content).decode()
+
+
 def _read_offset(offset: str, path: str) -> _Offset:
     try:
         return msgspec.json.decode(offset, type=_Offset)
@@ -422,6 +461,10 @@ def _read_offset(offset: str, path: str) -> _Offset:
                 remedy="declare the sources that the checkpoint was made with, or start a new generation",
             )
         ) from exc
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _table_gone(path: str) -> Problem:
@@ -451,6 +494,16 @@ def _version_vacuumed(path: str, version: int, reason: str) -> Problem:
         cause=f"the live stream has read the table up to version {version}, which can't be read any more: {reason}",
         consequence="the backfill would replace its rows by nothing",
         remedy="run the live stream on to a version that is still whole, then backfill",
+    )
+
+
+def _behind(log: DeltaLog, commit: Commit) -> Problem:
+    return Problem(
+        code="BACKFILL_BEHIND_SOURCE",
+        file=log.location,
+        cause=f"version {commit.version} ({commit.operation}) replaced rows that the live stream has yet to read",
+        consequence="the backfill would recompute from rows that are replaced by now",
+        remedy="run the live stream, which passes over that version, then backfill again",
     )
 
 

@@ -214,7 +214,7 @@ def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:
 
 
 def _is_backfill(context: Context) -> bool:
-    return str(context["dag_run"].run_type) == _BACKFILL
+    return bool(context["dag_run"].run_type == _BACKFILL)
 
 
 def _data_interval(context: Context) -> Interval:
@@ -225,7 +225,8 @@ def _data_interval(context: Context) -> Interval:
             "this backfill has no data interval, so nothing says which rows to recompute;"
             " schedule the DAG with a cron expression, or with sluice_airflow.timetables.data_intervals"
         )
-    return Interval(start, end)
+    # Airflow's are pendulum's, whose arithmetic is its own.
+    return Interval.parse(start.isoformat(), end.isoformat())
 
 
 def _driver_ends_with_its_task() -> bool:

@@ -1,0 +1,205 @@
+"""`airflow backfill create` on a stream's DAG, in a whole Airflow: every row once, and each reprocess behaviour."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.landing import land_flights
+from demo.standalone import REPOSITORY, Standalone
+from sluice.home import StreamHome
+from sluice.project import find_project
+from sluice.running.record import RunRecord, RunRecords
+from tests.flight_days import DAYS, SCHEMA, FlightDays
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(900),
+]
+
+_PROJECT = '[project]\nname = "backfilled"\nstreams = ["streams"]\n'
+_STREAM = f'''
+from sluice import Stream, sinks, sources
+departures = Stream(
+    name="departures",
+    sources={{"flights": sources.files("land", format="csv", schema="""{SCHEMA}""", header=True, null_value="NA")}},
+    transform="flights_transform:departures",
+    sink=sinks.delta("lake", partition_by=["flight_date"]),
+    interval_column="flight_date",
+)
+fixed = Stream(
+    name="fixed",
+    sources={{"flights": sources.files("land", format="csv", schema="""{SCHEMA}""", header=True)}},
+    transform="flights_transform:departures",
+    sink=sinks.delta("other"),
+)
+'''
+_TRANSFORM = """
+from pyspark.sql import functions as F
+def departures(flights):
+    dated = flights.withColumn("flight_date", F.make_date("year", "month", "day"))
+    distance = {distance}
+    return dated.select(
+        "flight_date", "carrier", "flight", "origin", "sched_dep_time", F.upper("tailnum").alias("tailnum"),
+        distance.cast("int").alias("distance"),
+    )
+"""
+_MILES, _KILOMETERS = 'F.col("distance")', 'F.round(F.col("distance") * 1.609344)'
+_DAGS = """
+from datetime import datetime, timedelta, timezone
+from sluice_airflow.stream_dag import stream_dag
+start = datetime(2013, 1, 1, tzinfo=timezone.utc)
+departures = stream_dag("departures", schedule=timedelta(days=5), start_date=start, catchup=False,
+                        end_date=datetime(2013, 1, 11, tzinfo=timezone.utc), max_active_runs=4)
+fixed = stream_dag("fixed", schedule="@daily", start_date=start, end_date=start, catchup=False)
+"""
+
+
+class Backfilled(Standalone):
+    """An Airflow whose backfills are created as users do it."""
+
+    def backfill(self, *arguments: str, dag_id: str = "departures", is_refused: bool = False) -> str:
+        """Call `airflow backfill create` for ten days; returns what it says."""
+        command = [str(Path(sys.executable).with_name("airflow")), "backfill", "create", "--dag-id", dag_id]
+        command += ["--from-date", "2013-01-01", "--to-date", "2013-01-10", *arguments]
+        done = subprocess.run(command, env=self._env(), capture_output=True, text=True, timeout=200, check=False)
+        assert (done.returncode != 0) == is_refused, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def is_quiet(self) -> bool:
+        """Whether no backfill is under way."""
+        found = self.api("GET", "/backfills?dag_id=departures")["backfills"]
+        return all(backfill["completed_at"] is not None for backfill in found)
+
+    def live_run(self) -> None:
+        """Run the live stream by hand, to its end."""
+        run_id = self.api("POST", "/dags/departures/dagRuns", {"logical_date": None})["dag_run_id"]
+        self.wait_for(lambda: self.state(run_id) == "success", f"live run {run_id}", 180)
+
+    def state(self, run_id: str) -> str:
+        return str(self.api("GET", f"/dags/departures/dagRuns/{run_id}")["state"])
+
+    def states(self) -> Counter[str]:
+        """How many runs of backfills are in which state."""
+        found = self.api("GET", "/dags/departures/dagRuns?run_type=backfill")["dag_runs"]
+        return Counter(run["state"] for run in found)
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> FlightDays:
+    """A project over ten days of flights, of which the first parts have arrived."""
+    root, archive = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("archive")
+    land_flights(archive)
+    for folder in ("streams", "dags"):
+        (root / folder).mkdir()
+    (root / "sluice.toml").write_text(_PROJECT)
+    (root / "streams" / "flights.py").write_text(_STREAM)
+    (root / "dags" / "flights.py").write_text(_DAGS)
+    found = FlightDays(root, archive)
+    found.land(1, DAYS)
+    return found
+
+
+@pytest.fixture(scope="module")
+def airflow(days: FlightDays, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backfilled]:
+    """Every component, on loopback."""
+    environment = {
+        "PYTHONPATH": f"{REPOSITORY / 'include'}:{REPOSITORY / 'plugins'}:{days.root}",
+        "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
+    }
+    home = tmp_path_factory.mktemp("airflow")
+    with Backfilled(home, days.root / "dags", days.root, environment=environment) as started:
+        started.wait_until_healthy(400)
+        started.wait_for(lambda: len(started.api("GET", "/dags")["dags"]) == 2, "the DAGs", 200)
+        yield started
+
+
+def test_ten_days_through_airflow(airflow: Backfilled, days: FlightDays) -> None:
+    """A changed transform, late rows in the same days meanwhile; then each reprocess behaviour does what it says."""
+    transform(days, _MILES)
+    airflow.live_run()
+    assert days.rows() == days.expected(0, 0)
+    live_before = checkpoint_of(days)
+
+    # A transform that is wrong: every run fails, at once and without replacing anything.
+    (days.root / "flights_transform.py").write_text("def departures(flights):\n    return 1\n")
+    airflow.backfill()
+    airflow.wait_for(lambda: airflow.states() == {"failed": 2} and airflow.is_quiet(), "two failed runs", 180)
+    errors = [record.error for record in backfills(days).values()]
+    assert ["not a DataFrame" in error["message"] for error in errors if error is not None] == [True, True]
+    assert days.rows() == days.expected(0, 0)
+
+    # None: what has run stays as it is.
+    transform(days, _KILOMETERS)
+    airflow.backfill("--reprocess-behavior", "none")
+    airflow.wait_for(airflow.is_quiet, "the backfill that does nothing", 180)
+    assert airflow.states() == {"failed": 2}
+    assert checkpoint_of(days) == live_before
+
+    # Failed: these run again, beside the live stream, which commits late rows of the same days.
+    airflow.backfill("--reprocess-behavior", "failed")
+    days.land(1, DAYS, rest=True)
+    airflow.live_run()
+    airflow.wait_for(lambda: airflow.states() == {"success": 2} and airflow.is_quiet(), "two runs", 300)
+    assert days.rows() == days.expected(1, DAYS)
+    live_after = checkpoint_of(days)
+    assert {name: live_after[name] for name in live_before} == live_before
+
+    # Completed: they really run again, and change no row.
+    done = backfills(days)
+    airflow.backfill("--reprocess-behavior", "completed")
+    airflow.wait_for(lambda: len(succeeded(days)) == 4 and airflow.is_quiet(), "two more runs", 300)
+    assert airflow.states() == {"success": 2}
+    assert set(done) < set(backfills(days))
+    assert all(record.backfill is not None for record in succeeded(days))
+    assert days.rows() == days.expected(1, DAYS)
+    assert checkpoint_of(days) == live_after
+
+
+def test_what_cannot_be_backfilled_is_refused_when_the_dag_is_parsed(airflow: Backfilled) -> None:
+    """Airflow itself says no, and the DAG's documentation why."""
+    said = airflow.backfill(dag_id="fixed", is_refused=True)
+
+    assert "does not allow backfill runs" in said
+    details: dict[str, Any] = airflow.api("GET", "/dags/fixed/details")
+    assert "it declares no `interval_column`" in details["doc_md"]
+
+
+def test_a_pool_bounds_the_drivers(airflow: Backfilled) -> None:
+    """The scheduler has made it when it started, and it counts deferred tasks."""
+    pool = airflow.api("GET", "/pools/sluice")
+
+    assert pool["include_deferred"] is True
+    assert pool["slots"] >= 2
+
+
+def transform(days: FlightDays, distance: str) -> None:
+    (days.root / "flights_transform.py").write_text(_TRANSFORM.format(distance=distance))
+
+
+def home_of(days: FlightDays) -> StreamHome:
+    project = find_project(str(days.root))
+    return project.stream_home(project.stream("departures"))
+
+
+def checkpoint_of(days: FlightDays) -> dict[str, bytes]:
+    """Every file of the live checkpoint."""
+    folder = Path(home_of(days).checkpoint_location(1))
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def backfills(days: FlightDays) -> dict[str, RunRecord]:
+    found = RunRecords(home_of(days)).newest(50)
+    return {record.run_id: record for record in found if record.interval is not None}
+
+
+def succeeded(days: FlightDays) -> list[RunRecord]:
+    return [record for record in backfills(days).values() if record.status == "succeeded"]
