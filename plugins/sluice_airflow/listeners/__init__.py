@@ -1,0 +1,1 @@
+"""What Airflow tells when a task changes its state, and what we make of it."""
