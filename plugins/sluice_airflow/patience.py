@@ -31,4 +31,4 @@ def look_within(seconds: float, look: Callable[[], T]) -> T:
     except TimeoutError as exc:
         if found.done():
             raise
-        raise TimeoutError(f"the storage did not answer within {seconds:.0f} s") from exc
+        raise TimeoutError(f"the storage did not answer within {seconds:g} s") from exc
