@@ -1,4 +1,4 @@
-"""Deadlines by event time: while a run is not over, its stream's watermark must not become too old."""
+"""Deadlines by event time: until a run has succeeded, its stream's watermark must not be too old."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class StreamWatermark(BaseDeadlineReference):
 
 
 def stream_watermark(stream: str, *, project: str | None = None) -> StreamWatermark:
-    """The reference of a `DeadlineAlert` on how old a stream's data may become while a run is not over.
+    """The reference of a `DeadlineAlert` on how old a stream's data may be until a run has succeeded.
 
     Args:
         stream: The stream's name.
@@ -121,7 +121,7 @@ async def report_delay(*, stream: str, project: str | None = None, context: Mapp
         age = _age(watermark_ms, datetime.now(UTC))
     run, deadline = context.get("dag_run") or {}, context.get("deadline") or {}
     logger.warning(
-        "stream %s missed its deadline %s: run %s of DAG %s was not over by then; the watermark %s",
+        "stream %s missed its deadline %s: run %s of DAG %s had not succeeded by then; the watermark %s",
         stream, deadline.get("deadline_time"), run.get("dag_run_id"), run.get("dag_id"), age,
     )  # fmt: skip
 

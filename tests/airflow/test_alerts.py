@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from airflow_project import StreamProject, make_stream_project
@@ -16,28 +17,42 @@ from receivers import Receiver, mail_server, metrics_collector
 from demo.standalone import REPOSITORY, Standalone
 from sluice.project import find_project
 from sluice.running.record import RunRecords
+from tests.builders import commit_bytes, put
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 
 SOON = 240.0
 BEHIND = timedelta(hours=1)
 _DAGS = """
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import AsyncCallback, DAG, DeadlineAlert
-from sluice_airflow.deadlines import report_delay, stream_watermark
-from sluice_airflow.sensors.progress import BatchSensor
+from airflow.sdk import AsyncCallback, DAG, DeadlineAlert, DeadlineReference, task
+from sluice_airflow.deadlines import StreamWatermark, report_delay, stream_watermark
+from sluice_airflow.sensors.progress import BatchSensor, WatermarkSensor
 from sluice_airflow.stream_dag import stream_dag
+from sluice_airflow.timetables import data_intervals
 
-def alert(stream):
+def alert(stream, reference=None):
     callback = AsyncCallback(report_delay, kwargs={"stream": stream})
-    return DeadlineAlert(reference=stream_watermark(stream), interval=timedelta(hours=1), callback=callback)
+    reference = reference or stream_watermark(stream)
+    return DeadlineAlert(reference=reference, interval=timedelta(hours=1), callback=callback)
 
 with DAG("slow", schedule=None, deadline=alert("events")):
     BatchSensor(task_id="wait", stream="events", batch_id=1000, timeout=900)
 with DAG("quick", schedule=None, deadline=alert("events")):
     EmptyOperator(task_id="done")
+with DAG("fails", schedule=None, deadline=alert("events")):
+    @task
+    def fail():
+        raise RuntimeError
+    fail()
+with DAG("orphan", schedule="@once", start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+         deadline=alert("events", StreamWatermark("events", project="/a/project/that/is/gone"))):
+    EmptyOperator(task_id="done")
+with DAG("hours", schedule=data_intervals("0 * * * *"), start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+         catchup=False, deadline=alert("watched", DeadlineReference.DAGRUN_LOGICAL_DATE)):
+    WatermarkSensor(task_id="complete", stream="watched", timeout=900)
 with DAG("unknown", schedule=None, deadline=alert("hourly")):
     EmptyOperator(task_id="done")
 mail = SmtpNotifier(
@@ -51,6 +66,12 @@ stream_dag("flaky", schedule=None, default_args={
 })
 """
 _FLAKY = """
+watched = Stream(
+    name="watched",
+    sources={"events": sources.files("in", format="json", schema="n bigint")},
+    transform="transform_events:events",
+    sink=sinks.delta("out/watched"),
+)
 flaky = Stream(
     name="flaky",
     sources={"numbers": sources.files("flaky", format="json", schema="n bigint, at timestamp")},
@@ -77,6 +98,15 @@ class Telling:
 
     def start(self, dag_id: str) -> str:
         return str(self.airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+
+    def scheduled(self, dag_id: str) -> str:
+        """The run that the scheduler has made."""
+
+        def run_id() -> str:
+            runs = self.airflow.api("GET", f"/dags/{dag_id}/dagRuns")["dag_runs"]
+            return str(runs[0]["dag_run_id"]) if runs else ""
+
+        return str(self.airflow.wait_for(run_id, f"a run of {dag_id}", SOON))
 
     def wait_for_end(self, dag_id: str, run_id: str) -> str:
         """Wait until a run is over; gives its state."""
@@ -131,21 +161,23 @@ def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telling]:
         home = tmp_path_factory.mktemp("airflow")
         with Standalone(home, project.dags, project.root, environment=environment) as airflow:
             airflow.wait_until_healthy(400)
-            airflow.wait_for(lambda: len(airflow.api("GET", "/dags")["dags"]) == 4, "the DAGs", 200)
+            airflow.wait_for(lambda: len(airflow.api("GET", "/dags")["dags"]) == 7, "the DAGs", 200)
             yield Telling(airflow, project, mails, metrics)
 
 
 def test_a_deadline_by_watermark_is_missed_and_told(telling: Telling) -> None:
-    """Two runs with the same deadline: one is over before it, and nothing is told; the other one waits, and is late."""
+    """Three runs, one deadline: one succeeds before it, and nothing is told; one still waits then, one has failed."""
     watermark = datetime.now(UTC) - BEHIND + timedelta(seconds=30)
     commit(telling.project, 0, watermark_ms=int(watermark.timestamp() * 1000))
 
-    slow, quick = telling.start("slow"), telling.start("quick")
+    slow, quick, fails = (telling.start(dag_id) for dag_id in ("slow", "quick", "fails"))
     assert telling.wait_for_end("quick", quick) == "success"
-    told = telling.wait_for_log("stream events missed its deadline")
+    told = telling.wait_for_log(f"run {slow} of DAG slow had not succeeded by then")
 
-    assert f"run {slow} of DAG slow was not over by then; the watermark is {watermark:%Y-%m-%dT%H:%M}" in told
+    assert "stream events missed its deadline" in told
+    assert f"the watermark is {watermark:%Y-%m-%dT%H:%M}" in told
     assert "1:00:" in told
+    telling.wait_for_log(f"run {fails} of DAG fails had not succeeded by then")
     ((deadline, is_missed),) = telling.deadlines("slow")
     assert is_missed
     assert abs(deadline - watermark - BEHIND) < timedelta(milliseconds=1)
@@ -159,6 +191,28 @@ def test_without_a_watermark_the_deadline_counts_from_the_run(telling: Telling) 
     assert telling.wait_for_end("unknown", run_id) == "success"
     words = f"run {run_id} of DAG unknown counts from now on: the watermark of stream hourly is not there yet"
     assert "WARN" in telling.wait_for_log(words).upper()
+
+
+def test_the_scheduler_goes_on_without_the_project(telling: Telling) -> None:
+    """It makes the run, and its log says why the deadline counts from then on."""
+    run_id = telling.scheduled("orphan")
+
+    assert telling.wait_for_end("orphan", run_id) == "success"
+    telling.wait_for_log(f"run {run_id} of DAG orphan counts from now on: the watermark of stream events can't be read")
+
+
+def test_an_hour_must_be_complete_in_time(telling: Telling) -> None:
+    """A run that waits for the end of its hour is over when the hour is complete: its deadline is exact."""
+    run_id = telling.scheduled("hours")
+    told = telling.wait_for_log(f"run {run_id} of DAG hours had not succeeded by then")
+    assert "stream watched missed its deadline" in told
+    assert "the watermark is not there yet" in told
+
+    project = find_project(str(telling.project.root))
+    checkpoint = project.stream_home(project.stream("watched")).checkpoint_location(1)
+    put(Path(checkpoint, "commits", "0"), commit_bytes(int(datetime.now(UTC).timestamp() * 1000)))
+
+    assert telling.wait_for_end("hours", run_id) == "success"
 
 
 @pytest.mark.spark
