@@ -38,7 +38,16 @@ def alert(stream, reference=None):
     reference = reference or stream_watermark(stream)
     return DeadlineAlert(reference=reference, interval=timedelta(hours=1), callback=callback)
 
-with DAG("slow", schedule=None, deadline=alert("events")):
+late = {
+    "to": "you@example.org",
+    "from_email": "airflow@example.org",
+    "subject": "{{ dag_run.dag_id }} is late",
+    "html_content": "{{ dag_run.dag_run_id }} should have succeeded by {{ deadline.deadline_time }}",
+}
+mailed = DeadlineAlert(
+    reference=stream_watermark("events"), interval=timedelta(hours=1), callback=AsyncCallback(SmtpNotifier, kwargs=late)
+)
+with DAG("slow", schedule=None, deadline=[alert("events"), mailed]):
     BatchSensor(task_id="wait", stream="events", batch_id=1000, timeout=900)
 with DAG("quick", schedule=None, deadline=alert("events")):
     EmptyOperator(task_id="done")
@@ -133,6 +142,15 @@ class Telling:
 
         return str(self.airflow.wait_for(line, words, SOON))
 
+    def wait_for_mail(self, subject: str) -> str:
+        """Wait for the one mail with this subject; gives its text."""
+
+        def found() -> list[str]:
+            return [text for its_subject, text in self.mails.mails if its_subject == subject]
+
+        (text,) = self.airflow.wait_for(found, f"the mail `{subject}`", SOON)
+        return str(text)
+
     def arrive(self, n: int) -> None:
         """Let a row of `flaky` arrive."""
         row = json.dumps({"n": n, "at": datetime.now(UTC).isoformat()})
@@ -178,9 +196,11 @@ def test_a_deadline_by_watermark_is_missed_and_told(telling: Telling) -> None:
     assert f"the watermark is {watermark:%Y-%m-%dT%H:%M}" in told
     assert "1:00:" in told
     telling.wait_for_log(f"run {fails} of DAG fails had not succeeded by then")
-    ((deadline, is_missed),) = telling.deadlines("slow")
-    assert is_missed
-    assert abs(deadline - watermark - BEHIND) < timedelta(milliseconds=1)
+    for deadline, is_missed in telling.deadlines("slow"):
+        assert is_missed
+        assert abs(deadline - watermark - BEHIND) < timedelta(milliseconds=1)
+    text = telling.wait_for_mail("slow is late")
+    assert f"{slow} should have succeeded by {deadline:%Y-%m-%d %H:%M}" in text
     assert telling.deadlines("quick") == []
 
 
@@ -235,9 +255,8 @@ def test_a_run_tells_metrics_and_a_failure_is_mailed(telling: Telling) -> None:
     assert 0 < delays[0] < delays[-1] < 600
     assert metrics.values("airflow.sluice.run.duration", **tags)[0] > 1000
 
-    ((subject, text),) = telling.mails.mails
     project = find_project(str(telling.project.root))
     failed = next(RunRecords(project.stream_home(project.stream("flaky"))).newest(1))
-    assert subject == "flaky of flaky failed"
+    text = telling.wait_for_mail("flaky of flaky failed")
     assert f"run {failed.run_id} failed" in text
     assert "no 13 here" in text
