@@ -12,6 +12,7 @@ flights_now = stream_dag(
     "hourly_delays",
     dag_id="flights_now",
     schedule=None,
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=5)},
     tags=["sluice", "example"],
     deadline=DeadlineAlert(
         name="hourly delays are on time",

@@ -47,6 +47,11 @@ class StreamWatermark(BaseDeadlineReference):
     def __init__(self, stream: str, project: str | None = None, checkpoint: str | None = None) -> None:
         self.stream, self.project, self.checkpoint = stream, project, checkpoint
 
+    @property
+    def reference_name(self) -> str:
+        """What Airflow's UI shows: "must complete within 3h of ..."."""
+        return f"watermark of {self.stream}"
+
     def serialize_reference(self) -> dict[str, Any]:
         """What Airflow keeps in its database."""
         kept = {"stream": self.stream, "project": self.project, "checkpoint": self.checkpoint}

@@ -204,6 +204,14 @@ def test_a_deadline_by_watermark_is_missed_and_told(telling: Telling) -> None:
     assert telling.deadlines("quick") == []
 
 
+def test_the_ui_names_the_reference(telling: Telling) -> None:
+    """Airflow shows a reference that is not its own by the name that it was kept under."""
+    found = telling.airflow._request("GET", "/ui/dags/quick/deadlineAlerts")
+
+    (alert,) = found["deadline_alerts"]
+    assert (alert["reference_type"], alert["interval"]) == ("watermark of events", BEHIND.total_seconds())
+
+
 def test_without_a_watermark_the_deadline_counts_from_the_run(telling: Telling) -> None:
     """The run is made all the same, and the log of the API server, which made it, says what its deadline is."""
     run_id = telling.start("unknown")

@@ -27,7 +27,7 @@ from tests.builders import put
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = "flights/manual__1/events/-1/2"
 
 
@@ -67,7 +67,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_a_run_is_measured(stream_project: StreamProject) -> None:
     """Its batches and rows, how long it took, how late the data is, and what waits."""
     keep_record(stream_project, batch(0, 3, 2), batch(1, 4, 4), ended_at="2026-01-01T00:00:02.500Z")
-    commit(stream_project, 1, watermark_ms=int((NOW - timedelta(hours=1)).timestamp() * 1000))
+    commit(stream_project, 1, watermark_ms=int((datetime.now(UTC) - timedelta(hours=1)).timestamp() * 1000))
 
     found = measured(ended_task(stream_project))
 
@@ -79,7 +79,7 @@ def test_a_run_is_measured(stream_project: StreamProject) -> None:
 
 def test_the_backlog_is_measured_without_a_record(stream_project: StreamProject) -> None:
     """A skip leaves none; what waits is told all the same."""
-    stream_project.arrive(2, at=NOW - timedelta(minutes=1))
+    stream_project.arrive(2, at=datetime.now(UTC) - timedelta(minutes=1))
 
     found = measured(ended_task(stream_project), "skipped")
 
@@ -265,6 +265,6 @@ def test_the_plugin_stays_light() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
 
     loaded = set(done.stdout.split())
-    heavy = {"pyspark", "great_expectations", "deltalake", "pyarrow", "pandas", "sluice_airflow.run_metrics"}
+    heavy = {"pyspark", "great_expectations", "deltalake", "pyarrow", "pandas", "obstore", "sluice_airflow.run_metrics"}
     assert "sluice_airflow.deadlines" in loaded
     assert not loaded & (heavy | {"sluice_airflow.operators.run_stream"})
