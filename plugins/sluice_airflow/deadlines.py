@@ -1,4 +1,7 @@
-"""Deadlines by event time: until a run has succeeded, its stream's watermark must not be too old."""
+"""Deadlines by event time: until a run has succeeded, its stream's watermark must not be too old.
+
+Airflow loads this with the plugin in every process, so what reads a home is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,8 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
-from sluice.home import StreamHome
-from sluice.monitoring.progress import read_progress
-from sluice.storage import join
 from sluice.times import iso_millis, iso_time
 from sluice_airflow.patience import look_within
-from sluice_airflow.projects import airflow_project
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,6 +86,11 @@ class StreamWatermark(BaseDeadlineReference):
         Raises:
             SluiceError: The project is not right, or the checkpoint can't be read.
         """
+        from sluice.home import StreamHome
+        from sluice.monitoring.progress import read_progress
+        from sluice.storage import join
+        from sluice_airflow.projects import airflow_project
+
         project = airflow_project(self.project)
         home = StreamHome(join(project.home, self.stream), project.storage(), self.checkpoint)
         return read_progress(home).watermark_ms
@@ -102,6 +106,8 @@ def stream_watermark(stream: str, *, project: str | None = None) -> StreamWaterm
     Raises:
         DeclarationError: The stream is not declared, or the project is not right: the DAG is not imported, and says so.
     """
+    from sluice_airflow.projects import airflow_project
+
     declared = airflow_project(project).stream(stream)
     return StreamWatermark(declared.name, project, declared.checkpoint)
 
