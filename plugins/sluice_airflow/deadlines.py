@@ -1,6 +1,7 @@
 """Deadlines by event time: until a run has succeeded, its stream's watermark must not be too old.
 
-Airflow loads this with the plugin in every process, so what reads a home is imported where it is used.
+Airflow loads this with the plugin in every process, also for tasks that have nothing to do with streams: so the library
+is imported where it is used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
-from sluice.times import iso_millis, iso_time
 from sluice_airflow.patience import look_within
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def _moment(milliseconds: int) -> datetime:
 
 
 def _age(watermark_ms: int | None, now: datetime) -> str:
+    from sluice.times import iso_millis, iso_time
+
     if watermark_ms is None:
         return "is not there yet"
     behind = now - _moment(watermark_ms)
