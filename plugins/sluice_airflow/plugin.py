@@ -1,4 +1,4 @@
-"""What Airflow's UI gets: the pages, and the places that lead to them."""
+"""What Airflow is told of: the pages and the places that lead to them, the deadlines, and who listens to tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from sluice_airflow import drivers_pool
+from sluice_airflow.deadlines import StreamWatermark
+from sluice_airflow.listeners import drivers_pool, stream_metrics
 
 _PREFIX = "sluice"
 
@@ -31,10 +32,11 @@ class SluicePlugin(AirflowPlugin):
     """The streams in Airflow's UI: a page of all of them, and tabs at DAGs, DAG runs and task instances."""
 
     name = "sluice"
+    deadline_references = [StreamWatermark]  # noqa: RUF012 - Airflow's base class wants it so
+    listeners = [drivers_pool, stream_metrics]  # noqa: RUF012 - Airflow's base class wants it so
     fastapi_apps = [  # noqa: RUF012 - Airflow's base class wants it so
         {"app": Pages(), "url_prefix": f"/{_PREFIX}", "name": "sluice"}
     ]
-    listeners = [drivers_pool]  # noqa: RUF012 - Airflow's base class wants it so
     external_views = [  # noqa: RUF012 - Airflow's base class wants it so
         {"name": "Streams", "destination": "nav", "category": "browse", "href": f"{_PREFIX}/", "url_route": "streams"},
         {

@@ -22,7 +22,7 @@ from sluice.running.stop import request_stop
 from sluice.stream import Bound, Interval
 from sluice.times import parse_time
 from sluice_airflow.assets import emit_events
-from sluice_airflow.drivers_pool import POOL
+from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.run_keys import run_key

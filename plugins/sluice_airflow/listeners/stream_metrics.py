@@ -1,0 +1,47 @@
+"""Sends metrics of a stream, through Airflow's own, when a task that ran it is over.
+
+Airflow calls this in the worker, after the task's outcome is settled. Nothing in here fails the task, and nothing holds
+it for long. Whoever has no metrics configured pays nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow.listeners import hookimpl
+
+logger = logging.getLogger(__name__)
+
+_OPERATOR = "sluice_airflow.operators.run_stream"
+
+
+@hookimpl
+def on_task_instance_success(task_instance: Any) -> None:
+    """The task has succeeded."""
+    _send(task_instance, "succeeded")
+
+
+@hookimpl
+def on_task_instance_skipped(task_instance: Any) -> None:
+    """The task has skipped itself: there was nothing to do."""
+    _send(task_instance, "skipped")
+
+
+@hookimpl
+def on_task_instance_failed(task_instance: Any) -> None:
+    """The task has failed, for good or until its next try."""
+    # No enum of Airflow's: its values are texts, and this module is loaded in every process.
+    _send(task_instance, "retried" if task_instance.state == "up_for_retry" else "failed")
+
+
+def _send(task_instance: Any, outcome: str) -> None:
+    try:
+        task = getattr(task_instance, "task", None)
+        # A task that a person marks in the UI comes from the database, without its operator: it measured nothing.
+        if any(kind.__module__ == _OPERATOR for kind in type(task).__mro__):
+            from sluice_airflow.run_metrics import send_metrics
+
+            send_metrics(task_instance, outcome)
+    except Exception:
+        logger.warning("metrics of a stream could not be sent", exc_info=True)

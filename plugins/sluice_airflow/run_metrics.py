@@ -1,0 +1,186 @@
+"""Metrics of a stream's run, sent through Airflow's own: to StatsD, Datadog or OpenTelemetry, whichever is configured.
+
+| metric | kind | what |
+|---|---|---|
+| `sluice.run.STATUS` | counter | tasks that ended so: succeeded, skipped, failed, stopped, refused, retried |
+| `sluice.run.duration` | timing | of the run's last try |
+| `sluice.batches`, `sluice.rows.in`, `sluice.rows.out` | counter | of the run, once, when its last try is over |
+| `sluice.watermark_delay` | gauge | seconds from the committed watermark to now |
+| `sluice.backlog.files`, `.bytes`, `.rows`, `.age` | gauge | what waits in all sources together; the age in seconds |
+
+Each bears the tags `stream` and `dag_id`. Plain StatsD has no tags: there the stream stands in the name, as in
+`sluice.departures.rows.in`. What is not known is not sent: it is never reported as 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+from airflow.configuration import conf
+from airflow.sdk.observability import stats
+
+from sluice.home import StreamHome
+from sluice.monitoring.inspection import SourceLag, stream_lag
+from sluice.monitoring.progress import read_progress
+from sluice.running.record import RunRecord, RunRecords
+from sluice.stream import Stream
+from sluice.times import parse_time
+from sluice_airflow.patience import look_within
+from sluice_airflow.projects import airflow_project
+from sluice_airflow.run_keys import run_key
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 5.0
+"""How long the end of a task may wait for each of: its record, the watermark, the backlog."""
+_PREFIX = "sluice"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value of one metric."""
+
+    name: str
+    """Without the prefix."""
+    kind: Literal["counter", "gauge", "timing"]
+    value: float
+    """Milliseconds for a timing."""
+
+
+def send_metrics(task_instance: Any, outcome: str) -> None:
+    """Measure a stream after a task has run it, and send what could be measured.
+
+    Args:
+        task_instance: The task instance in its worker.
+        outcome: How the task ended: `succeeded`, `skipped`, `failed`, or `retried` when it is tried again.
+    """
+    if not any(conf.getboolean("metrics", option) for option in ("statsd_on", "statsd_datadog_enabled", "otel_on")):
+        return
+    for measured in measure(task_instance, outcome):
+        _send(measured, task_instance.task.stream, task_instance.dag_id)
+
+
+def measure(task_instance: Any, outcome: str) -> Iterator[Measurement]:
+    """What can be told of a run and its stream; what can't be read is logged and left out.
+
+    Args:
+        task_instance: The task instance in its worker.
+        outcome: As in `send_metrics`.
+    """
+    name, project = task_instance.task.stream, task_instance.task.project
+    declared = _look(name, "all but how the task ended", lambda: _declared(name, project))
+    if declared is None:
+        yield Measurement(f"run.{outcome}", "counter", 1)
+        return
+    stream, home = declared
+    now = datetime.now(UTC)
+    record = _look(name, "what the run did", lambda: _record(home, task_instance))
+    yield Measurement(f"run.{_status(record, outcome)}", "counter", 1)
+    if record is not None and outcome != "retried":
+        # A retry keeps the batches of the tries before it: counted at the end, each counts once.
+        yield from run_measurements(record)
+    delay = _look(name, "the watermark", lambda: _watermark_delay(home, now))
+    if delay is not None:
+        yield delay
+    lags = _look(name, "the backlog", lambda: stream_lag(stream, home, now))
+    if lags is not None:
+        yield from backlog_measurements(lags.values(), now)
+
+
+def run_measurements(record: RunRecord) -> Iterator[Measurement]:
+    """What a run did."""
+    if record.backfill is not None:
+        if record.backfill.rows_written is not None:
+            yield Measurement("rows.out", "counter", record.backfill.rows_written)
+        yield from _duration(record)
+        return
+    yield Measurement("batches", "counter", len(record.batches))
+    for name, rows in (("rows.in", _rows(record, "input_rows")), ("rows.out", _rows(record, "output_rows"))):
+        if rows is not None:
+            yield Measurement(name, "counter", rows)
+    yield from _duration(record)
+
+
+def backlog_measurements(lags: Iterable[SourceLag], now: datetime) -> Iterator[Measurement]:
+    """What waits in all sources together; nothing when one of them can't be read."""
+    found = list(lags)
+    unreadable = [lag.unreadable for lag in found if lag.unreadable is not None]
+    if unreadable:
+        logger.warning("the backlog is not known: %s", "; ".join(unreadable))
+        return
+    yield Measurement("backlog.files", "gauge", sum(lag.files for lag in found))
+    yield Measurement("backlog.bytes", "gauge", sum(lag.size_bytes for lag in found))
+    rows = [lag.rows for lag in found]
+    if None not in rows:
+        yield Measurement("backlog.rows", "gauge", sum(row for row in rows if row is not None))
+    ages = (lag.as_json(now)["age_seconds"] for lag in found)
+    yield Measurement("backlog.age", "gauge", max((age for age in ages if age is not None), default=0.0))
+
+
+def _duration(record: RunRecord) -> Iterator[Measurement]:
+    started, ended = parse_time(record.started_at), parse_time(record.ended_at)
+    if started is not None and ended is not None:
+        yield Measurement("run.duration", "timing", max(0.0, (ended - started).total_seconds() * 1000))
+
+
+def _declared(name: str, project: str | None) -> tuple[Stream, StreamHome]:
+    found = airflow_project(project)
+    stream = found.stream(name)
+    return stream, found.stream_home(stream)
+
+
+def _look(stream: str, what: str, look: Callable[[], T]) -> T | None:
+    """What a look finds; None when it fails, which is logged."""
+    try:
+        return look_within(_PATIENCE_SECONDS, look)
+    except Exception as exc:
+        # Declarations and sources are a user's own, and raise anything; metrics fail no task.
+        logger.warning("metrics of stream %s lack %s: %s", stream, what, exc)
+        return None
+
+
+def _record(home: StreamHome, task_instance: Any) -> RunRecord | None:
+    return RunRecords(home).find(str(run_key(task_instance, task_instance.task.retries or 0)))
+
+
+def _watermark_delay(home: StreamHome, now: datetime) -> Measurement | None:
+    watermark_ms = read_progress(home).watermark_ms
+    if watermark_ms is None:
+        return None
+    return Measurement("watermark_delay", "gauge", round(now.timestamp() - watermark_ms / 1000, 3))
+
+
+def _status(record: RunRecord | None, outcome: str) -> str:
+    """How the run ended; the record knows more of a failure than the task."""
+    if outcome == "failed" and record is not None and record.status in {"stopped", "refused"}:
+        return record.status
+    return outcome
+
+
+def _rows(record: RunRecord, which: Literal["input_rows", "output_rows"]) -> int | None:
+    """The rows of all batches; None when those of one are not known."""
+    rows = [getattr(batch, which) for batch in record.batches]
+    return None if None in rows else sum(rows)
+
+
+def _send(measured: Measurement, stream: str, dag_id: str) -> None:
+    has_tags = (
+        conf.getboolean("metrics", "statsd_datadog_enabled")
+        or conf.getboolean("metrics", "statsd_influxdb_enabled")
+        or not conf.getboolean("metrics", "statsd_on")
+    )
+    name = f"{_PREFIX}.{measured.name}" if has_tags else f"{_PREFIX}.{stream}.{measured.name}"
+    tags = {"stream": stream, "dag_id": dag_id}
+    match measured.kind:
+        case "counter":
+            stats.incr(name, int(measured.value), tags=tags)
+        case "gauge":
+            stats.gauge(name, measured.value, tags=tags)
+        case "timing":
+            stats.timing(name, timedelta(milliseconds=measured.value), tags=tags)
