@@ -20,8 +20,8 @@ from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import build_batch, spark_message
 from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
-from sluice.running.runner import Observer, Silent
-from sluice.running.session import jvm_pid, open_session
+from sluice.running.runner import Observer, Silent, check_home, name_writer
+from sluice.running.session import close_session, open_session
 from sluice.storage import join
 from sluice.stream import Interval, ReplaceableSink, Replaced, Replacement, Stream
 from sluice.times import iso_time
@@ -110,6 +110,8 @@ class _Backfill:
     observer: Observer
     session: SparkSession | None
     record: RunRecord | None
+    _opened: SparkSession | None = None
+    """The session, if it is this backfill's own."""
 
     @property
     def _sink(self) -> ReplaceableSink:
@@ -137,6 +139,8 @@ class _Backfill:
             raise
         finally:
             self._clean_up()
+            if self._opened is not None:
+                close_session(self._opened)
 
     def _run(self, plan: BackfillPlan) -> RunRecord:
         if plan.problem is not None:
@@ -173,9 +177,7 @@ class _Backfill:
     def _replace_alone(self, lease: Lease) -> Replaced | None:
         """Let Spark replace the rows, while the lease keeps the live stream from writing."""
         self.preparation.close_dead(lease.taken_from)
-        session = self._open_session()
-        if (pid := jvm_pid(session)) is not None:
-            lease.add_process(pid)
+        name_writer(self.preparation, self._open_session(), lease)
         plan = plan_backfill(self.project, self.request)
         if plan.problem is not None:
             raise RefusedError(plan.problem)
@@ -250,7 +252,8 @@ class _Backfill:
     def _open_session(self) -> SparkSession:
         if self.session is None:
             self.observer.phase("starting Spark")
-            self.session = open_session(self.project, self.request.stream)
+            self.session = self._opened = open_session(self.project, self.request.stream)
+            check_home(self.preparation, self.session, self._saved)
         return self.session
 
     def _find_replaced(self, record: RunRecord) -> Replaced | None:
