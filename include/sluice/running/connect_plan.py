@@ -23,6 +23,7 @@ _ANALYSED = re.compile(
     r"^== Analyzed Logical Plan ==\n(.*?)\n\n== Optimized Logical Plan ==$", re.DOTALL | re.MULTILINE
 )
 _NODE = re.compile(r"(?P<indent>(?:[: ] {2})*(?:[:+]- )?)[~'!]?(?P<kind>\w+)(?P<rest>.*)")
+_LEAVES = {"StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation"}
 _LEVEL = 3
 """How many characters one level of the tree is wide."""
 _REFUSED = re.compile(r"== Physical Plan ==\n(?:org\.apache\.spark\.)\S*Exception: (.*)")
@@ -99,14 +100,15 @@ def _explained(frame: Any, *, extended: bool = False) -> str:
 def _streaming_leaves(tree: str) -> Iterator[tuple[str | None, str]]:
     """The streaming leaves of a plan in order, each with the name of the source that it belongs to."""
     above: list[tuple[int, str]] = []
-    for line in tree.split("\n"):
+    for number, line in enumerate(tree.split("\n")):
         node = _NODE.fullmatch(line)
-        if node is None:
+        # A literal may go on in another line; only the root stands at the margin.
+        if node is None or (number and not node["indent"]):
             continue
         depth = len(node["indent"]) // _LEVEL
         while above and above[-1][0] >= depth:
             above.pop()
         if node["kind"] == "SubqueryAlias" and node["rest"].startswith(f" {_ALIAS}"):
             above.append((depth, node["rest"].removeprefix(f" {_ALIAS}")))
-        elif node["kind"].startswith(("StreamingRelation", "StreamingDataSource", "StreamingExecutionRelation")):
+        elif node["kind"] in _LEAVES:
             yield (above[-1][1] if above else None), f"{node['kind']}{node['rest']}"

@@ -21,13 +21,13 @@ from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.running.batches import BatchRunner
-from sluice.running.connect_session import remote_session, sees, server_name
+from sluice.running.connect_session import is_connected, remote_session, sees, server_name
 from sluice.running.driver import Drivers
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, RunRecord
-from sluice.running.session import choose_shuffle_partitions, close_session, is_remote, jvm_pid, open_session
+from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
 from sluice.running.stop import StopEvent, forget_stop, watching
 from sluice.storage import join
 from sluice.times import iso_time
@@ -230,7 +230,7 @@ class _Run:
 
 def name_writer(preparation: Preparation, session: SparkSession, lease: Lease) -> None:
     """Note in the lease what writes for it: a JVM outlives its driver by a second, a server for good."""
-    if is_remote(preparation.project):
+    if is_connected(session):
         lease.add_session(remote_session(session, preparation.project.spark_master))
     elif (pid := jvm_pid(session)) is not None:
         lease.add_process(pid)
@@ -242,7 +242,7 @@ def check_home(preparation: Preparation, session: SparkSession, record: RunRecor
     Raises:
         DeclarationError: It does not.
     """
-    if is_remote(preparation.project) and not sees(session, _record_file(preparation, record)):
+    if is_connected(session) and not sees(session, _record_file(preparation, record)):
         raise DeclarationError(
             "the Spark Connect server does not see the files of this home",
             where=f"{preparation.home.location}, {server_name(preparation.project.spark_master)}",
