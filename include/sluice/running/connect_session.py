@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -26,6 +27,8 @@ CONNECT_PATIENCE_SECONDS = 10.0
 """How long a server may take to answer at all."""
 _RETRIES = 8
 """Of a call to a server that does not answer, 45 seconds in all; pyspark's own 15 take more than ten minutes."""
+_HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%]+\]")
+"""Else it may be parameters that were taken for a host."""
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _SESSION_SETTINGS = {
     # A source that a plan names twice is then analysed twice in every run, and not only once its entry is evicted.
@@ -143,14 +146,18 @@ def _builder(url: str) -> Any:
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     try:
-        return DefaultChannelBuilder(url)
+        builder = DefaultChannelBuilder(url)
+        is_right = _HOST.fullmatch(builder.host) is not None
     except Exception:
         # What pyspark says quotes the URL, and in it the token: neither its words nor its cause may go on.
+        is_right = False
+    if not is_right:
         raise DeclarationError(
             "the URL of the Spark Connect server is not right",
             where="[spark] master, SLUICE_SPARK_MASTER or SPARK_REMOTE",
             remedy="write it as sc://HOST:PORT, or sc://HOST:PORT/;name=value;name=value",
-        ) from None
+        )
+    return builder
 
 
 def _user(url: str) -> str:
