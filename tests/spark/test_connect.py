@@ -237,15 +237,17 @@ def test_a_changed_order(work: Work) -> None:
     assert snapshot(work.checkpoint) == before
 
 
-def test_a_kill_in_the_middle_of_a_batch(work: Work) -> None:
+@pytest.mark.parametrize("strategy", ["exact", "drain"])
+def test_a_kill_in_the_middle_of_a_batch(work: Work, strategy: str) -> None:
     """The server goes on without its client; the next run, begun at once, ends that and repeats the batch."""
     write_numbers(work.root / "a", 3)
     work.declare("slow")
-    driver = work.start("-m", "sluice.cli", "run", "s", "--run-key", "the only one")
+    command = ("run", "s", "--run-key", "the only one", "--strategy", strategy)
+    driver = work.start("-m", "sluice.cli", *command)
     work.kill_when(driver, lambda: work.has_begun(1))
     planned = (work.checkpoint / "offsets" / "1").read_bytes()
 
-    returned, output, errors = work.sluice("run", "s", "--run-key", "the only one", "--json")
+    returned, output, errors = work.sluice(*command, "--json")
 
     assert returned == 0, errors
     assert "which its run has left on" in errors
@@ -422,24 +424,21 @@ def test_a_home_that_the_server_does_not_see(work: Work) -> None:
     assert not work.checkpoint.exists()
 
 
-def test_a_server_that_dies(tmp_path: Path) -> None:
+def test_a_server_that_dies(work: Work, tmp_path: Path) -> None:
     """The run fails within a minute or so, and a later one on another server finishes what it had planned."""
-    (tmp_path / "a").mkdir()
-    write_numbers(tmp_path / "a", 2)
-    with serving(tmp_path / "first", DELTA) as first:
-        work = Work(tmp_path, first.url)
-        work.declare("slow")
-        driver = work.start("-m", "sluice.cli", "run", "s")
+    write_numbers(work.root / "a", 2)
+    work.declare("slow")
+    with serving(tmp_path / "other", DELTA) as other:
+        driver = replace(work, remote=other.url).start("-m", "sluice.cli", "run", "s")
         while not work.has_begun(0):
             assert driver.poll() is None
             time.sleep(0.01)
-        os.killpg(first.process.pid, signal.SIGKILL)
+        os.killpg(other.process.pid, signal.SIGKILL)
         _, errors = driver.communicate(timeout=150)
-        assert driver.returncode == 1
-        assert "Spark failed" in errors
-    with serving(tmp_path / "second", DELTA) as second:
-        replace(work, remote=second.url).run()
-    assert [row[0] for row in rows(tmp_path)] == [0, 1]
+    assert driver.returncode == 1
+    assert "Spark failed" in errors
+    work.run()
+    assert [row[0] for row in rows(work.root)] == [0, 1]
 
 
 def assert_secret(work: Work, said: str) -> None:

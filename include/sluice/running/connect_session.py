@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 CONNECT_PATIENCE_SECONDS = 10.0
 """How long a server may take to answer at all."""
-_RETRIES = 8
-"""Of a call to a server that does not answer, 45 seconds in all; pyspark's own 15 take more than ten minutes."""
+_RETRIES = 6
+"""Of a call to a server that does not answer, 25 seconds in all; pyspark's own 15 take more than ten minutes."""
 _HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%]+\]")
 """Else it may be parameters that were taken for a host."""
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
