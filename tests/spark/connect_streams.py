@@ -54,8 +54,14 @@ def from_a_view(a: DataFrame) -> DataFrame:
 
 
 def slow(a: DataFrame) -> DataFrame:
-    pause = F.expr(f"reflect('java.lang.Thread', 'sleep', cast({SLOW_SECONDS * 1000} as bigint))")
-    return a.withColumn("slow", pause)
+    """Leaves a trace of each row in its first moment, and then takes its time for it."""
+
+    def wait(number):  # noqa: ANN001, ANN202 - pyspark takes type hints for those of a pandas function
+        Path(FOLDER, f"begun-{number}").touch()
+        time.sleep(SLOW_SECONDS)
+        return number
+
+    return a.select(F.udf(wait, "bigint")("id").alias("id"))
 
 
 def same(a: DataFrame) -> DataFrame:

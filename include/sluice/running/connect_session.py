@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 CONNECT_PATIENCE_SECONDS = 10.0
 """How long a server may take to answer at all."""
-_RETRIES = 6
-"""Of a call to a server that does not answer, 25 seconds in all; pyspark's own 15 take more than ten minutes."""
+_RETRIES = 5
+"""Of a call to a server that does not answer, 15 seconds in all; pyspark's own 15 take more than ten minutes."""
 _HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%]+\]")
 """Else it may be parameters that were taken for a host."""
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-_SESSION_SETTINGS = {
+_FIXED = {
     # A source that a plan names twice is then analysed twice in every run, and not only once its entry is evicted.
     "spark.connect.session.planCache.enabled": "false",
     # The whole plan is read, however long it is.
@@ -77,9 +77,11 @@ def open_remote(url: str, settings: Mapping[str, str], declared: Mapping[str, st
     session = _connect(url, str(uuid4()), _user(url))
     try:
         _check_version(session, url)
-        for key, value in {**settings, **_SESSION_SETTINGS}.items():
+        for key, value in settings.items():
             session.conf.set(key, value)
         _apply(session, url, declared)
+        for key, value in _FIXED.items():
+            session.conf.set(key, value)
         if needs_delta:
             _check_delta(session, url)
         _check_encoding(session, url)
