@@ -64,6 +64,15 @@ def slow(a: DataFrame) -> DataFrame:
     return a.select(F.udf(wait, "bigint")("id").alias("id"))
 
 
+def slow_and_patient(a: DataFrame) -> DataFrame:
+    """Once a batch has begun, gives it every chance to commit before the query is started again."""
+    commit = Path(FOLDER, "var", "sluice", "s", "generations", "0001", "commits", "0")
+    deadline = time.monotonic() + 2 * SLOW_SECONDS
+    while Path(FOLDER, "begun-0").exists() and not commit.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return slow(a)
+
+
 def same(a: DataFrame) -> DataFrame:
     return a
 
@@ -142,6 +151,7 @@ STREAMS: dict[str, Stream] = {
     "a_with_a": declared(a_with_a),
     "from_a_view": declared(from_a_view),
     "slow": declared(slow),
+    "slow_and_patient": declared(slow_and_patient),
     "with_function": declared(with_function),
     "calling": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep")),
     "calling_slowly": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep_slowly")),

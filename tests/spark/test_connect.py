@@ -252,6 +252,18 @@ def test_a_kill_in_the_middle_of_a_batch(work: Work, strategy: str) -> None:
     assert work.lease(1)["session"]["session_id"] != work.lease(2)["session"]["session_id"]
 
 
+def test_what_a_dead_run_began_never_commits(work: Work) -> None:
+    """Else the next run would plan the batch again, and Spark, finding it committed, would go on beyond the plan."""
+    write_numbers(work.root / "a", 3)
+    work.declare("slow_and_patient")
+    driver = work.start("-m", "sluice.cli", "run", "s")
+    work.kill_when(driver, (work.root / "begun-0").exists)
+    record = work.run("--max-batches", "1")
+    assert [(batch["batch_id"], batch["kind"]) for batch in record["batches"]] == [(0, "uncommitted"), (1, "data")]
+    assert sorted(file.name for file in (work.checkpoint / "offsets").glob("[0-9]*")) == ["0", "1"]
+    assert rows(work.root) == [(0,), (1,)]
+
+
 def test_a_kill_with_a_sink_that_takes_rows_twice(work: Work) -> None:
     """What the dead run had begun never ends: its function is not heard of again."""
     write_numbers(work.root / "a", 2)
