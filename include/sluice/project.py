@@ -29,6 +29,9 @@ _TABLES: dict[str, dict[str, type]] = {
     "storage": {},
 }
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_DEFAULT_MASTER = "local[*]"
+CONNECT_SCHEME = "sc://"
+"""What the URL of a Spark Connect server begins with."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class Project:
     stream_folders: tuple[str, ...]
     import_roots: tuple[str, ...]
     """Folders that transforms are imported from."""
-    spark_master: str = "local[*]"
+    spark_master: str = field(default=_DEFAULT_MASTER, repr=False)
+    """A master of Spark's, or the URL of a Spark Connect server; that one may hold a token."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict)
 
@@ -185,7 +189,7 @@ def load_project(file: Path) -> Project:
     """Read one `sluice.toml`.
 
     Environment variables override it: `SLUICE_NAME`, `SLUICE_HOME`, `SLUICE_STREAMS`, `SLUICE_PATH` (lists as in
-    `PATH`) and `SLUICE_SPARK_MASTER`.
+    `PATH`) and `SLUICE_SPARK_MASTER`; without the last, so does Spark's own `SPARK_REMOTE`.
 
     Raises:
         DeclarationError: It does not parse, or a key or value is not what it must be.
@@ -213,7 +217,7 @@ def load_project(file: Path) -> Project:
         home=resolve_path(setting(project, "home", "SLUICE_HOME", "var/sluice"), root, place=place),
         stream_folders=folders("streams", "SLUICE_STREAMS", ["streams"]),
         import_roots=folders("path", "SLUICE_PATH", ["."]),
-        spark_master=setting(spark, "master", "SLUICE_SPARK_MASTER", "local[*]"),
+        spark_master=_spark_master(setting(spark, "master", "SLUICE_SPARK_MASTER", ""), place),
         spark_conf={key: _conf_value(key, value, place) for key, value in spark.get("conf", {}).items()},
         storage_options={key: expand(value, place=place) for key, value in tables.get("storage", {}).items()},
     )
@@ -350,6 +354,21 @@ def _refuse_name(name: str, known: list[str], what: str, place: str) -> None:
     near = difflib.get_close_matches(name, known, n=1)
     remedy = f"did you mean `{near[0]}`?" if near else f"valid are: {', '.join(known)}"
     raise DeclarationError(f"unknown {what}: `{name}`", where=place, remedy=remedy)
+
+
+def _spark_master(given: str, place: str) -> str:
+    """Where Spark is. What is in the environment was said for this process, what is in the file for all of them."""
+    remote, ours = os.environ.get("SPARK_REMOTE"), os.environ.get("SLUICE_SPARK_MASTER")
+    # Where spark-submit started this process, the master is its own.
+    if not remote or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return expand(given, place=place) or _DEFAULT_MASTER
+    if not remote.startswith(CONNECT_SCHEME) or (ours and not ours.startswith(CONNECT_SCHEME)):
+        raise DeclarationError(
+            "SPARK_REMOTE names no Spark Connect server, or SLUICE_SPARK_MASTER names another Spark",
+            where="environment",
+            remedy="write SPARK_REMOTE as sc://HOST:PORT, or unset it: pyspark would follow it whatever else is said",
+        )
+    return expand(ours, place=place) if ours else remote
 
 
 def _conf_value(key: str, value: Any, place: str) -> str:

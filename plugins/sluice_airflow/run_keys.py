@@ -33,7 +33,9 @@ def run_key(ti: RuntimeTaskInstanceProtocol, retries: int) -> RunKey:
         retries: How often its task may be retried.
     """
     # Every clear raises max_tries by the tries used so far, a retry does not: this tells them apart.
-    return RunKey(ti.dag_id, ti.run_id, ti.task_id, ti.map_index or -1, ti.max_tries - retries)
+    return RunKey(
+        ti.dag_id, ti.run_id, ti.task_id, -1 if ti.map_index is None else ti.map_index, ti.max_tries - retries
+    )
 
 
 def parse_run_key(text: str | None) -> RunKey | None:

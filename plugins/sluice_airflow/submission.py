@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sluice.project import Project
 
 _SPARK, _SPARK_CONNECT = "spark", "spark_connect"
+_OTHER_SPARKS = {"SPARK_REMOTE", "SLUICE_SPARK_MASTER"}
 
 
 def launch(project: Project, request: Request | BackfillRequest, run_id: str, conn_id: str) -> Driver:
@@ -44,13 +45,15 @@ def launch(project: Project, request: Request | BackfillRequest, run_id: str, co
     connection = _connection(conn_id)
     arguments = ["--project", project.root, *_arguments(request)]
     drivers = Drivers(project.stream_home(request.stream))
+    # What the worker itself was told of Spark is not what the connection says.
+    inherited = {name: value for name, value in os.environ.items() if name not in _OTHER_SPARKS}
     if connection.conn_type == _SPARK_CONNECT:
         command, environment = [sys.executable, str(_entry()), *arguments], _connect_environment(conn_id)
-        return drivers.launch(run_id, command, {**os.environ, **environment}, datetime.now(UTC))
+        return drivers.launch(run_id, command, inherited | environment, datetime.now(UTC))
     settings = _write_settings(spark_conf(project, request.stream, _master(connection)))
     try:
         submission = _spark_submit(conn_id, request.stream.name, settings, [*arguments, "--settings", settings])
-        return drivers.launch(run_id, submission.command, {**os.environ, **submission.environment}, datetime.now(UTC))
+        return drivers.launch(run_id, submission.command, {**inherited, **submission.environment}, datetime.now(UTC))
     except BaseException:
         os.unlink(settings)
         raise

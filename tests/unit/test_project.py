@@ -99,6 +99,34 @@ class TestToml:
         assert project.home == "s3://bucket/home"
         assert project.spark_master == "spark://host:7077"
 
+    @pytest.mark.parametrize(
+        ("file", "ours", "remote", "expected"),
+        [
+            ('[spark]\nmaster = "local[2]"', "", "sc://b", "sc://b"),
+            ('[spark]\nmaster = "sc://a"', "sc://c", "sc://b", "sc://c"),
+            ('[spark]\nmaster = "sc://a"', "", "", "sc://a"),
+            ('[spark]\nmaster = "sc://a/;token=${SHOP_TOKEN}"', "", "", "sc://a/;token=open-sesame"),
+        ],
+    )
+    def test_where_spark_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, file: str, ours: str, remote: str, expected: str
+    ) -> None:
+        """Our own variable wins, then Spark's, then the file; what it is, is not in the project's `repr`."""
+        monkeypatch.setenv("SLUICE_SPARK_MASTER", ours)
+        monkeypatch.setenv("SPARK_REMOTE", remote)
+        monkeypatch.setenv("SHOP_TOKEN", "open-sesame")
+        project = load_project(put(tmp_path / "sluice.toml", file))
+        assert project.spark_master == expected
+        assert expected not in repr(project)
+
+    @pytest.mark.parametrize(("ours", "remote"), [("", "local"), ("local[2]", "sc://b")])
+    def test_two_sparks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: str, remote: str) -> None:
+        """What pyspark would follow against the project's word is refused."""
+        monkeypatch.setenv("SLUICE_SPARK_MASTER", ours)
+        monkeypatch.setenv("SPARK_REMOTE", remote)
+        with pytest.raises(DeclarationError, match="SPARK_REMOTE names no Spark Connect server"):
+            load_project(put(tmp_path / "sluice.toml", ""))
+
     def test_secrets_come_from_the_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """`${NAME}` is expanded in storage options and Spark's settings."""
         monkeypatch.setenv("SHOP_KEY", "abc")

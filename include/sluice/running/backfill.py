@@ -22,8 +22,8 @@ from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
 from sluice.running.query import build_batch, spark_message
 from sluice.running.record import BackfillRecord, RunRecord
-from sluice.running.runner import Observer, Silent
-from sluice.running.session import jvm_pid, open_session
+from sluice.running.runner import Observer, Silent, check_home, name_writer
+from sluice.running.session import close_session, open_session
 from sluice.running.stop import StopEvent
 from sluice.storage import join
 from sluice.stream import Replaced, Replacement
@@ -81,7 +81,7 @@ def backfill_stream(
     with preparation.take_lease(record.run_id) as lease:
         preparation.run.close_dead(lease.taken_from)
         with following_requests(preparation.home, record.run_id, stop or StopEvent()):
-            return _Backfill(preparation, observer, session, record).execute(plan, lease)
+            return _Backfill(preparation, observer, session, record, lease).execute(plan)
 
 
 @dataclass
@@ -90,9 +90,13 @@ class _Backfill:
     observer: Observer
     session: SparkSession | None
     record: RunRecord
+    lease: Lease
+    """The right to backfill the interval."""
+    _opened: SparkSession | None = None
+    """The session, if it is this backfill's own."""
 
-    def execute(self, plan: BackfillPlan, lease: Lease) -> RunRecord:
-        self._save(token=lease.token)
+    def execute(self, plan: BackfillPlan) -> RunRecord:
+        self._save(token=self.lease.token)
         try:
             # A wrong reference need not wait for Spark.
             self.preparation.project.load_function(self.preparation.request.stream.transform)
@@ -103,6 +107,8 @@ class _Backfill:
             raise
         finally:
             self.preparation.clean_up(self.record.run_id)
+            if self._opened is not None:
+                close_session(self._opened)
 
     def _run(self, plan: BackfillPlan) -> RunRecord:
         for _ in range(_MOST_ATTEMPTS):
@@ -140,9 +146,7 @@ class _Backfill:
     def _replace_alone(self, lease: Lease) -> Replaced | None:
         """Let Spark replace the rows, while the lease keeps the live stream from writing."""
         self.preparation.run.close_dead(lease.taken_from)
-        session = self._open_session()
-        if (pid := jvm_pid(session)) is not None:
-            lease.add_process(pid)
+        name_writer(self.preparation.run, self._open_session(), lease)
         sink = self.preparation.sink
         plan = self._plan_again()
         wanted = self._begin(plan)
@@ -201,7 +205,10 @@ class _Backfill:
     def _open_session(self) -> SparkSession:
         if self.session is None:
             self.observer.phase("starting Spark")
-            self.session = open_session(self.preparation.project, self.preparation.request.stream)
+            request = self.preparation.request
+            self.session = self._opened = open_session(self.preparation.project, request.stream)
+            name_writer(self.preparation.run, self.session, self.lease)
+            check_home(self.preparation.run, self.session, self.record)
         return self.session
 
     def _save(self, **changes: Any) -> None:

@@ -110,11 +110,12 @@ def _copied(  # noqa: PLR0917 - what a copy is made of
 
 def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> None:
     column = query.stream.interval_column or ""
-    kind = query.frame.schema[column].dataType.simpleString()
+    # Spark may call it in another process, where none of ours is: it takes along plain strings.
+    condition = interval.condition(column, query.frame.schema[column].dataType.simpleString())
+    place = spark_location(rows)
 
     def keep(frame: DataFrame, batch_id: int) -> None:
-        place = spark_location(join(rows, str(batch_id)))
-        frame.where(interval.condition(column, kind)).write.mode("overwrite").parquet(place)
+        frame.where(condition).write.mode("overwrite").parquet(f"{place}/{batch_id}")
 
     writer = query.frame.writeStream.foreachBatch(keep).outputMode(query.stream.output_mode)
     writer = writer.option("checkpointLocation", spark_location(checkpoint))

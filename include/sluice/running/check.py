@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sluice.errors import DeclarationError, SluiceError
 from sluice.project import Project, load_declarations
 from sluice.running.query import Query, build_query
-from sluice.running.session import open_session
+from sluice.running.session import close_session, open_session
 from sluice.stream import Stream
 
 
@@ -58,8 +58,11 @@ def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceE
         if resolved.sink.function is not None:
             project.load_function(resolved.sink.function)
         if analyse:
-            query = build_query(project, resolved, open_session(project, resolved), {})
-            _check_interval_column(resolved, query)
+            session = open_session(project, resolved)
+            try:
+                _check_interval_column(resolved, build_query(project, resolved, session, {}))
+            finally:
+                close_session(session)
     except SluiceError as exc:
         return exc
     return None

@@ -22,6 +22,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import LeaseHeldError, LeaseLostError, SluiceError
+from sluice.running.connect_session import RemoteSession
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.storage import Storage, join
 from sluice.times import iso_time
@@ -36,6 +37,8 @@ _DEATH_PATIENCE_SECONDS = 5.0
 _FILE_NAME = re.compile(r"([0-9]+)\.json")
 
 Clock = Callable[[], datetime]
+EndSession = Callable[[RemoteSession], bool]
+"""Ends a session on a Spark Connect server; says whether it provably runs nothing any more."""
 
 
 class LeaseFile(Document, frozen=True, kw_only=True):
@@ -51,6 +54,8 @@ class LeaseFile(Document, frozen=True, kw_only=True):
     acquired_at: Annotated[datetime, msgspec.Meta(tz=True)]
     expires_at: Annotated[datetime, msgspec.Meta(tz=True)]
     is_released: bool = False
+    session: RemoteSession | None = None
+    """Where Spark works for this lease, if that is on a server: there it goes on when the owner is dead."""
 
 
 class Lease:
@@ -105,6 +110,12 @@ class Lease:
             self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, added))
         self._write()
 
+    def add_session(self, session: RemoteSession) -> None:
+        """Name the session on a server that writes for this lease."""
+        with self._guard:
+            self._content = msgspec.structs.replace(self._content, session=session)
+        self._write()
+
     def _keep_alive(self) -> None:
         while not self._ended.wait(HEARTBEAT.total_seconds()):
             try:
@@ -118,8 +129,18 @@ class Lease:
             self._storage.replace(_file(self._folder, self.token), encode_document(content))
 
 
+def _end_nothing(_session: RemoteSession) -> bool:
+    return False
+
+
 def acquire(
-    storage: Storage, folder: str, *, run_id: str, sink_is_idempotent: bool, clock: Clock = lambda: datetime.now(UTC)
+    storage: Storage,
+    folder: str,
+    *,
+    run_id: str,
+    sink_is_idempotent: bool,
+    clock: Clock = lambda: datetime.now(UTC),
+    end_session: EndSession = _end_nothing,
 ) -> Lease:
     """Take the lease of a generation.
 
@@ -130,6 +151,7 @@ def acquire(
         sink_is_idempotent: Whether the sink itself keeps a second writer from doubling rows; without that, a lease
             is taken over only from an owner that is provably dead.
         clock: Tells the time.
+        end_session: Ends what a dead owner has left running on a server.
 
     Raises:
         LeaseHeldError: Another run holds it.
@@ -140,7 +162,13 @@ def acquire(
     if newest is not None:
         held = read_document(storage, _file(folder, newest), LeaseFile)
         if held is not None and not held.is_released:
-            _check_takeover(held, _file(folder, newest), clock(), sink_is_idempotent=sink_is_idempotent)
+            _check_takeover(
+                held,
+                _file(folder, newest),
+                clock(),
+                sink_is_idempotent=sink_is_idempotent,
+                end_session=end_session,
+            )
             taken_from = held.run_id
     token = (newest or 0) + 1
     content = LeaseFile(
@@ -160,12 +188,23 @@ def acquire(
     return Lease(storage, folder, content, clock, taken_from=taken_from)
 
 
-def _check_takeover(held: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool) -> None:
-    if is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS):
-        logger.info("taking over lease %s: its owner is dead", held.token)
-        return
+def _check_takeover(
+    held: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool, end_session: EndSession
+) -> None:
     age = f"since {iso_time(held.acquired_at)}"
     owner = f"run {held.run_id} on {held.host}, process {held.processes[0].pid}"
+    is_gone = is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS)
+    # What a dead owner has started on a server goes on there; ended, it can't write any more, whoever started it.
+    is_over = (is_gone or held.expires_at <= now) and (is_gone if held.session is None else end_session(held.session))
+    if is_over:
+        logger.info("taking over lease %s: nothing of its owner is at work", held.token)
+        return
+    if held.expires_at > now and is_gone and held.session is not None:
+        raise LeaseHeldError(
+            f"{owner}, is dead, but what it has started on {held.session.server} could not be ended",
+            where=file,
+            remedy=f"try again, on that server; from {iso_time(held.expires_at)} on, the sink's own identity counts",
+        )
     if held.expires_at > now:
         ahead = held.expires_at - now
         clocks = f" (by a clock {ahead - TTL} ahead of this one)" if ahead > 2 * TTL else ""
@@ -176,7 +215,9 @@ def _check_takeover(held: LeaseFile, file: str, now: datetime, *, sink_is_idempo
         raise LeaseHeldError(
             f"the lease of {owner} has run out, but it may still write, and this sink can't refuse a second writer",
             where=file,
-            remedy='make sure that the process is gone, then set "is_released": true in the file',
+            remedy='make sure that the process is gone, then set "is_released": true in the file'
+            if held.session is None
+            else f'make sure that it runs nothing on {held.session.server}, then set "is_released": true in the file',
         )
     logger.warning("taking over lease %s, which ran out at %s", held.token, iso_time(held.expires_at))
 

@@ -16,8 +16,10 @@ from sluice.planning.plan import BatchKind, Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
+from sluice.running.connect_session import RemoteSession, end_remote
 from sluice.running.lease import Clock, Lease, acquire
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
+from sluice.running.session import is_remote
 from sluice.storage import join
 from sluice.stream import Bound, Stream
 from sluice.times import iso_millis, iso_time
@@ -171,7 +173,11 @@ class Preparation:
             run_id=run_id,
             sink_is_idempotent=self.request.stream.sink.is_idempotent,
             clock=self.clock,
+            end_session=self._end_session,
         )
+
+    def _end_session(self, remote: RemoteSession) -> bool:
+        return is_remote(self.project) and end_remote(self.project.spark_master, remote)
 
     def open_record(self, seen: Survey, plan: Plan) -> RunRecord:
         """The record that a run begins with, not saved yet."""

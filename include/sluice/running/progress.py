@@ -70,12 +70,17 @@ class ProgressLog(StreamingQueryListener):
                 them any more.
         """
         run_id = str(query.runId)
+        own = [json.loads(recent.json) for recent in query.recentProgress]
         with self._changed:
-            for recent in query.recentProgress:
-                self._keep(json.loads(recent.json))
+            for report in own:
+                if not _is_remote(report):
+                    self._keep(report)
             self._changed.wait_for(
                 lambda: run_id in self._ended or self._has(run_id, batch_ids), timeout=patience_seconds
             )
+            for report in own:
+                if _is_remote(report) and not self._has(run_id, range(report["batchId"], report["batchId"] + 1)):
+                    self._keep(_plain(report))
             return dict(self._reports.pop(run_id, {}))
 
     def latest(self, run_id: str) -> dict[int, Report]:
@@ -90,3 +95,22 @@ class ProgressLog(StreamingQueryListener):
         # An idle trigger reports the id of the next batch, without having run it.
         if "addBatch" in report.get("durationMs", {}):
             self._reports.setdefault(str(report["runId"]), {})[int(report["batchId"])] = report
+
+
+def _is_remote(report: Report) -> bool:
+    """Whether this is a query's own report over Spark Connect: the server's object as it is, not its usual JSON."""
+    return "numInputRows" not in report
+
+
+def _plain(report: Report) -> Report:
+    """The usual JSON of a query's own report over Spark Connect."""
+    sources = [
+        source | {key: json.loads(source[key]) for key in ("startOffset", "endOffset") if source.get(key)}
+        for source in report["sources"]
+    ]
+    observed = {
+        name: dict(zip((column["name"] for column in row["schema"]["fields"]), row["values"], strict=True))
+        for name, row in report["observedMetrics"].items()
+    }
+    rows = sum(source["numInputRows"] for source in sources)
+    return report | {"sources": sources, "observedMetrics": observed, "numInputRows": rows}

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import DeclarationError, QueryRefusedError
 from sluice.home import SourceLine
 from sluice.project import Project, error_line
+from sluice.running.classic_plan import ClassicPlans
+from sluice.running.connect_plan import ConnectPlans
+from sluice.running.connect_session import is_connected
+from sluice.running.plan_reader import PlanReader
 from sluice.storage import spark_location
-from sluice.stream import SOURCE_TAG, Slice, Stream
+from sluice.stream import Slice, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,18 +62,26 @@ def build_query(
     transform = project.load_function(stream.transform)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
-    frames = {name: _read(stream, name, session, started_at.get(name, {})) for name in stream.sources}
+    plans = plan_reader(session)
+    plans.ship(transform)
+    frames = {name: _read(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
     frame = _call(transform, frames, place)
-    _check_supported(frame, stream, session, place)
+    try:
+        plans.check_stream(frame, stream.output_mode)
+    except Exception as exc:
+        raise QueryRefusedError(
+            f"Spark does not run this query as a stream: {spark_message(exc)}",
+            where=place,
+            remedy="change the transform or the output mode",
+        ) from exc
     if stream.sink.function is not None:
-        project.load_function(stream.sink.function)
-    lines = _source_lines(frame)
+        plans.ship(project.load_function(stream.sink.function))
+    lines = plans.source_lines(frame)
     if not lines:
         raise DeclarationError(
             "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
         )
-    analysed = frame._jdf.queryExecution().analyzed().toString()
-    return Query(project, stream, frame, lines, "ProcessingTime" in analysed)
+    return Query(project, stream, frame, lines, plans.has_timers(frame))
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
@@ -83,15 +95,12 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
     sources = stream.sources.items()
+    plans = plan_reader(session)
+    plans.ship(transform)
     frames = {name: source.read_batch(session, name=name, taken=taken[name]) for name, source in sources}
     frame = _call(transform, frames, place)
-    execution = frame._jdf.queryExecution()
     try:
-        if session._jvm is not None:
-            checker = session._jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-            checker.checkForBatch(execution.analyzed())
-        # Some operators are refused here only.
-        execution.executedPlan()
+        plans.check_batch(frame)
     except Exception as exc:
         raise QueryRefusedError(
             f"Spark does not run this query as a batch: {spark_message(exc)}", where=place, remedy="run it as a stream"
@@ -99,9 +108,16 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
     return frame
 
 
-def _read(stream: Stream, name: str, session: SparkSession, started_at: Mapping[str, Any]) -> DataFrame:
+def plan_reader(session: SparkSession) -> PlanReader:
+    """What reads the plans of a session."""
+    return ConnectPlans() if is_connected(session) else ClassicPlans()
+
+
+def _read(
+    stream: Stream, name: str, session: SparkSession, started_at: Mapping[str, Any], plans: PlanReader
+) -> DataFrame:
     try:
-        return stream.sources[name].read_stream(session, name=name, started_at=started_at)
+        return plans.mark(stream.sources[name].read_stream(session, name=name, started_at=started_at), name)
     except Exception as exc:
         raise DeclarationError(
             f"source `{name}` can't be read: {spark_message(exc)}",
@@ -129,6 +145,7 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
 
     try:
         result = transform(**frames)
+        is_stream = isinstance(result, DataFrame) and result.isStreaming
     except Exception as exc:
         raise DeclarationError(
             f"the transform fails: {spark_message(exc)}",
@@ -139,63 +156,13 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
         raise DeclarationError(
             f"the transform returns {type(result).__name__}, not a DataFrame", where=place, remedy="return the result"
         )
-    if not result.isStreaming and any(frame.isStreaming for frame in frames.values()):
+    if not is_stream and any(frame.isStreaming for frame in frames.values()):
         raise DeclarationError(
             "the transform returns a DataFrame that is no stream",
             where=place,
             remedy="build the result from the sources, without collecting or reading them again",
         )
     return result
-
-
-def _check_supported(frame: DataFrame, stream: Stream, session: SparkSession, place: str) -> None:
-    """Let Spark's own checker refuse what can't run as a stream, before anything is written anywhere."""
-    jvm = session._jvm
-    if jvm is None:  # pragma: no cover - a classic session always has one
-        return
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[stream.output_mode]()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    try:
-        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
-    except Exception as exc:
-        raise QueryRefusedError(
-            f"Spark does not run this query as a stream: {spark_message(exc)}",
-            where=place,
-            remedy="change the transform or the output mode",
-        ) from exc
-
-
-def _source_lines(frame: DataFrame) -> tuple[SourceLine, ...]:
-    """Read the order of sources as Spark numbers them.
-
-    Every streaming leaf of the analysed plan has a line, and every leaf that differs from those before it has a
-    log: a union of a source with itself has two lines and one log.
-    """
-    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-    distinct: list[Any] = []
-    lines: list[SourceLine] = []
-    for index in range(leaves.size()):
-        leaf = leaves.apply(index)
-        if not leaf.isStreaming():
-            continue
-        log = next((number for number, seen in enumerate(distinct) if seen.equals(leaf)), len(distinct))
-        if log == len(distinct):
-            distinct.append(leaf)
-        lines.append(SourceLine(_tag(leaf), str(log)))
-    return tuple(lines)
-
-
-def _tag(leaf: Any) -> str:
-    has_options = str(leaf.getClass().getSimpleName()) == "StreamingRelation"
-    tag = leaf.dataSource().options().get(SOURCE_TAG) if has_options else None
-    if tag is None or tag.isEmpty():
-        raise DeclarationError(
-            "the transform reads a stream of its own",
-            where=str(leaf.toString()),
-            remedy="declare it as a source, and take it as a parameter",
-        )
-    return str(tag.get())
 
 
 def _place(transform: Any, stream: Stream) -> str:

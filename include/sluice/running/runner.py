@@ -15,19 +15,21 @@ import msgspec
 
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.checkpoint.writer import write_metadata
-from sluice.errors import Problem, RefusedError
-from sluice.home import Generation, log_keys
+from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.home import Generation, SourceLine, log_keys
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.running.batches import BatchRunner
+from sluice.running.connect_session import is_connected, remote_session, sees, server_name
 from sluice.running.driver import following_requests
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, RunRecord
-from sluice.running.session import choose_shuffle_partitions, jvm_pid, open_session
+from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
 from sluice.running.stop import StopEvent
+from sluice.storage import join
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -115,6 +117,8 @@ class _Run:
     stop: StopEvent
     record: RunRecord
     session: SparkSession | None
+    opened: SparkSession | None = None
+    """The session, if it is this run's own."""
 
     def execute(self, seen: Survey, plan: Plan) -> RunRecord:
         self._save(plan=plan.as_json(), token=self.lease.token)
@@ -127,6 +131,9 @@ class _Run:
         except BaseException as exc:
             self.preparation.close_failed(self.record, exc)
             raise
+        finally:
+            if self.opened is not None:
+                close_session(self.opened)
         return self.preparation.close(self.record, "succeeded" if is_complete else "stopped")
 
     def _prepare(self, seen: Survey, plan: Plan) -> tuple[Query, Generation, Plan]:
@@ -135,9 +142,10 @@ class _Run:
         if self.session is None:
             project.load_function(stream.transform)  # a wrong reference need not wait for Spark
         self.observer.phase("starting Spark")
-        session = self.session or open_session(project, stream)
-        if (pid := jvm_pid(session)) is not None:
-            self.lease.add_process(pid)
+        if (session := self.session) is None:
+            session = self.opened = open_session(project, stream)
+        name_writer(self.preparation, session, self.lease)
+        check_home(self.preparation, session, self.record)
         if seen.checkpoint.is_new:
             largest = max((_size(batch) for batch in plan.batches), default=0)
             choose_shuffle_partitions(session, project.spark_conf, largest)
@@ -186,8 +194,7 @@ class _Run:
             home.keep_generation(generation)
             return generation
         if seen.record.lines != query.lines:
-            was = ", ".join(line.source for line in seen.record.lines)
-            now = ", ".join(line.source for line in query.lines)
+            was, now = _numbered(seen.record.lines), _numbered(query.lines)
             raise RefusedError(
                 Problem(
                     code="SOURCE_ORDER_CHANGED",
@@ -217,6 +224,38 @@ class _Run:
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
         self.preparation.records.save(self.record)
+
+
+def name_writer(preparation: Preparation, session: SparkSession, lease: Lease) -> None:
+    """Note in the lease what writes for it: a JVM outlives its driver by a second, a server for good."""
+    if is_connected(session):
+        lease.add_session(remote_session(session, preparation.project.spark_master))
+    elif (pid := jvm_pid(session)) is not None:
+        lease.add_process(pid)
+
+
+def check_home(preparation: Preparation, session: SparkSession, record: RunRecord) -> None:
+    """Make sure that a server sees the home as this process does; it would begin a checkpoint of its own.
+
+    Raises:
+        DeclarationError: It does not.
+    """
+    if is_connected(session) and not sees(session, _record_file(preparation, record)):
+        raise DeclarationError(
+            "the Spark Connect server does not see the files of this home",
+            where=f"{preparation.home.location}, {server_name(preparation.project.spark_master)}",
+            remedy="put it where both see it by the same name: on a shared disk, or at a URL that both may read",
+        )
+
+
+def _record_file(preparation: Preparation, record: RunRecord) -> str:
+    return join(preparation.home.runs_folder(), f"{record.run_id}.json")
+
+
+def _numbered(lines: tuple[SourceLine, ...]) -> str:
+    """The sources in order; a source that comes twice with the logs, which tell a union of it from two reads."""
+    is_reused = len({line.source for line in lines}) < len(lines)
+    return ", ".join(f"{line.source} in log {line.log}" if is_reused else line.source for line in lines)
 
 
 def _size(batch: PlannedBatch) -> int:

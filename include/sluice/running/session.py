@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
 from sluice.errors import BatchFailedError, DeclarationError
-from sluice.project import Project
+from sluice.project import CONNECT_SCHEME, Project
 from sluice.running import jars
+from sluice.running.connect_session import close_remote, is_connected, open_remote
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # As pyspark's own; spark-submit's is INFO, hundreds of lines a batch.
     "spark.log.level": "WARN",
+}
+_SESSION = {
     "spark.sql.session.timeZone": "UTC",
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
@@ -56,12 +59,12 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+_DELTA_SESSION = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # 50 tasks per snapshot by default, for tables of millions of files.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+_DELTA = {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"} | _DELTA_SESSION
 _FEW_THREADS = 2
 _BYTES_PER_PARTITION = 64 * 1024 * 1024
 _MOST_PARTITIONS = 200
@@ -80,12 +83,8 @@ def spark_conf(project: Project, stream: Stream, master: str) -> dict[str, str]:
         JarsError: The stream needs jars that are not in the cache.
     """
     is_local = master.startswith("local")
-    for key, value in _FIXED.items():
-        if key in project.spark_conf:
-            raise DeclarationError(
-                f"`{key}` can't be set", where="[spark] conf", remedy=f"remove it; planning relies on {value}"
-            )
-    conf = _DEFAULTS | _FIXED
+    _check_conf(project)
+    conf = _DEFAULTS | _SESSION | _FIXED
     if is_local:
         conf |= _LOCAL
     if is_local and _threads(master) <= _FEW_THREADS:
@@ -96,6 +95,14 @@ def spark_conf(project: Project, stream: Stream, master: str) -> dict[str, str]:
         conf |= _DELTA
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
     return conf | dict(project.spark_conf)
+
+
+def _check_conf(project: Project) -> None:
+    for key, value in _FIXED.items():
+        if key in project.spark_conf:
+            raise DeclarationError(
+                f"`{key}` can't be set", where="[spark] conf", remedy=f"remove it; planning relies on {value}"
+            )
 
 
 def _threads(master: str) -> int:
@@ -111,24 +118,41 @@ def uses_delta(stream: Stream) -> bool:
     return stream.sink.kind == "delta" or any(source.kind == "delta" for source in stream.sources.values())
 
 
+def is_remote(project: Project) -> bool:
+    """Whether a project runs on a Spark Connect server; what `spark-submit` started has a Spark of its own."""
+    return project.spark_master.startswith(CONNECT_SCHEME) and not is_submitted()
+
+
 def open_session(project: Project, stream: Stream) -> SparkSession:
     """Start Spark, or take the session that runs already (a warm one, or that of `spark-submit`).
 
+    On a Spark Connect server, it is a session of its own, which `close_session` must end.
+
     Raises:
-        DeclarationError: The configured master is not one that Sluice drives.
-        BatchFailedError: Spark could not be started.
+        DeclarationError: The configured master is not one that Sluice drives, or a server lacks something.
+        BatchFailedError: Spark could not be started, or the server does not answer.
         JarsError: The stream needs jars that are not in the cache.
     """
+    if is_remote(project):
+        _check_conf(project)
+        needs_delta = uses_delta(stream)
+        settings = _SESSION | _FIXED | (_DELTA_SESSION if needs_delta else {})
+        opened: SparkSession = open_remote(project.spark_master, settings, project.spark_conf, needs_delta=needs_delta)
+        return opened
+    return _open_classic(project, stream)
+
+
+def close_session(session: SparkSession) -> None:
+    """End a session that `open_session` opened on a server. A Spark in this process stays warm."""
+    if is_connected(session):
+        close_remote(session)
+
+
+def _open_classic(project: Project, stream: Stream) -> SparkSession:
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     conf = spark_conf(project, stream, project.spark_master)
-    if project.spark_master.startswith("sc://"):
-        raise DeclarationError(
-            "Spark Connect can't run planned batches: the order of sources is read from the driver's own plan",
-            where=f"[spark] master = {project.spark_master!r}",
-            remedy="use local[*], or the URL of a cluster's master",
-        )
     os.environ.update(driver_environment())
     builder = SparkSession.builder.appName(f"sluice {stream.name}")
     if not is_submitted():
@@ -172,6 +196,8 @@ def is_submitted() -> bool:
 
 def jvm_pid(session: SparkSession) -> int | None:
     """The process id of the driver's JVM; None where it can't be told."""
+    if is_connected(session):
+        return None
     if is_submitted():
         return os.getppid()
     process = getattr(session.sparkContext._gateway, "proc", None)
@@ -190,5 +216,12 @@ def choose_shuffle_partitions(session: SparkSession, conf: Mapping[str, str], pl
     """
     if SHUFFLE_PARTITIONS not in conf:
         by_size = -(-planned_bytes // _BYTES_PER_PARTITION)
-        cores = session.sparkContext.defaultParallelism
+        cores = _remote_cores(session) if is_connected(session) else session.sparkContext.defaultParallelism
         session.conf.set(SHUFFLE_PARTITIONS, str(max(cores, min(_MOST_PARTITIONS, by_size))))
+
+
+def _remote_cores(session: SparkSession) -> int:
+    """How many tasks a server runs at once: so many parts it gives to a range."""
+    plan: Any = session.range(1)
+    splits = re.search(r"splits=(\d+)", plan._explain_string())
+    return int(splits[1]) if splits else 1

@@ -12,12 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
 from sluice.documents import read_document
 from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, StorageError
 from sluice.running import lease as module
+from sluice.running.connect_session import RemoteSession
 from sluice.running.lease import HEARTBEAT, TTL, Lease, LeaseFile, acquire, is_dead
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.storage import Storage
@@ -339,6 +341,70 @@ class TestTakeover:
 
         with pytest.raises(LeaseHeldError):
             take(tmp_path / "leases", clock)
+
+
+class TestSessionOnAServer:
+    """The owner's Spark is on a server, where it goes on without its owner."""
+
+    SESSION = RemoteSession("sc://spark:15002", "ann", "7c9f")
+
+    def put(self, folder: Path, owner: Process) -> Path:
+        return put_lease(folder, owner, session=msgspec.structs.asdict(self.SESSION))
+
+    def take(self, folder: Path, clock: ManualClock, *, is_ended: bool, is_idempotent: bool = False) -> list[Any]:
+        """Which sessions are asked to be ended, before the lease is taken."""
+        asked: list[RemoteSession] = []
+
+        def end(session: RemoteSession) -> bool:
+            asked.append(session)
+            return is_ended
+
+        lease = acquire(
+            Storage(), str(folder), run_id="mine", sink_is_idempotent=is_idempotent, clock=clock, end_session=end
+        )
+        assert lease.token == 2
+        return asked
+
+    def test_dead_owner(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
+        """What a dead owner has started is ended, and then the lease is taken over at once."""
+        self.put(tmp_path, spawn(is_dead=True))
+        assert self.take(tmp_path, clock, is_ended=True) == [self.SESSION]
+
+    def test_living_owner(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
+        """The session of a run that is at work is left alone."""
+        self.put(tmp_path, spawn())
+        with pytest.raises(LeaseHeldError, match="is being run by run theirs"):
+            acquire(
+                Storage(),
+                str(tmp_path),
+                run_id="mine",
+                sink_is_idempotent=True,
+                clock=clock,
+                end_session=lambda _: pytest.fail("ended"),
+            )
+
+    def test_session_that_can_not_be_ended(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
+        """Until the lease runs out it is held, although its owner is dead; then the sink's identity counts."""
+        self.put(tmp_path, spawn(is_dead=True))
+        with pytest.raises(LeaseHeldError, match="what it has started on sc://spark:15002 could not be ended"):
+            self.take(tmp_path, clock, is_ended=False, is_idempotent=True)
+        clock.move(TTL.total_seconds())
+        with pytest.raises(LeaseHeldError, match="make sure that it runs nothing on sc://spark:15002"):
+            self.take(tmp_path, clock, is_ended=False)
+        assert self.take(tmp_path, clock, is_ended=False, is_idempotent=True) == [self.SESSION]
+
+    def test_owner_that_ran_out(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
+        """An owner without a session can't write any more, wherever it is: no person has to decide."""
+        self.put(tmp_path, spawn())
+        clock.move(TTL.total_seconds())
+        assert self.take(tmp_path, clock, is_ended=True) == [self.SESSION]
+
+    def test_add_session(self, tmp_path: Path, clock: ManualClock) -> None:
+        """The session is on disk before anything is started in it, and stays there."""
+        with take(tmp_path, clock) as lease:
+            lease.add_session(self.SESSION)
+            assert held(tmp_path).session == self.SESSION
+        assert held(tmp_path).session == self.SESSION
 
 
 class TestHolding:

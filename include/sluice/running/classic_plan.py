@@ -1,0 +1,63 @@
+"""Reads the plans of a Spark in this process, through its JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sluice.home import SourceLine
+from sluice.running.plan_reader import stream_of_its_own
+from sluice.stream import SOURCE_TAG, OutputMode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class ClassicPlans:
+    """The plan reader of a classic session."""
+
+    def ship(self, function: Any) -> None:
+        """Python's workers get the driver's search path."""
+
+    def mark(self, frame: DataFrame, name: str) -> DataFrame:
+        """The source's options are in the plan, and name it."""
+        return frame
+
+    def source_lines(self, frame: DataFrame) -> tuple[SourceLine, ...]:
+        """A union of a source with itself has two lines and one log."""
+        leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+        distinct: list[Any] = []
+        lines: list[SourceLine] = []
+        for index in range(leaves.size()):
+            leaf = leaves.apply(index)
+            if not leaf.isStreaming():
+                continue
+            log = next((number for number, seen in enumerate(distinct) if seen.equals(leaf)), len(distinct))
+            if log == len(distinct):
+                distinct.append(leaf)
+            lines.append(SourceLine(_tag(leaf), str(log)))
+        return tuple(lines)
+
+    def has_timers(self, frame: DataFrame) -> bool:
+        return "ProcessingTime" in frame._jdf.queryExecution().analyzed().toString()
+
+    def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
+        jvm: Any = frame.sparkSession._jvm
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
+        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+
+    def check_batch(self, frame: DataFrame) -> None:
+        jvm: Any = frame.sparkSession._jvm
+        execution = frame._jdf.queryExecution()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForBatch(execution.analyzed())
+        # Some operators are refused here only.
+        execution.executedPlan()
+
+
+def _tag(leaf: Any) -> str:
+    has_options = str(leaf.getClass().getSimpleName()) == "StreamingRelation"
+    tag = leaf.dataSource().options().get(SOURCE_TAG) if has_options else None
+    if tag is None or tag.isEmpty():
+        raise stream_of_its_own(str(leaf.toString()))
+    return str(tag.get())

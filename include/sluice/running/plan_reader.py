@@ -1,0 +1,50 @@
+"""What must be known of a query before it starts, whichever Spark tells it: one in this process, or a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sluice.errors import DeclarationError
+from sluice.home import SourceLine
+from sluice.stream import OutputMode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class PlanReader(Protocol):
+    """Reads Spark's analysed plans. What Spark refuses is raised as Spark raises it."""
+
+    def ship(self, function: Any) -> None:
+        """Make sure that Spark finds the module of a function of the project where it calls it."""
+
+    def mark(self, frame: DataFrame, name: str) -> DataFrame:
+        """A source's DataFrame, analysed, such that its name is found again in the plan of a query that uses it."""
+
+    def source_lines(self, frame: DataFrame) -> tuple[SourceLine, ...]:
+        """The order of sources as Spark numbers them.
+
+        Every streaming leaf of the analysed plan has a line, and every leaf that differs from those before it has a
+        log.
+
+        Raises:
+            DeclarationError: The query reads a stream that is no source of ours.
+        """
+
+    def has_timers(self, frame: DataFrame) -> bool:
+        """Whether an operator of the query has processing-time timers."""
+
+    def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
+        """Let Spark's own checker refuse what can't run as a stream; nothing is written anywhere."""
+
+    def check_batch(self, frame: DataFrame) -> None:
+        """Let Spark refuse what can't run as a batch; nothing is read."""
+
+
+def stream_of_its_own(leaf: str) -> DeclarationError:
+    """The error about a streaming leaf that no source of ours has made."""
+    return DeclarationError(
+        "the transform reads a stream of its own",
+        where=leaf,
+        remedy="declare it as a source, and take it as a parameter",
+    )

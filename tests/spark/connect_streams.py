@@ -1,0 +1,168 @@
+"""Streams that run on a Spark in the tests' process and on a server alike: declared once, imported by both."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sluice import Stream, sinks, sources
+
+SLOW_SECONDS = 3
+FOLDER = os.environ.get("SLUICE_TEST_FOLDER", "")
+"""Where sinks that are functions leave a trace; a server gets it with the function."""
+
+
+def observed(a: DataFrame) -> DataFrame:
+    return a.observe("quality", F.max("id").alias("largest"), F.count("id").alias("ids"))
+
+
+def windows(a: DataFrame) -> DataFrame:
+    events = a.select("id", F.timestamp_seconds("id").alias("at")).withWatermark("at", "1 second")
+    grouped = events.groupBy(F.window("at", "2 seconds")).agg(F.sum("id").alias("total"))
+    return grouped.select(F.unix_timestamp("window.start").alias("id"), "total")
+
+
+def b_then_a(a: DataFrame, b: DataFrame) -> DataFrame:
+    return b.union(a)
+
+
+def a_then_b(a: DataFrame, b: DataFrame) -> DataFrame:
+    return a.union(b)
+
+
+def b_with_a(a: DataFrame, b: DataFrame) -> DataFrame:
+    return b.join(a.select("id", "_metadata.file_size"), "id")
+
+
+def a_twice(a: DataFrame) -> DataFrame:
+    return a.union(a.selectExpr("id + 1000 AS id"))
+
+
+def a_with_a(a: DataFrame) -> DataFrame:
+    return a.alias("left").join(a.alias("right"), "id")
+
+
+def from_a_view(a: DataFrame) -> DataFrame:
+    a.createOrReplaceTempView("seen")
+    return a.sparkSession.sql("SELECT id FROM seen UNION ALL SELECT id + 1000 FROM seen")
+
+
+def slow(a: DataFrame) -> DataFrame:
+    """Leaves a trace of each row in its first moment, and then takes its time for it."""
+
+    def wait(number):  # noqa: ANN001, ANN202 - pyspark takes type hints for those of a pandas function
+        Path(FOLDER, f"begun-{number}").touch()
+        time.sleep(SLOW_SECONDS)
+        return number
+
+    return a.select(F.udf(wait, "bigint")("id").alias("id"))
+
+
+def slow_and_patient(a: DataFrame) -> DataFrame:
+    """Once a batch has begun, gives it every chance to commit before the query is started again."""
+    commit = Path(FOLDER, "var", "sluice", "s", "generations", "0001", "commits", "0")
+    deadline = time.monotonic() + 2 * SLOW_SECONDS
+    while Path(FOLDER, "begun-0").exists() and not commit.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return slow(a)
+
+
+def same(a: DataFrame) -> DataFrame:
+    return a
+
+
+def with_function(a: DataFrame) -> DataFrame:
+    """Calls a function of this module in Python's workers, which can't import it."""
+    return a.select(F.udf(lambda number: add_ten(number), "bigint")("id").alias("id"))  # noqa: PLW0108
+
+
+def add_ten(number: int) -> int:
+    return number + 10
+
+
+def keep(frame: DataFrame, batch_id: int) -> None:
+    """Write a line for each call."""
+    rows = sorted(row["id"] for row in frame.collect())
+    with Path(FOLDER, "calls.txt").open("a") as calls:
+        calls.write(f"{batch_id} {rows}\n")
+
+
+def keep_slowly(frame: DataFrame, batch_id: int) -> None:
+    rows = sorted(row["id"] for row in frame.collect())
+    Path(FOLDER, f"begun-{batch_id}").touch()
+    time.sleep(SLOW_SECONDS)
+    with Path(FOLDER, "calls.txt").open("a") as calls:
+        calls.write(f"{batch_id} {rows}\n")
+
+
+def dated(a: DataFrame) -> DataFrame:
+    return a.select("id", F.date_add(F.lit("2026-01-01").cast("date"), (F.col("id") % 3).cast("int")).alias("day"))
+
+
+def doubled(a: DataFrame) -> DataFrame:
+    return dated(a).withColumn("id", F.col("id") * 2)
+
+
+def doubled_once_each(a: DataFrame) -> DataFrame:
+    events = doubled(a).withColumn("at", F.col("day").cast("timestamp")).withWatermark("at", "9 days")
+    return events.dropDuplicatesWithinWatermark(["id"]).drop("at")
+
+
+def sorted_rows(a: DataFrame) -> DataFrame:
+    return a.orderBy("id")
+
+
+def absent_column(a: DataFrame) -> DataFrame:
+    return a.select("absent")
+
+
+def stream_of_its_own(a: DataFrame) -> DataFrame:
+    return a.sparkSession.readStream.format("rate").load().select(F.col("value").alias("id"))
+
+
+def numbers(folder: str, **options: Any) -> sources.files:
+    return sources.files(folder, format="json", schema="id bigint", **{"max_files_per_batch": 1, **options})
+
+
+def declared(transform: Any, *, two: bool = False, sink: Any = None, **changes: Any) -> Stream:
+    return Stream(
+        name="s",
+        sources={"a": numbers("a"), "b": numbers("b")} if two else {"a": numbers("a")},
+        transform=f"{__name__}:{transform.__name__}",
+        sink=sink or sinks.delta("out"),
+        **changes,
+    )
+
+
+_BY_DAY = sinks.delta("out", partition_by=["day"])
+STREAMS: dict[str, Stream] = {
+    "observed": declared(observed),
+    "windows": declared(windows),
+    "b_then_a": declared(b_then_a, two=True),
+    "a_then_b": declared(a_then_b, two=True),
+    "b_with_a": declared(b_with_a, two=True, sink=sinks.files("out", format="parquet")),
+    "a_twice": declared(a_twice),
+    "a_with_a": declared(a_with_a),
+    "from_a_view": declared(from_a_view),
+    "slow": declared(slow),
+    "slow_and_patient": declared(slow_and_patient),
+    "with_function": declared(with_function),
+    "calling": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep")),
+    "calling_slowly": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep_slowly")),
+    "sorted_rows": declared(sorted_rows),
+    "absent_column": declared(absent_column),
+    "stream_of_its_own": declared(stream_of_its_own),
+    "dated": declared(dated, sink=_BY_DAY, interval_column="day"),
+    "doubled": declared(doubled, sink=_BY_DAY, interval_column="day"),
+    "doubled_once_each": declared(doubled_once_each, sink=_BY_DAY, interval_column="day"),
+    "undated_doubled_first": declared(dated, interval_column="day"),
+    "undated_doubled": declared(doubled, interval_column="day"),
+    "from_a_table": replace(declared(same), sources={"a": sources.delta("table", max_files_per_batch=1)}),
+}
+"""By transform or purpose; a project declares one of them, by the name `s`."""
