@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pendulum
-from airflow.sdk import DAG, DeltaDataIntervalTimetable
+from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 from airflow.utils.types import DagRunType
 
 from sluice_airflow.assets import outlets
@@ -17,7 +17,8 @@ from sluice_airflow.timetables import data_intervals
 if TYPE_CHECKING:
     from sluice.stream import Stream
 
-_INTERVAL_END = "{{ data_interval_end | default('', true) }}"
+_UNTIL = "{{ params.until or data_interval_end | default('', true) }}"
+_MAX_BATCHES = "{{ params.max_batches or '' }}"
 _NOT_PERIODIC = {"@once", "@continuous"}
 
 
@@ -35,6 +36,8 @@ def stream_dag(
     what arrived before the end of the data interval. A stream that has nothing to do is skipped; what depends on it
     still runs. Each task has its stream's assets as outlets.
 
+    Who starts a run by hand may bound it by the parameters `until` (a time) and `max_batches`.
+
     A backfill recomputes the rows of its intervals, stream by stream. Where a declaration does not support that, the
     DAG allows no backfills, and its documentation says why.
 
@@ -51,6 +54,7 @@ def stream_dag(
     """
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
+    given = dag_arguments.pop("params", None)
     obstacles = _backfill_obstacles(declared)
     if obstacles:
         without = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
@@ -59,6 +63,7 @@ def stream_dag(
         dag_id or streams[0],
         schedule=_with_intervals(schedule, dag_arguments.get("start_date")),
         **{"max_active_runs": 1, "doc_md": _documentation(declared, obstacles), **dag_arguments},
+        params={**_params(), **(given or {})},
     ) as dag:
         tasks: dict[str, RunStreamOperator] = {}
         for name, stream in _in_order(declared):
@@ -66,8 +71,9 @@ def stream_dag(
             tasks[name] = RunStreamOperator(
                 task_id=name,
                 stream=name,
-                until="" if upstream else _INTERVAL_END,
+                until="" if upstream else _UNTIL,
                 to_version=_version_of(upstream[0]) if len(upstream) == 1 else None,
+                max_batches=_MAX_BATCHES,
                 conn_id=conn_id,
                 project=project,
                 trigger_rule="none_failed",
@@ -77,6 +83,26 @@ def stream_dag(
             for parent in upstream:
                 tasks[parent] >> tasks[name]
     return dag
+
+
+def _params() -> dict[str, Param]:
+    """What a person, or a call of the API, may give to a run; Airflow refuses what does not fit."""
+    return {
+        "until": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Until",
+            description="Take only what arrived before this time; empty for the end of the data interval, or now.",
+        ),
+        "max_batches": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Batches",
+            description="The most data batches of each stream; empty for all.",
+        ),
+    }
 
 
 def _with_intervals(schedule: Any, start_date: datetime | None) -> Any:

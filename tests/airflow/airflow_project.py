@@ -48,6 +48,17 @@ dag = stream_dag(
 """
 
 
+_DECORATED = """
+from datetime import datetime, timezone
+from airflow.sdk import DAG, task
+with DAG("{dag_id}", schedule="@once", start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
+    @task.stream(stream="events", project="{project}")
+    def events(logical_date):
+        return {bounds}
+    events()
+"""
+
+
 @dataclass
 class StreamProject:
     """The project, and what went into it."""
@@ -60,10 +71,17 @@ class StreamProject:
     def dag(self, arguments: str = "") -> DAG:
         """Write a DAG file that runs `events`, with further arguments of `stream_dag`, and load it."""
         dag_id = f"events_{self.root.name}"
+        text = _DAG.format(dag_id=dag_id, project=str(self.root), arguments=arguments or 'conn_id="spark_test"')
+        return self._load(dag_id, text)
+
+    def decorated_dag(self, bounds: str) -> DAG:
+        """Write a DAG file that runs `events` by `@task.stream`, whose function returns an expression's value."""
+        dag_id = f"decorated_{self.root.name}"
+        return self._load(dag_id, _DECORATED.format(dag_id=dag_id, project=str(self.root), bounds=bounds))
+
+    def _load(self, dag_id: str, text: str) -> DAG:
         file = self.dags / f"{dag_id}.py"
-        file.write_text(
-            _DAG.format(dag_id=dag_id, project=str(self.root), arguments=arguments or 'conn_id="spark_test"')
-        )
+        file.write_text(text)
         bag = DagBag(str(file))
         assert not bag.import_errors, bag.import_errors
         return bag.dags[dag_id]

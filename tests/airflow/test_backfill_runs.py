@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.error
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,6 +180,14 @@ def test_a_pool_bounds_the_drivers(airflow: Backfilled) -> None:
 
     assert pool["include_deferred"] is True
     assert pool["slots"] >= 2
+
+
+@pytest.mark.parametrize("conf", [{"until": "; rm -rf /"}, {"max_batches": 0}, {"max_batches": "$(id)"}])
+def test_what_a_person_gives_to_a_run_is_checked(airflow: Backfilled, conf: dict[str, Any]) -> None:
+    """What fits no schema starts no run."""
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        airflow.api("POST", "/dags/fixed/dagRuns", {"logical_date": None, "conf": conf})
+    assert refused.value.code == 400
 
 
 def transform(days: FlightDays, distance: str) -> None:

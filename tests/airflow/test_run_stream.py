@@ -7,15 +7,21 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
 
+from sluice.errors import DeclarationError
+from sluice.running.lease import acquire
+from sluice.running.record import new_run_id
 from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.run_keys import RunKey
 from sluice_airflow.stream_dag import stream_dag
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -111,7 +117,94 @@ def test_an_absent_version_is_no_bound(stream_project: StreamProject, version: s
         task_id="events", stream="events", project=str(stream_project.root), until="", to_version=version
     )
 
-    assert operator.bound().to_version is None
+    assert operator.limits().bound.to_version is None
+
+
+def test_a_person_can_bound_a_run(stream_project: StreamProject) -> None:
+    """By the parameters that the form in the UI shows."""
+    stream_project.arrive(1, at=START - timedelta(days=1))
+
+    run = stream_project.dag().test(run_conf={"until": "2025-06-01T00:00:00Z"})
+
+    assert _state(run, "events") == TaskInstanceState.SKIPPED
+    assert stream_project.home().checked().reason == "nothing new before 2025-06-01T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [({"until": "soon"}, "until"), ({"to_version": "x"}, "to_version"), ({"max_batches": "many"}, "max_batches")],
+)
+def test_a_bound_that_is_none_names_its_argument(arguments: dict[str, Any], where: str) -> None:
+    """A template can give anything."""
+    operator = RunStreamOperator(task_id="events", stream="events", **{"until": "", **arguments})
+
+    with pytest.raises(DeclarationError) as refused:
+        operator.limits()
+    assert refused.value.where == where
+
+
+def test_a_run_beside_another_one_waits_for_its_turn(stream_project: StreamProject) -> None:
+    """What is on disk is the other one's work in progress: nothing is planned by it, no driver starts."""
+    stream_project.arrive(1, at=START - timedelta(days=1))
+    home = stream_project.home()
+    with acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True):
+        run = stream_project.dag('conn_id="spark_test", default_args={"retries": 0}').test(logical_date=START)
+
+    assert _state(run, "events") == TaskInstanceState.FAILED
+    assert stream_project.records() == []
+    assert not Path(home.location, "drivers").exists()
+
+
+@pytest.mark.parametrize(("content", "code"), [(b"{", "does not parse"), (b'{"format": 99}', "has format 99")])
+def test_a_record_that_can_not_be_read_is_never_written_over(
+    stream_project: StreamProject, content: bytes, code: str
+) -> None:
+    """Half written, or by a newer Sluice: the task fails for good and names the file."""
+    stream_project.arrive(1, at=START - timedelta(days=1))
+    operator = RunStreamOperator(task_id="events", stream="events", until="", project=str(stream_project.root))
+    key = RunKey("d", "r", "events", -1, 0)
+    file = Path(stream_project.home().runs_folder(), f"{new_run_id(START, str(key))}.json")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+
+    with pytest.raises(AirflowFailException, match=f"{code}.*{file.name}"):
+        operator.execute(_context())
+    assert file.read_bytes() == content
+
+
+def test_a_stream_that_was_renamed_fails_its_task(
+    stream_project: StreamProject, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The DAG still names it: the error says which streams there are."""
+    dag = stream_project.decorated_dag("None")
+    declaration = stream_project.root / "streams" / "events.py"
+    declaration.write_text(declaration.read_text().replace('name="events"', 'name="happenings"'))
+
+    run = dag.test(logical_date=START)
+
+    assert _state(run, "events") == TaskInstanceState.FAILED
+    assert "there is no stream `events`" in capfd.readouterr().out
+
+
+def test_a_backfill_without_an_interval_says_what_to_do(stream_project: StreamProject) -> None:
+    """Runs by partition have none: nothing says which rows to recompute."""
+    operator = RunStreamOperator(task_id="events", stream="events", project=str(stream_project.root))
+
+    with pytest.raises(AirflowFailException, match="no data interval"):
+        operator.execute(_context("backfill"))
+
+
+def test_a_function_says_how_far(stream_project: StreamProject) -> None:
+    """`@task.stream`: its function is called when the task runs, and its result is checked."""
+    stream_project.arrive(1, at=START - timedelta(days=1))
+    taken = stream_project.decorated_dag('{"until": logical_date.subtract(days=30).isoformat()}').test(
+        logical_date=START
+    )
+    assert _state(taken, "events") == TaskInstanceState.SKIPPED
+    assert stream_project.home().checked().reason == "nothing new before 2025-12-02T00:00:00+00:00"
+
+    refused = stream_project.decorated_dag('{"untill": "2026-01-01"}').test(logical_date=START + timedelta(days=1))
+    assert _state(refused, "events") == TaskInstanceState.FAILED
 
 
 def test_dag_files_need_no_pyspark() -> None:
@@ -131,6 +224,11 @@ def test_dag_files_need_no_pyspark() -> None:
 
     assert done.returncode == 0, done.stderr
     assert "flights" in done.stdout.splitlines()[-1]
+
+
+def _context(run_type: str = "manual") -> Any:
+    ti = SimpleNamespace(dag_id="d", run_id="r", task_id="events", map_index=-1, max_tries=0)
+    return {"ti": ti, "dag_run": SimpleNamespace(run_type=run_type)}
 
 
 def _state(run: Any, task_id: str) -> Any:

@@ -12,7 +12,7 @@ from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
 from sluice.running.bounded_stream import remove_folder
-from sluice.running.lease import Clock, Lease
+from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
 from sluice.storage import join
@@ -56,11 +56,13 @@ def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock
 
     Raises:
         RefusedError: Rows would be lost or doubled; the record says why.
+        LeaseHeldError: Another backfill of the interval is at work.
         SluiceError: See `plan_backfill`.
     """
     preparation = BackfillPreparation.of(project, request, clock)
     if (done := preparation.done()) is not None:
         return done
+    preparation.check_not_held()
     plan = preparation.plan()
     return preparation.settle(plan) or preparation.keep_plan(plan)
 
@@ -156,8 +158,19 @@ class BackfillPreparation:
         Raises:
             LeaseHeldError: Another backfill of the interval holds it.
         """
-        interval = self.request.interval
-        return self.run.acquire(self.home.interval_lease_folder(interval.start, interval.end), run_id)
+        return self.run.acquire(self._lease_folder, run_id, self.former)
+
+    def check_not_held(self) -> None:
+        """Make sure that no other backfill of the interval is at work.
+
+        Raises:
+            LeaseHeldError: One is.
+        """
+        check_not_held(self.home.storage, self._lease_folder, self.run.clock())
+
+    @property
+    def _lease_folder(self) -> str:
+        return self.home.interval_lease_folder(self.request.interval.start, self.request.interval.end)
 
     def open_record(self, plan: BackfillPlan) -> RunRecord:
         """The record that a backfill begins with, not saved yet."""

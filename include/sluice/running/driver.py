@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import RunError
 from sluice.home import StreamHome
-from sluice.running.lease import is_dead, newest_lease
+from sluice.running.lease import TTL, is_dead, newest_lease
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.stop import StopEvent, forget_stop, watching
@@ -36,6 +36,10 @@ START_PATIENCE = timedelta(seconds=90)
 """How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
 GRACE_SECONDS = 5.0
 """How long a batch may go on after somebody asked the run to end."""
+
+
+_IsFresh = Callable[[object, datetime, timedelta], bool]
+"""Whether a sign of life, given since a time, still counts after so much patience."""
 
 
 class Driver(Document, frozen=True, kw_only=True):
@@ -51,11 +55,19 @@ class Driver(Document, frozen=True, kw_only=True):
     submitted_at: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Drivers:
-    """The drivers of one stream."""
+    """The drivers of one stream.
+
+    Args:
+        home: The stream's folder in the home.
+        seconds: Tells seconds that pass, from any start.
+    """
 
     home: StreamHome
+    seconds: Callable[[], float] = time.monotonic
+    _sign: tuple[object, float] = (None, 0.0)
+    """The newest sign of life on another machine, and since when it is known here."""
 
     def find(self, run_id: str) -> Driver | None:
         """The newest driver of a run; None when none was started, as of a run by hand.
@@ -107,8 +119,11 @@ class Drivers:
         self._keep(driver)
         return driver
 
-    def look(self, run_id: str, now: datetime) -> tuple[RunRecord | None, bool]:
+    def look(self, run_id: str) -> tuple[RunRecord | None, bool]:
         """The record of a run, and whether the run is over; a run is also over when its driver died without a word.
+
+        For whoever looks again and again: a driver on another machine lives as long as its heartbeat goes on, whatever
+        the two machines' clocks say.
 
         Raises:
             RefusedError: A file of the home is damaged.
@@ -116,18 +131,21 @@ class Drivers:
         """
         records = RunRecords(self.home)
         record = records.read(run_id)
-        if record is not None and self.is_running(record, now):
+        if record is not None and self._is_at_work(record, self._is_new):
             return record, False
         # What it wrote last, it may have written since.
         return records.read(run_id), True
 
     def is_running(self, record: RunRecord, now: datetime) -> bool:
-        """Whether a run has a driver at work, as far as can be told from here.
+        """Whether a run has a driver at work, as far as can be told from here at once.
 
         Raises:
             RefusedError: A file of the home is damaged.
             StorageError: A file of the home can't be read.
         """
+        return self._is_at_work(record, lambda _sign, since, patience: now < since + patience)
+
+    def _is_at_work(self, record: RunRecord, is_fresh: _IsFresh) -> bool:
         if record.status not in {"planned", "running"}:
             return False
         driver = self.find(record.run_id)
@@ -136,8 +154,19 @@ class Drivers:
         held = newest_lease(self.home.storage, self._lease_folder(record))
         is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
         if held is not None and held.run_id == record.run_id and is_of_this_try:
-            return not held.is_released and not is_dead(held) and held.expires_at > now
-        return driver is not None and now < driver.submitted_at + START_PATIENCE
+            is_live = not held.is_released and not is_dead(held)
+            return is_live and is_fresh((held.token, held.expires_at), held.expires_at - TTL, TTL)
+        if driver is None:
+            return False
+        return is_fresh(driver.submitted_at, driver.submitted_at, START_PATIENCE)
+
+    def _is_new(self, sign: object, _since: datetime, patience: timedelta) -> bool:
+        """Whether a sign of life was first seen here not too long ago."""
+        known, first_seen = self._sign
+        if known != sign:
+            first_seen = self.seconds()
+            self._sign = sign, first_seen
+        return self.seconds() - first_seen < patience.total_seconds()
 
     def _lease_folder(self, record: RunRecord) -> str:
         if record.interval is None:

@@ -157,20 +157,13 @@ def acquire(
         LeaseHeldError: Another run holds it.
         StorageError: It could not be written.
     """
-    newest = _newest_token(storage, folder)
+    held = newest_lease(storage, folder)
     taken_from = None
-    if newest is not None:
-        held = read_document(storage, _file(folder, newest), LeaseFile)
-        if held is not None and not held.is_released:
-            _check_takeover(
-                held,
-                _file(folder, newest),
-                clock(),
-                sink_is_idempotent=sink_is_idempotent,
-                end_session=end_session,
-            )
-            taken_from = held.run_id
-    token = (newest or 0) + 1
+    if held is not None and not held.is_released:
+        file = _file(folder, held.token)
+        _check_takeover(held, file, clock(), sink_is_idempotent=sink_is_idempotent, end_session=end_session)
+        taken_from = held.run_id
+    token = 1 if held is None else held.token + 1
     content = LeaseFile(
         token=token,
         run_id=run_id,
@@ -188,11 +181,39 @@ def acquire(
     return Lease(storage, folder, content, clock, taken_from=taken_from)
 
 
+def check_not_held(storage: Storage, folder: str, now: datetime) -> None:
+    """Make sure that no run that may be at work holds a lease, without taking it.
+
+    Raises:
+        LeaseHeldError: One does.
+        RefusedError: The lease is damaged.
+        StorageError: It can't be read.
+    """
+    held = newest_lease(storage, folder)
+    if held is None or held.is_released or held.expires_at <= now:
+        return
+    if not is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS):
+        raise _held_by(held, _file(folder, held.token), now)
+
+
+def _held_by(held: LeaseFile, file: str, now: datetime) -> LeaseHeldError:
+    ahead = held.expires_at - now
+    clocks = f" (by a clock {ahead - TTL} ahead of this one)" if ahead > 2 * TTL else ""
+    return LeaseHeldError(
+        f"the stream is being run by {_owner(held)}, since {iso_time(held.acquired_at)}{clocks}",
+        where=file,
+        remedy="wait for it, or stop it",
+    )
+
+
+def _owner(held: LeaseFile) -> str:
+    return f"run {held.run_id} on {held.host}, process {held.processes[0].pid}"
+
+
 def _check_takeover(
     held: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool, end_session: EndSession
 ) -> None:
-    age = f"since {iso_time(held.acquired_at)}"
-    owner = f"run {held.run_id} on {held.host}, process {held.processes[0].pid}"
+    owner = _owner(held)
     is_gone = is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS)
     # What a dead owner has started on a server goes on there; ended, it can't write any more, whoever started it.
     is_over = (is_gone or held.expires_at <= now) and (is_gone if held.session is None else end_session(held.session))
@@ -206,11 +227,7 @@ def _check_takeover(
             remedy=f"try again, on that server; from {iso_time(held.expires_at)} on, the sink's own identity counts",
         )
     if held.expires_at > now:
-        ahead = held.expires_at - now
-        clocks = f" (by a clock {ahead - TTL} ahead of this one)" if ahead > 2 * TTL else ""
-        raise LeaseHeldError(
-            f"the stream is being run by {owner}, {age}{clocks}", where=file, remedy="wait for it, or stop it"
-        )
+        raise _held_by(held, file, now)
     if not sink_is_idempotent:
         raise LeaseHeldError(
             f"the lease of {owner} has run out, but it may still write, and this sink can't refuse a second writer",

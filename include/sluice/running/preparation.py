@@ -10,14 +10,14 @@ import msgspec
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_file
-from sluice.errors import LeaseLostError, RefusedError, SluiceError
+from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import BatchKind, Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
 from sluice.running.connect_session import RemoteSession, end_remote
-from sluice.running.lease import Clock, Lease, acquire
+from sluice.running.lease import Clock, Lease, acquire, check_not_held
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
 from sluice.running.session import is_remote
 from sluice.storage import join
@@ -68,12 +68,13 @@ def prepare_run(project: Project, request: Request, *, clock: Clock = system_clo
 
     Raises:
         RefusedError: What is on disk does not allow going on; the record says so.
-        LeaseHeldError: A former try is still at work.
+        LeaseHeldError: A run of the stream is at work, and what is on disk is work in progress.
         SluiceError: See `plan_stream`.
     """
     preparation = Preparation.of(project, request, clock)
     if (done := preparation.done()) is not None:
         return done
+    preparation.check_not_held()
     seen, plan = preparation.look()
     return preparation.settle(seen, plan) or preparation.keep_plan(seen, plan)
 
@@ -159,22 +160,37 @@ class Preparation:
         Raises:
             LeaseHeldError: Another run holds it.
         """
-        return self.acquire(self.home.lease_folder(generation), run_id)
+        return self.acquire(self.home.lease_folder(generation), run_id, self.former)
 
-    def acquire(self, folder: str, run_id: str) -> Lease:
-        """Take the newest lease in a folder of leases.
+    def check_not_held(self) -> None:
+        """Make sure that no other run is at work.
 
         Raises:
-            LeaseHeldError: Another run holds it.
+            LeaseHeldError: One is.
         """
-        return acquire(
-            self.home.storage,
-            folder,
-            run_id=run_id,
-            sink_is_idempotent=self.request.stream.sink.is_idempotent,
-            clock=self.clock,
-            end_session=self._end_session,
-        )
+        folder = self.home.lease_folder(self.home.current_generation())
+        check_not_held(self.home.storage, folder, self.clock())
+
+    def acquire(self, folder: str, run_id: str, former: RunRecord | None) -> Lease:
+        """Take the newest lease in a folder of leases, for a run whose record may be kept since it was planned.
+
+        Raises:
+            LeaseHeldError: Another run holds it; the kept record says so.
+        """
+        try:
+            return acquire(
+                self.home.storage,
+                folder,
+                run_id=run_id,
+                sink_is_idempotent=self.request.stream.sink.is_idempotent,
+                clock=self.clock,
+                end_session=self._end_session,
+            )
+        except LeaseHeldError as exc:
+            if former is not None and former.status == "planned":
+                # Whoever planned it follows the record, and would take the driver's end for its death.
+                self.close_failed(former, exc)
+            raise
 
     def _end_session(self, remote: RemoteSession) -> bool:
         return is_remote(self.project) and end_remote(self.project.spark_master, remote)

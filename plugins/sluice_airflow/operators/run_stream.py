@@ -51,7 +51,7 @@ class RunStreamOperator(BaseOperator):
         stream: The stream's name.
         until: Take only what arrived before this time (ISO 8601); empty for now, which is then kept for retries.
         to_version: Take Delta versions up to this one only; empty for all.
-        max_batches: The most data batches.
+        max_batches: The most data batches; empty for all.
         conn_id: A connection of type `spark` that names the master, or of type `spark_connect`.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
         deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless the driver would
@@ -60,7 +60,7 @@ class RunStreamOperator(BaseOperator):
         kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
 
-    template_fields: Sequence[str] = ("stream", "until", "to_version", "conn_id", "project")
+    template_fields: Sequence[str] = ("stream", "until", "to_version", "max_batches", "conn_id", "project")
     ui_color = "#d8ecf3"
 
     _following: tuple[StreamHome, str] | None = None
@@ -72,7 +72,7 @@ class RunStreamOperator(BaseOperator):
         stream: str,
         until: str = "{{ data_interval_end | default('', true) }}",
         to_version: str | int | None = None,
-        max_batches: int | None = None,
+        max_batches: str | int | None = None,
         conn_id: str = "spark_default",
         project: str | None = None,
         deferrable: bool | None = None,
@@ -132,27 +132,21 @@ class RunStreamOperator(BaseOperator):
             home, run_id = self._following
             request_stop(home, run_id, requested_by="Airflow: the task was killed", now=datetime.now(UTC))
 
-    def bound(self) -> Bound:
-        """What the rendered `until` and `to_version` say; a template that finds nothing gives an empty text or `None`.
+    def limits(self) -> Limits:
+        """What the rendered bounds say; a template that finds nothing gives an empty text or `None`.
 
         Raises:
-            DeclarationError: One is neither.
+            DeclarationError: `until` is no time, or one of the others no whole number.
         """
-        version = str(self.to_version or "")
-        if version.isdigit():
-            to_version = int(version)
-        elif version in {"", "None"}:
-            to_version = None
-        else:
-            raise DeclarationError(f"{version!r} is no version", where="to_version", remedy="give a whole number")
-        return Bound(until=parse_time(self.until, where="until"), to_version=to_version)
+        bound = Bound(until=parse_time(self.until, where="until"), to_version=_number("to_version", self.to_version))
+        return Limits(bound, _number("max_batches", self.max_batches))
 
     def _request(self, project: Project, context: Context) -> Request | BackfillRequest:
         stream = project.stream(self.stream)
         key = str(run_key(context["ti"], self.retries or 0))
         if _is_backfill(context):
             return BackfillRequest(stream, _data_interval(context), key)
-        return Request(stream, Limits(self.bound(), self.max_batches), key)
+        return Request(stream, self.limits(), key)
 
     def _follow(self, context: Context, project: Project, home: StreamHome, record: RunRecord) -> dict[str, Any]:
         self._following = home, record.run_id
@@ -205,6 +199,15 @@ class RunStreamOperator(BaseOperator):
         for line in lines[-_MOST_LOG_LINES:]:
             self.log.info("%s", line)
         self.log.info("::endgroup::")
+
+
+def _number(name: str, value: str | int | None) -> int | None:
+    text = "" if value is None else str(value)
+    if text in {"", "None"}:
+        return None
+    if not text.isdecimal():
+        raise DeclarationError(f"{text!r} is no whole number", where=name, remedy="give one, or leave it empty")
+    return int(text)
 
 
 def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:

@@ -72,8 +72,12 @@ class RunTrigger(BaseTrigger):
         project = airflow_project(self.project)
         return StreamHome(join(project.home, self.stream), project.storage())
 
+    @cached_property
+    def _drivers(self) -> Drivers:
+        return Drivers(self._home)
+
     def _look(self) -> tuple[RunRecord | None, bool]:
-        return Drivers(self._home).look(self.run_id, datetime.now(UTC))
+        return self._drivers.look(self.run_id)
 
     def _request_stop(self) -> None:
         by = "Airflow: the task was marked or cleared"

@@ -190,17 +190,45 @@ class TestIsRunning:
 class TestLook:
     """What somebody sees who follows a run."""
 
+    @pytest.mark.parametrize("skew", [timedelta(days=-1), timedelta(0), timedelta(days=1)])
+    def test_clocks_that_differ(self, home: StreamHome, skew: timedelta) -> None:
+        """A driver on another machine lives while its heartbeat goes on, and no longer than the lease after it."""
+        seconds = [0.0]
+        drivers = Drivers(home, seconds=lambda: seconds[0])
+        RunRecords(home).save(RUN)
+        keep(home, driver_of(submitted_at=NOW + skew))
+        assert not drivers.look(RUN.run_id)[1]
+        for beat in range(20):
+            seconds[0] = beat * 59.0
+            times = {"acquired_at": NOW + skew, "expires_at": NOW + skew + beat * timedelta(seconds=10)}
+            keep_lease(home, **times)
+            assert not drivers.look(RUN.run_id)[1]
+        seconds[0] += 59
+        assert not drivers.look(RUN.run_id)[1]
+        seconds[0] += 1
+        assert drivers.look(RUN.run_id)[1]
+
+    def test_a_driver_that_never_shows_itself(self, home: StreamHome) -> None:
+        """Whatever the clock of who started it said."""
+        seconds = [0.0]
+        drivers = Drivers(home, seconds=lambda: seconds[0])
+        RunRecords(home).save(RUN)
+        keep(home, driver_of(submitted_at=NOW + timedelta(days=1)))
+        assert not drivers.look(RUN.run_id)[1]
+        seconds[0] = START_PATIENCE.total_seconds()
+        assert drivers.look(RUN.run_id)[1]
+
     def test_no_record(self, home: StreamHome) -> None:
         """A run without a record is over: there was nothing left to do."""
-        assert Drivers(home).look(RUN.run_id, NOW) == (None, True)
+        assert Drivers(home).look(RUN.run_id) == (None, True)
 
     def test_at_work_and_over(self, home: StreamHome) -> None:
         keep_lease(home)
         RunRecords(home).save(RUN)
-        assert Drivers(home).look(RUN.run_id, NOW) == (RUN, False)
+        assert Drivers(home).look(RUN.run_id) == (RUN, False)
         done = msgspec.structs.replace(RUN, status="succeeded")
         RunRecords(home).save(done)
-        assert Drivers(home).look(RUN.run_id, NOW) == (done, True)
+        assert Drivers(home).look(RUN.run_id) == (done, True)
 
 
 class TestStopping:
