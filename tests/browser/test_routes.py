@@ -284,14 +284,3 @@ def test_an_installed_sluice_is_registered_once(server: ApiServer) -> None:
     assert len(sources) == 1
     assert "EntryPoint" in sources[0]
     assert errors == {}
-
-
-def test_the_plugin_costs_other_processes_nothing(server: ApiServer) -> None:
-    """Airflow loads plugins in every process, workers too: neither FastAPI nor Sluice itself comes with it."""
-    program = (
-        "import sys; import airflow.plugins_manager; known = set(sys.modules); import sluice_airflow.plugin;"
-        "print(*(set(sys.modules) - known))"
-    )
-
-    # Airflow has loaded the package itself before: it describes a provider.
-    assert set(server.run(program).splitlines()[-1].split()) - {"sluice_airflow"} == {"sluice_airflow.plugin"}
