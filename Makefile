@@ -42,7 +42,7 @@ up: setup ## Start Airflow with the example DAGs, and print its URL and login (C
 	PYTHONPATH=include $(BIN)/python -m demo.up
 
 bench: setup ## Measure the benchmarks, as ratios side by side
-	$(BIN)/python -m benchmarks
+	PYTHONPATH=include $(BIN)/python -m benchmarks
 
 campaign: setup ## Run the long series of kills and random cases
 	HYPOTHESIS_PROFILE=campaign SLUICE_KILLS=10 $(BIN)/python -m pytest tests/faults tests/unit/planning

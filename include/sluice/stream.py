@@ -538,6 +538,23 @@ def check_limit(value: int | None, name: str, place: str) -> None:
         )
 
 
+def offset_of_another_kind(offset: str, kind: str, location: str) -> Problem:
+    """An offset in a checkpoint that is none of the declared source's.
+
+    Args:
+        offset: The offset as Spark wrote it.
+        kind: What the declared source's offsets are called.
+        location: The source.
+    """
+    return Problem(
+        code="OFFSET_OF_ANOTHER_KIND",
+        file=location,
+        cause=f"the checkpoint's offset for this source is no {kind} offset: {offset[:100]}",
+        consequence="Spark fails at the next start",
+        remedy="declare the sources that the checkpoint was made with, or start a new generation",
+    )
+
+
 def parse_starting(value: str | datetime, place: str) -> Starting:
     """Read a `starting=` value: `earliest`, `latest`, or a time (ISO 8601, UTC unless it names a zone).
 

@@ -36,11 +36,6 @@ class LogFolder:
     """The `.crc` files by the id of the file that they are beside, or were."""
 
     @property
-    def sidecar_ids(self) -> frozenset[int]:
-        """Ids that have a `.crc` file beside them, or had."""
-        return frozenset(self.sidecars)
-
-    @property
     def latest(self) -> int | None:
         """The newest id, plain or compacted; None in an empty log."""
         newest = [ids[-1] for ids in (self.ids, self.compact_ids) if ids]

@@ -31,6 +31,7 @@ from sluice.stream import (
     Starting,
     Step,
     check_limit,
+    offset_of_another_kind,
     parse_starting,
 )
 from sluice.times import epoch_micros
@@ -452,15 +453,7 @@ def _read_offset(offset: str, path: str) -> _Offset:
     try:
         return msgspec.json.decode(offset, type=_Offset)
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise RefusedError(
-            Problem(
-                code="OFFSET_OF_ANOTHER_KIND",
-                file=path,
-                cause=f"the checkpoint's offset for this source is no Delta offset: {offset[:100]}",
-                consequence="Spark fails at the next start",
-                remedy="declare the sources that the checkpoint was made with, or start a new generation",
-            )
-        ) from exc
+        raise RefusedError(offset_of_another_kind(offset, "Delta", path)) from exc
 
 
 def _name(path: str) -> str:

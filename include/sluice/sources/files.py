@@ -38,6 +38,7 @@ from sluice.stream import (
     Starting,
     Step,
     check_limit,
+    offset_of_another_kind,
     parse_starting,
 )
 from sluice.times import epoch_micros
@@ -270,15 +271,7 @@ class FilesSource(Source):
             return -1
         log_offset = logged_offset(offset)
         if log_offset is None:
-            raise RefusedError(
-                Problem(
-                    code="OFFSET_OF_ANOTHER_KIND",
-                    file=self.path,
-                    cause=f"the checkpoint's offset for this source is no file source's: {offset[:100]}",
-                    consequence="Spark fails at the next start",
-                    remedy="declare the sources that the checkpoint was made with, or start a new generation",
-                )
-            )
+            raise RefusedError(offset_of_another_kind(offset, "file source's", self.path))
         return log_offset
 
     def _start(self, now: datetime) -> dict[str, int]:

@@ -37,7 +37,7 @@ class TestListing:
 
         assert log.ids == (0, 9, 10)
         assert log.compact_ids == (9, 19)
-        assert log.sidecar_ids == {9, 11}
+        assert set(log.sidecars) == {9, 11}
         assert log.latest == 19
 
     @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ class TestListing:
         """Temporary files and strangers are no part of a log, as Spark sees it."""
         log = make_log(tmp_path / "log", *([name] if name != "." else []), "3")
 
-        assert (log.ids, log.compact_ids, log.sidecar_ids) == ((3,), (), frozenset())
+        assert (log.ids, log.compact_ids, log.sidecars) == ((3,), (), {})
 
     def test_folder_with_a_number(self, tmp_path: Path) -> None:
         """A folder is no entry."""
