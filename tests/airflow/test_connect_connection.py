@@ -33,6 +33,6 @@ def test_a_run_on_a_server(stream_project: StreamProject, tmp_path: Path, monkey
     lease = newest_lease(home.storage, home.lease_folder(1))
     assert lease is not None
     assert lease.session is not None
-    assert lease.session.server == f"127.0.0.1:{server.port}"
+    assert lease.session.server == f"sc://127.0.0.1:{server.port}"
     written = b"".join(file.read_bytes() for file in Path(home.location).rglob("*") if file.is_file())
     assert b"hush-hush" not in written

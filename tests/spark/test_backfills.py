@@ -197,6 +197,8 @@ def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
     assert {day: after[day] for day in (2, 3)} == {day: counts[day] for day in (2, 3)}
     assert record.backfill is not None
     assert record.backfill.rows_written == 6
+    # One file's late rows, summed up by the task that read it: one for each airport.
+    assert record.backfill.late_rows == 3
 
 
 def test_windows_that_are_longer_than_the_interval(flights: Flights) -> None:

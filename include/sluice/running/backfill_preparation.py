@@ -205,8 +205,22 @@ class BackfillPreparation:
             sink_version=found.version,
             rows_replaced=found.rows_replaced,
             rows_written=found.rows_written,
+            late_rows=self._late_rows(record.generation),
         )
         return self.run.close(msgspec.structs.replace(record, backfill=done, error=None), "succeeded")
+
+    def _late_rows(self, generation: int) -> int | None:
+        """What the live stream's runs say; those of damaged records are not known, nor are those of deleted ones."""
+        found: list[int] = []
+        for run_id in self.run.records.run_ids():
+            try:
+                record = self.run.records.read(run_id)
+            except SluiceError:
+                logger.warning("the late rows of run %s are not known", run_id, exc_info=True)
+                continue
+            if record is not None and record.interval is None and record.generation == generation:
+                found += [batch.late_rows for batch in record.batches if batch.late_rows is not None]
+        return sum(found) if found else None
 
     def clean_up(self, run_id: str) -> None:
         """Delete the checkpoints and rows of a run's attempts; never raises."""

@@ -256,6 +256,7 @@ class BatchRunner:
             duration_ms={name: int(value) for name, value in report.get("durationMs", {}).items()},
             observed={name: found for name, found in observed.items() if not name.startswith(SOURCE_METRICS)},
             malformed_rows=_source_metric(observed, "malformed_rows"),
+            late_rows=None if was_in_sink else _late_rows(report),
             sink_version=outcome.version if outcome else None,
             was_in_sink=was_in_sink,
         )
@@ -299,6 +300,12 @@ def _source_metric(observed: Mapping[str, Mapping[str, Any]], metric: str) -> di
         for name, found in observed.items()
         if name.startswith(SOURCE_METRICS) and metric in found
     }
+
+
+def _late_rows(report: Report) -> int | None:
+    """The rows that stateful operators dropped by the watermark; None when there are none of them."""
+    counts = [operator.get("numRowsDroppedByWatermark") for operator in report.get("stateOperators", [])]
+    return sum(count for count in counts if count is not None) if counts else None
 
 
 def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:

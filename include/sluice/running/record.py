@@ -32,6 +32,9 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """By source, the rows that could not be parsed: nulls in them, or dropped, by the format's mode."""
     unread_files: dict[str, int] = {}
     """By source that ignores corrupt or missing files, the planned files of which no row was read."""
+    late_rows: int | None = None
+    """The rows that were dropped because they came after the watermark, as Spark counts them: windows count what is
+    left of them once each task has summed up its own. None for queries without state, and where it is not known."""
     sink_version: int | None = None
     """The table version that the batch made; None for sinks without versions, and for batches without rows."""
     was_in_sink: bool = False
@@ -57,12 +60,16 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows_replaced: int | None = None
     """None when the sink's log does not know."""
     rows_written: int | None = None
+    late_rows: int | None = None
+    """How many rows the live stream had dropped as late, of whatever interval, since this generation began: those of
+    this one are counted in now. None where its records do not tell."""
 
 
 def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
     rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
     out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
+    out += f", {batch.late_rows:,} late" if batch.late_rows else ""
     out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
     seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
