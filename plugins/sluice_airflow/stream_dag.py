@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _UNTIL = "{{ params.until or data_interval_end | default('', true) }}"
 _MAX_BATCHES = "{{ params.max_batches or '' }}"
+_TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
+"""ISO 8601. Airflow takes `format` for the form in its UI, and checks it only where a further package is installed."""
 _NOT_PERIODIC = {"@once", "@continuous"}
 
 
@@ -92,6 +94,7 @@ def _params() -> dict[str, Param]:
             None,
             type=["null", "string"],
             format="date-time",
+            pattern=_TIME,
             title="Until",
             description="Take only what arrived before this time; empty for the end of the data interval, or now.",
         ),

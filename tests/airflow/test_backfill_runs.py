@@ -187,7 +187,8 @@ def test_what_a_person_gives_to_a_run_is_checked(airflow: Backfilled, conf: dict
     """What fits no schema starts no run."""
     with pytest.raises(urllib.error.HTTPError) as refused:
         airflow.api("POST", "/dags/fixed/dagRuns", {"logical_date": None, "conf": conf})
-    assert refused.value.code == 400
+    with refused.value as answer:
+        assert answer.code == 400
 
 
 def transform(days: FlightDays, distance: str) -> None:

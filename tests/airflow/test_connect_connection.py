@@ -23,7 +23,7 @@ def test_a_run_on_a_server(stream_project: StreamProject, tmp_path: Path, monkey
     stream_project.arrive(2, at=START - timedelta(hours=2))
     settings = {**DELTA, "spark.connect.authenticate.token": "hush-hush"}
     with serving(tmp_path / "server", settings) as server:
-        connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": server.port}
+        connection = {"conn_type": "spark_connect", "host": "sc://localhost", "port": server.port}
         monkeypatch.setenv("AIRFLOW_CONN_CONNECT_TEST", json.dumps({**connection, "password": "hush-hush"}))
         run = stream_project.dag('conn_id="connect_test"').test(logical_date=START)
 
@@ -33,6 +33,6 @@ def test_a_run_on_a_server(stream_project: StreamProject, tmp_path: Path, monkey
     lease = newest_lease(home.storage, home.lease_folder(1))
     assert lease is not None
     assert lease.session is not None
-    assert lease.session.server == f"sc://127.0.0.1:{server.port}"
+    assert lease.session.server == f"sc://localhost:{server.port}"
     written = b"".join(file.read_bytes() for file in Path(home.location).rglob("*") if file.is_file())
     assert b"hush-hush" not in written

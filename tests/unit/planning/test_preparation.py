@@ -80,7 +80,7 @@ class TestSkip:
         checked = json.loads((lab.home / "checked.json").read_bytes())
         assert checked == {
             "format": 1,
-            "checked_at": "2026-01-01T01:00:00.003Z",
+            "checked_at": "2026-01-01T01:00:00.004Z",
             "reason": "nothing new before 2026-01-01T00:00:05+00:00",
             "skips": 2,
             "sources": {},
