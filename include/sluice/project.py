@@ -79,26 +79,42 @@ class Project:
 
     def _declared(self) -> dict[str, Declared]:
         """Every declaration as it was written."""
-        found: dict[str, Declared] = {}
-        for file in self.declaration_files():
-            for stream in load_declarations(file):
-                if stream.name in found:
-                    raise DeclarationError(
-                        f"stream `{stream.name}` is declared twice",
-                        where=f"{file} and {found[stream.name].file}",
-                        remedy="give one of them another name",
-                    )
-                found[stream.name] = Declared(stream, file)
+        found, errors = self._readable()
+        if errors:
+            raise errors[0]
         return found
 
+    def _readable(self) -> tuple[dict[str, Declared], list[DeclarationError]]:
+        """Every declaration that can be read and whose name is its own, as it was written; and what is wrong."""
+        found: dict[str, Declared] = {}
+        twice: set[str] = set()
+        errors: list[DeclarationError] = []
+        for file in self.declaration_files():
+            try:
+                streams = load_declarations(file)
+            except DeclarationError as exc:
+                errors.append(exc)
+                continue
+            for stream in streams:
+                if stream.name in found:
+                    where = f"{file} and {found[stream.name].file}"
+                    what = f"stream `{stream.name}` is declared twice"
+                    errors.append(DeclarationError(what, where=where, remedy="give one of them another name"))
+                    twice.add(stream.name)
+                else:
+                    found[stream.name] = Declared(stream, file)
+        return {name: declared for name, declared in found.items() if name not in twice}, errors
+
     def stream(self, name: str) -> Stream:
-        """The stream of this name, with absolute locations.
+        """The stream of this name, with absolute locations; what is wrong with others is no concern of it.
 
         Raises:
             UnknownStreamError: No declaration has this name.
-            DeclarationError: A declaration does not import.
+            DeclarationError: No readable declaration has this name, and a declaration does not import.
         """
-        streams = self._declared()
+        streams, errors = self._readable()
+        if name not in streams and errors:
+            raise errors[0]
         if name not in streams:
             near = difflib.get_close_matches(name, streams, n=1)
             known = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(streams) or 'none'}"

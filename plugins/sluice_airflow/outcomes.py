@@ -22,7 +22,12 @@ def as_airflow_errors() -> Iterator[None]:
     try:
         yield
     except SluiceError as exc:
-        raise (AirflowException if exc.retryable else AirflowFailException)(str(exc)) from exc
+        raise airflow_error(str(exc), is_retryable=exc.retryable) from exc
+
+
+def airflow_error(message: str, *, is_retryable: bool) -> AirflowException:
+    """A failure for Airflow: it retries what may pass by itself."""
+    return AirflowException(message) if is_retryable else AirflowFailException(message)
 
 
 def conclude(record: RunRecord) -> dict[str, Any]:
@@ -39,8 +44,8 @@ def conclude(record: RunRecord) -> dict[str, Any]:
         return summary(record)
     error = record.error
     if error is not None:
-        failure = AirflowException if error["retryable"] else AirflowFailException
-        raise failure(f"run {record.run_id} {record.status}: {error['message']}")
+        message = f"run {record.run_id} {record.status}: {error['message']}"
+        raise airflow_error(message, is_retryable=error["retryable"])
     if record.status == "stopped":
         raise AirflowException(f"run {record.run_id} was stopped between two batches; a retry goes on")
     raise AirflowException(f"the driver of run {record.run_id} ended without a word; its log is above; a retry goes on")

@@ -34,9 +34,9 @@ def stream_dag(
 ) -> DAG:
     """Make a DAG that runs streams, one task per stream.
 
-    A stream that reads the sink of another one runs after it, up to the table version that it left. The others take
-    what arrived before the end of the data interval. A stream that has nothing to do is skipped; what depends on it
-    still runs. Each task has its stream's assets as outlets.
+    A stream that reads the sink of another one runs after it, up to the table version that it left; what else it reads,
+    it takes up to now. The others take what arrived before the end of the data interval. A stream that has nothing to
+    do is skipped; what depends on it still runs. Each task has its stream's assets as outlets.
 
     Who starts a run by hand may bound it by the parameters `until` (a time) and `max_batches`.
 
@@ -79,7 +79,6 @@ def stream_dag(
                 conn_id=conn_id,
                 project=project,
                 trigger_rule="none_failed",
-                max_active_tis_per_dag=1,
                 outlets=outlets(stream, project=project),
             )
             for parent in upstream:

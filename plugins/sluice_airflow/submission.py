@@ -94,6 +94,11 @@ def _connection(conn_id: str) -> Connection:
         )
     if not connection.host:
         raise AirflowFailException(f"connection `{conn_id}` names no master; set its host, such as local[2]")
+    if connection.extra_dejson.get("deploy-mode", "client") != "client":
+        raise AirflowFailException(
+            f"connection `{conn_id}` has another deploy mode than `client`: drivers run on the machine of the task that"
+            " starts them; Spark's executors may be anywhere"
+        )
     return connection
 
 

@@ -149,7 +149,8 @@ class TestBatchSensor:
 
         def execute(max_tries: int) -> Any:
             sensor = BatchSensor(task_id="wait", stream="events", project=str(stream_project.root), retries=2)
-            context: Any = {"ti": SimpleNamespace(max_tries=max_tries), "task_state_store": store}
+            ti = SimpleNamespace(dag_id="d", run_id="r", task_id="wait", map_index=-1, max_tries=max_tries)
+            context: Any = {"ti": ti, "task_state_store": store}
             return sensor.execute(context)
 
         commit(stream_project, 4)

@@ -106,6 +106,10 @@ def _is_at(airflow: FaultyAirflow, dag_id: str, run_id: str, numbers: Numbers, m
     if moment == "planning":
         return bool(task["state"] == "running")
     is_at_work = (numbers.checkpoint / "offsets" / "0").exists()
+    if moment == "deferred":
+        # From the log that the trigger writes when it begins: before that, nobody tells it of a mark.
+        logs = airflow.home / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}"
+        is_at_work = is_at_work and any(logs.rglob("*.log.trigger.*"))
     return is_at_work and task["state"] == {"running": "running", "deferred": "deferred"}[moment]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -33,6 +34,8 @@ from sluice.times import iso_millis
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1
 
@@ -85,7 +88,11 @@ class BatchRunner:
                 yield from self._run_no_data(plan, progress)
         finally:
             progress.drain()
-            self._session.streams.removeListener(progress)
+            try:
+                self._session.streams.removeListener(progress)
+            except Exception:
+                # Spark is gone, and what it failed with is what matters.
+                logger.warning("the listener could not be taken away", exc_info=True)
 
     def _run_no_data(self, plan: Plan, progress: ProgressLog) -> Iterator[BatchRecord]:
         """After the last batch, Spark's own rule: run no-data batches as long as the watermark makes state due."""

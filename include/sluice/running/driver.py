@@ -24,16 +24,17 @@ from typing import Annotated
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import RunError
+from sluice.errors import RunError, StorageError
 from sluice.home import StreamHome
 from sluice.running.lease import TTL, is_dead, newest_lease
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.running.record import RunRecord, RunRecords
-from sluice.running.stop import StopEvent, forget_stop, watching
+from sluice.running.stop import StopEvent, forget_stop, stop_request, watching
 from sluice.storage import is_local, join, local_path
 
 START_PATIENCE = timedelta(seconds=90)
 """How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
+_STOP_POLL_SECONDS = 0.25
 GRACE_SECONDS = 5.0
 """How long a batch may go on after somebody asked the run to end."""
 
@@ -52,6 +53,8 @@ class Driver(Document, frozen=True, kw_only=True):
     """What was started; None when whoever started it died before it could say."""
     log: str
     """Where its output is, on its machine."""
+    log_start: int = 0
+    """Where its output begins in there, in bytes: a retry's follows that of the try before."""
     submitted_at: Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -86,12 +89,14 @@ class Drivers:
             StorageError: The intent could not be written, and nothing was started.
             RunError: The command could not be started.
         """
+        log_file = self._log_folder() / f"{run_id}.log"
         driver = Driver(
             run_id=run_id,
             machine=machine(),
             boot_id=boot_id(),
             process=None,
-            log=str(self._log_folder() / f"{run_id}.log"),
+            log=str(log_file),
+            log_start=log_file.stat().st_size if log_file.exists() else 0,
             submitted_at=now,
         )
         forget_stop(self.home, run_id)
@@ -127,14 +132,34 @@ class Drivers:
 
         Raises:
             RefusedError: A file of the home is damaged.
-            StorageError: A file of the home can't be read.
+            StorageError: A file of the home can't be read, or the home is not there.
         """
         records = RunRecords(self.home)
         record = records.read(run_id)
+        if record is None and self.find(run_id) is None:
+            # A run that found nothing to do leaves no record; its driver's file stays.
+            raise StorageError("nothing is known of the run", where=self.home.location, remedy="bring back the home")
         if record is not None and self._is_at_work(record, self._is_new):
             return record, False
         # What it wrote last, it may have written since.
         return records.read(run_id), True
+
+    def wait_for_stopped(self, folder: str, seconds: float) -> None:
+        """Wait until the run that holds a lease is over, if somebody has asked it to end: that takes a few seconds.
+
+        Args:
+            folder: Where the leases are.
+            seconds: How long to wait at most.
+
+        Raises:
+            RefusedError: A file of the home is damaged.
+            StorageError: A file of the home can't be read.
+        """
+        deadline = self.seconds() + seconds
+        while (held := newest_lease(self.home.storage, folder)) is not None and self.seconds() < deadline:
+            if held.is_released or is_dead(held) or stop_request(self.home, held.run_id) is None:
+                return
+            time.sleep(_STOP_POLL_SECONDS)
 
     def is_running(self, record: RunRecord, now: datetime) -> bool:
         """Whether a run has a driver at work, as far as can be told from here at once.
@@ -151,7 +176,7 @@ class Drivers:
         driver = self.find(record.run_id)
         if driver is not None and driver.machine == machine() and driver.process is not None:
             return driver.boot_id == boot_id() and is_alive(driver.process)
-        held = newest_lease(self.home.storage, self._lease_folder(record))
+        held = newest_lease(self.home.storage, self.lease_folder(record))
         is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
         if held is not None and held.run_id == record.run_id and is_of_this_try:
             is_live = not held.is_released and not is_dead(held)
@@ -168,7 +193,8 @@ class Drivers:
             self._sign = sign, first_seen
         return self.seconds() - first_seen < patience.total_seconds()
 
-    def _lease_folder(self, record: RunRecord) -> str:
+    def lease_folder(self, record: RunRecord) -> str:
+        """Where the leases are of which a run holds one while it is at work."""
         if record.interval is None:
             return self.home.lease_folder(record.generation)
         return self.home.interval_lease_folder(record.interval.start, record.interval.end)

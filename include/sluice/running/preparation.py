@@ -233,8 +233,9 @@ class Preparation:
             exc.run_id = record.run_id
         error = {
             "type": type(exc).__name__,
-            "message": str(exc),
-            "retryable": exc.retryable if isinstance(exc, SluiceError) else False,
+            "message": str(exc) or "ended by a signal",
+            # What nobody foresaw is as likely to pass as not, and a retry loses nothing.
+            "retryable": exc.retryable if isinstance(exc, SluiceError) else True,
         }
         closed = msgspec.structs.replace(
             record,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
@@ -36,7 +37,13 @@ if TYPE_CHECKING:
     from sluice.project import Project
 
 _BACKFILL = "backfill"
-_MOST_LOG_LINES = 5000
+_MOST_LOG_BYTES = 1024 * 1024
+_STAY_SECONDS = 20.0
+"""How long a task stays with its driver before it leaves its worker: each time it comes back costs a scheduling gap."""
+_STOP_SECONDS = 15.0
+"""How long the driver of a task that was cleared may take to end."""
+_EXECUTORS_THAT_END_DRIVERS = ("Kubernetes", "Ecs", "Batch", "Lambda")
+"""What runs each task in a container of its own, by parts of their names."""
 
 
 class RunStreamOperator(BaseOperator):
@@ -44,8 +51,9 @@ class RunStreamOperator(BaseOperator):
 
     Plans in the worker; when there is nothing to do, the task is skipped without a JVM and the log says why.
     Otherwise Spark is started through the Spark provider's hook as a driver of its own, which outlives the worker, and
-    the task is deferred until the run is over. A lost worker or triggerer leads back to the same run, never to a second
-    driver. A retry finishes what the first try planned; a task that is cleared plans again, with the same bound.
+    the task is deferred until the run is over, unless that is so within seconds. A lost worker or triggerer leads back
+    to the same run, never to a second driver. A retry finishes what the first try planned; a task that is cleared plans
+    again, with the same bound. `execution_timeout` holds for the whole run.
 
     Args:
         stream: The stream's name.
@@ -55,7 +63,7 @@ class RunStreamOperator(BaseOperator):
         conn_id: A connection of type `spark` that names the master, or of type `spark_connect`.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
         deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless the driver would
-            end with its task (KubernetesExecutor).
+            end with its task (KubernetesExecutor and others that run each task in a container of its own).
         pool: Where the task takes its slot, also while it is deferred: the slots bound the drivers at work.
         kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
@@ -65,6 +73,7 @@ class RunStreamOperator(BaseOperator):
 
     _following: tuple[StreamHome, str] | None = None
     """The run that this task has begun to follow."""
+    _is_killed = False
 
     def __init__(
         self,
@@ -105,12 +114,14 @@ class RunStreamOperator(BaseOperator):
             if record is not None and drivers.is_running(record, datetime.now(UTC)):
                 self.log.info("run %s is still at work: re-attached to it", record.run_id)
                 return self._follow(context, project, home, record)
+            self._end_what_was_cleared(context, drivers)
             record = _prepare(project, request)
             if record.status != "planned":
                 return self._conclude(context, project, record)
             self.log.info("run %s: %s", record.run_id, record.plan["reason"])
             self._name_downstream(record)
             try:
+                self._check_alive()
                 driver = launch(project, request, record.run_id, self.conn_id)
             except BaseException:
                 if record.tries == 0:
@@ -128,9 +139,15 @@ class RunStreamOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """Ask the driver to end; its batch replays at the next run."""
+        self._is_killed = True
         if self._following is not None:
             home, run_id = self._following
             request_stop(home, run_id, requested_by="Airflow: the task was killed", now=datetime.now(UTC))
+
+    def _check_alive(self) -> None:
+        # Airflow tells of the kill, and lets the task go on for some seconds.
+        if self._is_killed:
+            raise AirflowException("the task was killed before its driver was started")
 
     def limits(self) -> Limits:
         """What the rendered bounds say; a template that finds nothing gives an empty text or `None`.
@@ -148,13 +165,42 @@ class RunStreamOperator(BaseOperator):
             return BackfillRequest(stream, _data_interval(context), key)
         return Request(stream, self.limits(), key)
 
+    def _end_what_was_cleared(self, context: Context, drivers: Drivers) -> None:
+        """End the driver of this task before it was cleared, if there is one: Airflow may not have done so yet."""
+        mine = run_key(context["ti"], self.retries or 0)
+        if mine.generation == 0:
+            return
+        for number in range(mine.generation):
+            record = RunRecords(drivers.home).find(str(replace(mine, generation=number)))
+            if record is not None and drivers.is_running(record, datetime.now(UTC)):
+                by = "Airflow: the task was cleared"
+                request_stop(drivers.home, record.run_id, requested_by=by, now=datetime.now(UTC))
+                self.log.info("waiting for the driver of run %s to end: the task was cleared", record.run_id)
+                drivers.wait_for_stopped(drivers.lease_folder(record), _STOP_SECONDS)
+
     def _follow(self, context: Context, project: Project, home: StreamHome, record: RunRecord) -> dict[str, Any]:
         self._following = home, record.run_id
-        trigger = RunTrigger(project=project.root, stream=self.stream, run_id=record.run_id)
-        if self.deferrable or (self.deferrable is None and not _driver_ends_with_its_task()):
+        if self._is_killed:
+            self.on_kill()
+        trigger = RunTrigger(
+            project=project.root, stream=self.stream, run_id=record.run_id, ends_at=self._ends_at(context)
+        )
+        stays = not (self.deferrable or (self.deferrable is None and not self._ends_with_its_driver()))
+        is_over = asyncio.run(_follow_for(trigger, None if stays else _STAY_SECONDS))
+        if not is_over:
             self.defer(trigger=trigger, method_name="resume")
-        asyncio.run(_end_of(trigger))
         return self._end(context, project, home, record.run_id)
+
+    def _ends_at(self, context: Context) -> str | None:
+        """When `execution_timeout` is over; Airflow itself does not heed it while a task is deferred."""
+        started = context["ti"].start_date
+        if self.execution_timeout is None or started is None:
+            return None
+        return (started + self.execution_timeout).isoformat()
+
+    def _ends_with_its_driver(self) -> bool:
+        executor = self.executor or conf.get("core", "executor").partition(",")[0]
+        return any(part in executor for part in _EXECUTORS_THAT_END_DRIVERS)
 
     def _end(self, context: Context, project: Project, home: StreamHome, run_id: str) -> dict[str, Any]:
         """What came of a run that is over."""
@@ -162,6 +208,8 @@ class RunStreamOperator(BaseOperator):
         if driver is not None:
             self._show_log(driver)
         record = RunRecords(home).read(run_id)
+        if record is None and driver is None:
+            raise AirflowException(f"nothing is known of run {run_id}: is the home there? {home.location}")
         if record is None:
             # What was planned here was done by another run before the driver had the lease: a skip leaves no record.
             raise AirflowSkipException("nothing to do any more when the driver had started")
@@ -191,12 +239,15 @@ class RunStreamOperator(BaseOperator):
 
     def _show_log(self, driver: Driver) -> None:
         try:
-            lines = Path(driver.log).read_text("utf-8", "replace").splitlines()
+            with open(driver.log, "rb") as file:
+                length = file.seek(0, os.SEEK_END)
+                file.seek(max(driver.log_start, length - _MOST_LOG_BYTES))
+                lines = file.read().decode("utf-8", "replace").splitlines()
         except OSError:
             self.log.info("the driver's log is on another machine: %s", driver.log)
             return
         self.log.info("::group::Driver log (%s)", driver.log)
-        for line in lines[-_MOST_LOG_LINES:]:
+        for line in lines:
             self.log.info("%s", line)
         self.log.info("::endgroup::")
 
@@ -232,10 +283,15 @@ def _data_interval(context: Context) -> Interval:
     return Interval.parse(start.isoformat(), end.isoformat())
 
 
-def _driver_ends_with_its_task() -> bool:
-    return "Kubernetes" in conf.get("core", "executor")
+async def _follow_for(trigger: RunTrigger, seconds: float | None) -> bool:
+    """Follow a run; says whether it was over in time."""
 
+    async def end() -> None:
+        async for _ in trigger.run():
+            return
 
-async def _end_of(trigger: RunTrigger) -> None:
-    async for _ in trigger.run():
-        return
+    try:
+        await asyncio.wait_for(end(), seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sluice.errors import DeclarationError, SluiceError
-from sluice_airflow.sensors.stream import StreamSensor, airflow_error
+from sluice.errors import DeclarationError
+from sluice_airflow.outcomes import as_airflow_errors
+from sluice_airflow.run_keys import run_key
+from sluice_airflow.sensors.stream import StreamSensor
 from sluice_airflow.triggers.progress import BatchTrigger, WatermarkTrigger, as_since
 
 if TYPE_CHECKING:
@@ -48,17 +50,14 @@ class BatchSensor(StreamSensor):
     def execute(self, context: Context) -> Any:
         """Note where the stream is, then wait."""
         if self.batch_id is None:
-            try:
+            with as_airflow_errors():
                 self._since = self._noted_start(context)
-            except SluiceError as exc:
-                raise airflow_error(exc) from exc
         return super().execute(context)
 
     def _noted_start(self, context: Context) -> dict[str, Any]:
         """Where the stream was when the first try began."""
-        ti = context["ti"]
-        # Every clear raises max_tries by the tries used so far, a retry does not: a cleared task begins anew.
-        key = f"start-{ti.max_tries - (self.retries or 0)}"
+        # A cleared task begins anew.
+        key = f"start-{run_key(context['ti'], self.retries or 0).generation}"
         store = context["task_state_store"]
         noted = store.get(key)
         if not isinstance(noted, dict):

@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from sluice.errors import SluiceError
+from sluice_airflow.outcomes import airflow_error
 from sluice_airflow.triggers.stream import StreamTrigger
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class StreamSensor(BaseSensorOperator):
             met = trigger.met(trigger.look())
         except SluiceError as exc:
             if not exc.retryable:
-                raise airflow_error(exc) from exc
+                raise airflow_error(str(exc), is_retryable=exc.retryable) from exc
             self.log.warning("stream %s can't be looked at now, and is waited for: %s", self.stream, exc)
             return False
         return False if met is None else PokeReturnValue(is_done=True, xcom_value=met)
@@ -105,8 +106,3 @@ class StreamSensor(BaseSensorOperator):
                 next_method="execute_complete",
                 timeout=timedelta(seconds=float(self.timeout)),
             )
-
-
-def airflow_error(exc: SluiceError) -> AirflowException:
-    """The same error for Airflow: it retries what may pass by itself."""
-    return AirflowException(str(exc)) if exc.retryable else AirflowFailException(str(exc))

@@ -6,9 +6,8 @@ import os
 import time
 from dataclasses import dataclass, field
 
-from sluice.errors import UnknownStreamError
 from sluice.home import StreamHome
-from sluice.project import FILE_NAME, Declared, Project
+from sluice.project import FILE_NAME, Project
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
 
@@ -31,7 +30,6 @@ class DeclaredStreams:
     project: str | None
     """The folder of `sluice.toml`; None for Airflow's own project."""
     _loaded: Project | None = None
-    _streams: dict[str, Declared] = field(default_factory=dict)
     _homes: dict[str, DeclaredStream] = field(default_factory=dict)
     _files: tuple[tuple[str, int], ...] = ()
     _checked_at: float = 0.0
@@ -45,13 +43,7 @@ class DeclaredStreams:
         """
         project = self._current()
         if name not in self._homes:
-            if name not in self._streams:
-                raise UnknownStreamError(
-                    f"there is no stream `{name}`",
-                    where=", ".join(project.stream_folders),
-                    remedy="it was renamed or deleted, or never declared: correct the DAG, or declare it again",
-                )
-            stream = self._streams[name].stream
+            stream = project.stream(name)
             self._homes[name] = DeclaredStream(stream, project.stream_home(stream))
         return self._homes[name]
 
@@ -64,6 +56,6 @@ class DeclaredStreams:
         # Sizes and times together: an editor may keep one of them.
         stats = tuple((file, os.stat(file).st_mtime_ns ^ os.stat(file).st_size) for file in files)
         if stats != self._files or self._loaded is None:
-            self._streams, self._homes, self._files = project.streams(), {}, stats
+            self._homes, self._files = {}, stats
         self._loaded, self._checked_at = project, now
         return project

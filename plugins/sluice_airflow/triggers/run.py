@@ -9,7 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import anyio.to_thread
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
 from sluice.errors import SluiceError, StorageError
 from sluice.home import StreamHome
@@ -17,7 +19,10 @@ from sluice.running.driver import Drivers
 from sluice.running.record import RunRecord, describe_batch
 from sluice.running.stop import request_stop
 from sluice.storage import join
+from sluice.times import parse_time
 from sluice_airflow.projects import airflow_project
+
+_POLL_SECONDS = 0.5
 
 
 class RunTrigger(BaseTrigger):
@@ -30,21 +35,24 @@ class RunTrigger(BaseTrigger):
         project: The folder of `sluice.toml`.
         stream: The stream's name.
         run_id: The run.
-        poll_seconds: How often the run record is looked at.
+        shown: How many of its batches the log has already.
+        ends_at: When the run is asked to end (ISO 8601); None to let it take as long as it takes.
     """
 
-    def __init__(self, *, project: str, stream: str, run_id: str, poll_seconds: float = 1.0) -> None:
+    def __init__(self, *, project: str, stream: str, run_id: str, shown: int = 0, ends_at: str | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.project, self.stream, self.run_id, self.poll_seconds = project, stream, run_id, poll_seconds
+        self.project, self.stream, self.run_id = project, stream, run_id
+        self.shown, self.ends_at = shown, ends_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What another triggerer makes this trigger from."""
         kwargs = {"project": self.project, "stream": self.stream, "run_id": self.run_id}
-        return "sluice_airflow.triggers.run.RunTrigger", {**kwargs, "poll_seconds": self.poll_seconds}
+        return "sluice_airflow.triggers.run.RunTrigger", {**kwargs, "shown": self.shown, "ends_at": self.ends_at}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the run; yields one event, at its end, with the `run_id`."""
-        shown = 0
+        ends_at = parse_time(self.ends_at, where="ends_at")
+        self.log.info("following run %s of stream %s", self.run_id, self.stream)
         while True:
             try:
                 record, is_over = await anyio.to_thread.run_sync(self._look)
@@ -55,17 +63,39 @@ class RunTrigger(BaseTrigger):
                 # Whoever resumes reads the same file, and fails with its error.
                 record, is_over = None, True
             batches = record.batches if record is not None else ()
-            for batch in batches[shown:]:
+            for batch in batches[self.shown :]:
                 self.log.info("%s", describe_batch(batch))
-            shown = max(shown, len(batches))
+            self.shown = max(self.shown, len(batches))
             if is_over:
                 yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
                 return
-            await asyncio.sleep(self.poll_seconds)
+            if ends_at is not None and datetime.now(UTC) >= ends_at:
+                ends_at = None
+                await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task's execution_timeout is over")
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def on_kill(self) -> None:
-        """A person has marked or cleared the task: ask the run's driver to end."""
-        await anyio.to_thread.run_sync(self._request_stop)
+        """A person has marked or cleared the task: ask the run's driver to end.
+
+        Airflow also calls this where another triggerer has taken the trigger over: then the task is still deferred.
+        """
+        # A thread of asgiref's: what Airflow answers with runs on this loop.
+        if not await sync_to_async(self._is_deferred)():
+            await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task was marked or cleared")
+
+    def _is_deferred(self) -> bool:
+        ti = self.task_instance
+        if ti is None:
+            return False
+        try:
+            states = RuntimeTaskInstance.get_task_states(
+                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
+            )
+        except Exception:
+            # Ended for nothing, a batch replays; not ended, a driver works for nobody.
+            self.log.warning("the task's state can't be asked for", exc_info=True)
+            return False
+        return "deferred" in (states.get(ti.run_id) or {}).values()
 
     @cached_property
     def _home(self) -> StreamHome:
@@ -79,6 +109,5 @@ class RunTrigger(BaseTrigger):
     def _look(self) -> tuple[RunRecord | None, bool]:
         return self._drivers.look(self.run_id)
 
-    def _request_stop(self) -> None:
-        by = "Airflow: the task was marked or cleared"
+    def _request_stop(self, by: str) -> None:
         request_stop(self._home, self.run_id, requested_by=by, now=datetime.now(UTC))

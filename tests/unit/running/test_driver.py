@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from sluice.documents import encode_document
-from sluice.errors import RefusedError, RunError
+from sluice.errors import RefusedError, RunError, StorageError
 from sluice.home import StreamHome
 from sluice.running.driver import START_PATIENCE, Driver, Drivers
 from sluice.running.lease import TTL, LeaseFile
@@ -219,7 +219,10 @@ class TestLook:
         assert drivers.look(RUN.run_id)[1]
 
     def test_no_record(self, home: StreamHome) -> None:
-        """A run without a record is over: there was nothing left to do."""
+        """A run whose driver left no record is over: there was nothing left to do. Without both, the home is away."""
+        with pytest.raises(StorageError, match="nothing is known"):
+            Drivers(home).look(RUN.run_id)
+        keep(home, driver_of())
         assert Drivers(home).look(RUN.run_id) == (None, True)
 
     def test_at_work_and_over(self, home: StreamHome) -> None:
