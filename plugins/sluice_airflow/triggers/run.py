@@ -9,9 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import anyio.to_thread
-from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
-from asgiref.sync import sync_to_async
 
 from sluice.errors import SluiceError, StorageError
 from sluice.home import StreamHome
@@ -77,25 +75,10 @@ class RunTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """A person has marked or cleared the task: ask the run's driver to end.
 
-        Airflow also calls this where another triggerer has taken the trigger over: then the task is still deferred.
+        Airflow also calls this in a triggerer that wakes up after another one has taken the trigger over. To ask for the
+        task's state there takes Airflow longer than a person wants to wait; so the run ends, and a retry goes on.
         """
-        # A thread of asgiref's: what Airflow answers with runs on this loop.
-        if not await sync_to_async(self._is_deferred)():
-            await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task was marked or cleared")
-
-    def _is_deferred(self) -> bool:
-        ti = self.task_instance
-        if ti is None:
-            return False
-        try:
-            states = RuntimeTaskInstance.get_task_states(
-                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
-            )
-        except Exception:
-            # Ended for nothing, a batch replays; not ended, a driver works for nobody.
-            self.log.warning("the task's state can't be asked for", exc_info=True)
-            return False
-        return "deferred" in (states.get(ti.run_id) or {}).values()
+        await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task was marked or cleared")
 
     @cached_property
     def _home(self) -> StreamHome:
