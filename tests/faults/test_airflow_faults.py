@@ -74,7 +74,7 @@ def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: st
 def test_marking_a_deferred_task_as_failed_ends_its_driver(airflow: FaultyAirflow, tmp_path: Path) -> None:
     """The run is stopped in the middle of a batch, which a cleared task finishes: every row is there once."""
     dag_id = "marked_failed"
-    numbers = make_numbers(tmp_path, delay_ms=40_000)
+    numbers = make_numbers(tmp_path, delay_ms=15_000)
     numbers.arrive(1)
     airflow.add_dag(dag_id, numbers, deferrable=True)
     airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)

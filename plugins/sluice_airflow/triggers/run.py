@@ -75,8 +75,8 @@ class RunTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """A person has marked or cleared the task: ask the run's driver to end.
 
-        Airflow also calls this in a triggerer that wakes up after another one has taken the trigger over. To ask for the
-        task's state there takes Airflow longer than a person wants to wait; so the run ends, and a retry goes on.
+        Airflow also calls this in a triggerer that wakes up after another one has taken the trigger over. To ask for
+        the task's state there takes Airflow longer than a person wants to wait; so the run ends, and a retry goes on.
         """
         await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task was marked or cleared")
 
