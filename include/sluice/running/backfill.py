@@ -79,7 +79,7 @@ def backfill_stream(
         return settled
     record = preparation.open_record(plan)
     with preparation.take_lease(record.run_id) as lease:
-        preparation.run.close_dead(lease.taken_from)
+        preparation.close_dead(lease, record.run_id)
         with following_requests(preparation.home, record.run_id, stop or StopEvent()):
             return _Backfill(preparation, observer, session, record, lease).execute(plan)
 
@@ -145,7 +145,7 @@ class _Backfill:
 
     def _replace_alone(self, lease: Lease) -> Replaced | None:
         """Let Spark replace the rows, while the lease keeps the live stream from writing."""
-        self.preparation.run.close_dead(lease.taken_from)
+        self.preparation.close_dead(lease, self.record.run_id)
         name_writer(self.preparation.run, self._open_session(), lease)
         sink = self.preparation.sink
         plan = self._plan_again()
