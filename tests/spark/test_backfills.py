@@ -44,6 +44,24 @@ def once_each(flights: DataFrame) -> DataFrame:
     return timed.withWatermark("at", "2 days").dropDuplicatesWithinWatermark(KEY).drop("at")
 
 
+def by_flight(flights: DataFrame) -> DataFrame:
+    """The same flight flies every day, so each key is there again after the delay."""
+    timed = as_delivered(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
+    return timed.withWatermark("at", "2 days").dropDuplicatesWithinWatermark(["carrier", "flight"]).drop("at")
+
+
+def by_tail_number(flights: DataFrame) -> DataFrame:
+    return as_delivered(flights).dropDuplicates(["tailnum"])
+
+
+def by_parts_of_the_date(flights: DataFrame) -> DataFrame:
+    """The interval column is made of the keys, after the duplicates were dropped; a static table drops its own."""
+    planes = flights.sparkSession.createDataFrame([("UA",), ("UA",)], "carrier string").dropDuplicates(["carrier"])
+    keys = ["year", "month", "day", *KEY[1:]]
+    once = flights.union(flights).dropDuplicates(keys)
+    return in_kilometers(once.join(planes, "carrier", "left_semi"))
+
+
 def per_day(flights: DataFrame) -> DataFrame:
     timed = as_delivered(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
     windows = timed.withWatermark("at", "1 day").groupBy(F.window("at", "1 day"), "origin").agg(F.count("*").alias("n"))
@@ -173,6 +191,35 @@ def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
     assert record.backfill.rows_written == record.backfill.rows_replaced == sum(row[0].day < 3 for row in rows)
     assert snapshot(flights.lab.checkpoint(stream)) == before
     assert not list((flights.root / "home" / "departures" / "backfills").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("transform", ["by_flight", "by_tail_number"])
+def test_duplicates_across_intervals(flights: Flights, transform: str) -> None:
+    """Where the keys do not tell the interval, a row of it could go for one of another day: nothing is replaced."""
+    stream = flights.stream(transform)
+    flights.land(1, DAYS)
+    flights.lab.run(stream)
+    rows = flights.rows()
+
+    with pytest.raises(RefusedError, match="put `flight_date`") as refused:
+        flights.backfill(stream, 8, 9)
+
+    assert refused.value.finding.code == "BACKFILL_DUPLICATES"
+    assert flights.rows() == rows
+    assert len({row[0] for row in rows}) > 1
+
+
+def test_duplicates_by_what_the_interval_column_is_made_of(flights: Flights) -> None:
+    """Keys that tell the interval column count as it does; a static table's duplicates are none of the stream's."""
+    stream = flights.stream("by_parts_of_the_date")
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    rows = flights.rows()
+
+    flights.backfill(stream, 2, 2)
+
+    assert flights.rows() == rows
+    assert set(rows) == {row for row in flights.expected(1, 3) if row[1] == "UA"}
 
 
 def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:

@@ -18,9 +18,10 @@ from sluice.project import Project
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, application_of
 from sluice.running.bounded_stream import run_bounded_stream
 from sluice.running.driver import following_requests
+from sluice.running.duplicates import check_duplicates, find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
-from sluice.running.query import build_batch, spark_message
+from sluice.running.query import build_batch, build_query, plan_reader, spark_message
 from sluice.running.record import BackfillRecord, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer
 from sluice.running.session import close_session, open_session
@@ -175,9 +176,12 @@ class _Backfill:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()
         if plan.watermark_ms is None:
             try:
-                return build_batch(project, request.stream, session, plan.slices)
+                frame = build_batch(project, request.stream, session, plan.slices)
             except QueryRefusedError:
                 self.observer.phase("running it as a stream: Spark does not run it as a batch")
+            else:
+                self._check_duplicates(frame)
+                return frame
         return run_bounded_stream(
             project,
             request.stream,
@@ -189,6 +193,13 @@ class _Backfill:
             folder=join(self.preparation.folder, f"{self.record.run_id}-{attempt}"),
             storage=self.preparation.home.storage,
         )
+
+    def _check_duplicates(self, batch: DataFrame) -> None:
+        stream, session = self.preparation.request.stream, self._open_session()
+        plans = plan_reader(session)
+        if find_ambiguous(batch, stream.interval_column or "", plans) is not None:
+            # A batch does not tell the sources from static tables, whose duplicates the live stream drops all at once.
+            check_duplicates(build_query(self.preparation.project, stream, session, {}).frame, stream, plans)
 
     def _write(self, write: Callable[[], None]) -> None:
         try:
