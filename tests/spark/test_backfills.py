@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 
 from demo.landing import land_flights
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError, LeaseHeldError, RefusedError
+from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError, RefusedError
 from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
@@ -309,6 +310,50 @@ def test_part_of_a_partition(flights: Flights) -> None:
 
     flights.backfill(changed, 2, 2, phase=go_on)
     assert record.run_id not in held[0]
+
+
+def test_a_driver_without_its_lease(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is committed in spite of the backfill's lease loses rows to Spark's replacement: all is done again.
+
+    Where no attempt is left, the error and the record say what is wrong with the table, until a retry has mended it.
+    """
+    stream = flights.stream("in_kilometers", sink=sinks.delta("lake"))
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    flights.land(2, 2, rest=True)
+    leases = flights.root / "home" / "departures" / "leases" / "0001"
+    committed: list[int] = []
+
+    def go_on(phase: str) -> None:
+        if phase == "replacing the rows" and not committed:
+            newest = max(leases.iterdir(), key=lambda file: int(file.stem))
+            newest.write_text(json.dumps(json.loads(newest.read_text()) | {"is_released": True}))
+            flights.lab.run(stream)
+            committed.append(DeltaTable(str(flights.table)).version())
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sluice.running.backfill._MOST_ATTEMPTS", 1)
+        with pytest.raises(BatchFailedError, match="may be missing since version 2: version 1"):
+            flights.backfill(stream, 2, 2, key="once", phase=go_on)
+    assert flights.rows() != flights.expected(1, 3)
+    failed = next(found for found in flights.lab.records(stream) if found["interval"])
+    assert failed["status"] == "failed"
+    assert "version 1 (STREAMING UPDATE)" in failed["backfill"]["damage"]
+
+    record = flights.backfill(stream, 2, 2, key="once")
+
+    assert committed == [1]
+    assert flights.rows() == flights.expected(1, 3)
+    assert record.backfill is not None
+    assert (record.backfill.attempt, record.backfill.damage) == (1, None)
+    flights.land(3, 3, rest=True)
+    committed.clear()
+
+    started_again = flights.backfill(stream, 3, 3, phase=go_on)
+
+    assert flights.rows() == flights.expected(1, 3)
+    assert started_again.backfill is not None
+    assert (started_again.backfill.attempt, started_again.backfill.damage) == (1, None)
 
 
 def test_an_input_that_is_gone(flights: Flights) -> None:

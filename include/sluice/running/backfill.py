@@ -120,13 +120,26 @@ class _Backfill:
                     replaced = self._replace_alone(lease)
             if replaced is not None and replaced.conflict is None:
                 return self.preparation.close(self.record, replaced)
+            self._note_damage(plan, replaced)
             self.observer.phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
             plan = self._plan_again()
+        damage = self.record.backfill.damage if self.record.backfill else None
         raise BatchFailedError(
-            f"the rows of the interval were changed by others {_MOST_ATTEMPTS} times while they were recomputed",
+            f"the rows of the interval were changed by others {_MOST_ATTEMPTS} times while they were recomputed"
+            + ("" if damage is None else f"; {damage}"),
             where=self.preparation.sink.location,
-            remedy="let no compaction and no other backfill of these rows run beside this one, then try again",
+            remedy="let no compaction and no other backfill of these rows run beside this one, then try again"
+            + ("" if damage is None else ": the rows are wrong until a backfill of the interval succeeds"),
         )
+
+    def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
+        """Record what a commit has done that was not alone: a kill, or a later attempt's failure, leaves it so."""
+        if replaced is None or self.record.backfill is None:
+            return
+        what = "there twice" if plan.publish == "metadata" else "missing"
+        damage = f"rows of the interval may be {what} since version {replaced.version}: {replaced.conflict}"
+        noted = msgspec.structs.replace(self.record.backfill, sink_version=replaced.version, damage=damage)
+        self._save(backfill=noted)
 
     def _plan_again(self) -> BackfillPlan:
         plan = self.preparation.plan()
@@ -162,7 +175,8 @@ class _Backfill:
         before = self.record.backfill
         attempt = before.attempt + 1 if before is not None else 0
         version = plan.version or 0
-        self._save(plan=plan.as_json(), backfill=BackfillRecord(attempt=attempt, version=version))
+        damage = before.damage if before is not None else None
+        self._save(plan=plan.as_json(), backfill=BackfillRecord(attempt=attempt, version=version, damage=damage))
         request = self.preparation.request
         return Replacement(
             column=request.stream.interval_column or "",
@@ -210,7 +224,7 @@ class _Backfill:
             raise BatchFailedError(
                 f"Spark failed: {spark_message(exc)}",
                 where=f"stream `{self.record.stream}`",
-                remedy="mend the cause (the driver's log has all of it); nothing was replaced",
+                remedy="mend the cause (the driver's log has all of it); this attempt replaced nothing",
             ) from exc
 
     def _open_session(self) -> SparkSession:

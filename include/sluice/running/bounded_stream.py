@@ -128,7 +128,7 @@ def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> No
         raise BatchFailedError(
             f"Spark failed: {spark_message(exc)}",
             where=f"stream `{query.stream.name}`, {checkpoint}",
-            remedy="mend the cause (the driver's log has all of it); nothing was replaced",
+            remedy="mend the cause (the driver's log has all of it); this attempt replaced nothing",
         ) from exc
 
 
