@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
+_COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _MAX_COMMIT_BYTES = 512 * 1024 * 1024
 
 
@@ -224,6 +226,23 @@ def snapshot_files(log: DeltaLog, version: int, *, storage: Storage) -> list[Add
     has_vectors = any(name.startswith("deletion_vector") for name in columns)
     order = sorted(range(len(paths)), key=lambda index: (times[index], paths[index]))
     return [AddedFile(sizes[index], None if has_vectors else rows[index], paths[index]) for index in order]
+
+
+def is_version_gone(log: DeltaLog, version: int, *, storage: Storage) -> bool:
+    """Whether log clean-up has deleted what a version is rebuilt from: its commits since the start or a checkpoint.
+
+    Raises:
+        StorageError: The log can't be listed.
+    """
+    folder = storage.list_folder(join(log.location, "_delta_log"))
+    names = folder.files if folder is not None else []
+    there = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
+    for match in filter(None, map(_COMPACTED.fullmatch, names)):
+        there.update(range(int(match[1]), min(int(match[2]), version) + 1))
+    checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
+    # Only the newest one below counts: from an older one, more commits are needed.
+    first = max((found + 1 for found in checkpoints if found <= version), default=0)
+    return not there.issuperset(range(first, version + 1))
 
 
 def file_location(table: str, path: str) -> str:

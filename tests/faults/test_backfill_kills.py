@@ -39,7 +39,7 @@ days = Stream(
     name="days",
     sources={"days": sources.files("in", format="json", schema="n bigint, day date")},
     transform="transform_days:days",
-    sink=sinks.delta("out", partition_by=["day"]),
+    sink=sinks.delta("out", partition_by=@PARTITIONS@),
     interval_column="day",
 )
 """
@@ -47,16 +47,28 @@ _TRANSFORM = """
 import os
 from pyspark.sql import functions as F
 def days(days):
-    return days.withColumn("n", F.col("n") * int(os.environ["FACTOR"]))
+    rows = days.withColumn("n", F.col("n") * int(os.environ["FACTOR"]))
+    return @RESULT@
 """
+_ONCE_EACH = 'rows.withColumn("at", F.col("day").cast("timestamp")).withWatermark("at", "9 days")'
+_ONCE_EACH += '.dropDuplicatesWithinWatermark(["n", "day"]).drop("at")'
+PARTITIONED, SPARKS, STREAMED = ("['day']", "rows"), ("[]", "rows"), ("['day']", _ONCE_EACH)
+"""How the table is partitioned, and what the transform gives: replaced by a commit of metadata, by Spark itself, and
+computed as a stream."""
 STEPS = [
-    *[("before", str(write)) for write in range(1, 4)],  # the record: planned, running, begun
-    ("at", "writing the rows aside"),
-    ("at", "publishing"),
-    ("before", "4"),  # the record is closed, after the commit
-    ("after", "4"),
+    *[(PARTITIONED, "before", str(write)) for write in range(1, 4)],  # the record: planned, running, begun
+    (PARTITIONED, "at", "writing the rows aside"),
+    (PARTITIONED, "at", "publishing"),
+    (PARTITIONED, "before", "4"),  # the record is closed, after the commit
+    (PARTITIONED, "after", "4"),
+    (SPARKS, "before", "3"),
+    (SPARKS, "at", "replacing the rows"),
+    (SPARKS, "before", "4"),
+    *[(STREAMED, "before", str(write)) for write in range(4, 7)],  # its checkpoint: metadata, source log, offsets
+    (STREAMED, "after", "6"),
+    (STREAMED, "at", "publishing"),
 ]
-CHEAP = [STEPS[2], STEPS[4], STEPS[5]]
+CHEAP = [STEPS[2], STEPS[4], STEPS[5], STEPS[8], STEPS[13]]
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,8 @@ class Days:
     """A project with two days of numbers, which a live stream has read."""
 
     root: Path
+    is_streamed: bool
+    """Whether the transform runs as a stream, whose checkpoint is written between the record's files."""
 
     @property
     def project(self) -> Project:
@@ -83,8 +97,9 @@ class Days:
 
 
 @pytest.fixture
-def days(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Days:
+def days(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Days:
     """The live stream has written every number as it is; from now on the transform makes a thousand of each."""
+    partitions, result = request.param
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("FACTOR", "1")
     (tmp_path / "in").mkdir()
@@ -92,16 +107,20 @@ def days(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "in" / "days.json").write_text("\n".join(rows))
     (tmp_path / "sluice.toml").write_text(_PROJECT)
     (tmp_path / "streams").mkdir()
-    (tmp_path / "streams" / "days.py").write_text(_DECLARATION)
-    (tmp_path / "transform_days.py").write_text(_TRANSFORM)
+    (tmp_path / "streams" / "days.py").write_text(_DECLARATION.replace("@PARTITIONS@", partitions))
+    (tmp_path / "transform_days.py").write_text(_TRANSFORM.replace("@RESULT@", result))
     project = find_project(str(tmp_path))
     run_stream(project, Request(project.stream("days"), Limits()), session=spark)
     monkeypatch.setenv("FACTOR", "1000")
-    return Days(tmp_path)
+    return Days(tmp_path, request.param == STREAMED)
 
 
-@pytest.mark.parametrize(("moment", "what"), STEPS if os.environ.get("SLUICE_KILLS") else CHEAP)
-def test_a_kill_at_any_step(days: Days, spark: SparkSession, moment: str, what: str) -> None:
+@pytest.mark.parametrize(
+    ("days", "moment", "what"), STEPS if os.environ.get("SLUICE_KILLS") else CHEAP, indirect=["days"]
+)
+def test_a_kill_at_any_step(
+    days: Days, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, moment: str, what: str
+) -> None:
     """Before the commit nothing is changed, after it everything is; the retry does what is left, and no more."""
     before, old = days.checkpoint(), days.rows()
     new = sorted([*(number for number in old if number % 2 == 0), *(number * 1000 for number in old if number % 2)])
@@ -110,13 +129,23 @@ def test_a_kill_at_any_step(days: Days, spark: SparkSession, moment: str, what: 
         command = [sys.executable, DRIVER, str(days.root), "days", START, END, moment, what]
         driver = subprocess.Popen(command, cwd=days.root, stdout=out, stderr=out, start_new_session=True)
         returned = driver.wait(timeout=240)
-    is_published = what == "4"
+    is_published = what == "4" and not days.is_streamed
     assert returned == -signal.SIGKILL, log.read_text()[-3000:]
     assert days.rows() == (new if is_published else old)
     versions = DeltaTable(str(days.root / "out")).version()
 
+    saved: list[str] = []
+    save = RunRecords.save
+
+    def noting(self: RunRecords, record: RunRecord) -> None:
+        saved.append(record.status)
+        save(self, record)
+
+    monkeypatch.setattr(RunRecords, "save", noting)
     record = days.backfill(spark)
 
+    # Whoever follows the record takes a failure for the end.
+    assert set(saved) <= {"planned", "running", "succeeded"}
     assert days.rows() == new
     assert record.status == "succeeded"
     assert record.backfill is not None

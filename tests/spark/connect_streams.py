@@ -111,7 +111,7 @@ def doubled(a: DataFrame) -> DataFrame:
 
 def doubled_once_each(a: DataFrame) -> DataFrame:
     events = doubled(a).withColumn("at", F.col("day").cast("timestamp")).withWatermark("at", "9 days")
-    return events.dropDuplicatesWithinWatermark(["id"]).drop("at")
+    return events.dropDuplicatesWithinWatermark(["id", "day"]).drop("at")
 
 
 def sorted_rows(a: DataFrame) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 
 from demo.landing import land_flights
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError, LeaseHeldError, RefusedError
+from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError, RefusedError
 from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
@@ -42,6 +43,24 @@ def in_kilometers(flights: DataFrame) -> DataFrame:
 def once_each(flights: DataFrame) -> DataFrame:
     timed = in_kilometers(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
     return timed.withWatermark("at", "2 days").dropDuplicatesWithinWatermark(KEY).drop("at")
+
+
+def by_flight(flights: DataFrame) -> DataFrame:
+    """The same flight flies every day, so each key is there again after the delay."""
+    timed = as_delivered(flights).withColumn("at", F.col("flight_date").cast("timestamp"))
+    return timed.withWatermark("at", "2 days").dropDuplicatesWithinWatermark(["carrier", "flight"]).drop("at")
+
+
+def by_tail_number(flights: DataFrame) -> DataFrame:
+    return as_delivered(flights).dropDuplicates(["tailnum"])
+
+
+def by_parts_of_the_date(flights: DataFrame) -> DataFrame:
+    """The interval column is made of the keys, after the duplicates were dropped; a static table drops its own."""
+    planes = flights.sparkSession.createDataFrame([("UA",), ("UA",)], "carrier string").dropDuplicates(["carrier"])
+    keys = ["year", "month", "day", *KEY[1:]]
+    once = flights.union(flights).dropDuplicates(keys)
+    return in_kilometers(once.join(planes, "carrier", "left_semi"))
 
 
 def per_day(flights: DataFrame) -> DataFrame:
@@ -175,6 +194,35 @@ def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
     assert not list((flights.root / "home" / "departures" / "backfills").rglob("*.parquet"))
 
 
+@pytest.mark.parametrize("transform", ["by_flight", "by_tail_number"])
+def test_duplicates_across_intervals(flights: Flights, transform: str) -> None:
+    """Where the keys do not tell the interval, a row of it could go for one of another day: nothing is replaced."""
+    stream = flights.stream(transform)
+    flights.land(1, DAYS)
+    flights.lab.run(stream)
+    rows = flights.rows()
+
+    with pytest.raises(RefusedError, match="put `flight_date`") as refused:
+        flights.backfill(stream, 8, 9)
+
+    assert refused.value.finding.code == "BACKFILL_DUPLICATES"
+    assert flights.rows() == rows
+    assert len({row[0] for row in rows}) > 1
+
+
+def test_duplicates_by_what_the_interval_column_is_made_of(flights: Flights) -> None:
+    """Keys that tell the interval column count as it does; a static table's duplicates are none of the stream's."""
+    stream = flights.stream("by_parts_of_the_date")
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    rows = flights.rows()
+
+    flights.backfill(stream, 2, 2)
+
+    assert flights.rows() == rows
+    assert set(rows) == {row for row in flights.expected(1, 3) if row[1] == "UA"}
+
+
 def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
     """Only days that the watermark has passed can be recomputed; late rows, which the stream dropped, count now."""
     stream = flights.stream("per_day")
@@ -262,6 +310,50 @@ def test_part_of_a_partition(flights: Flights) -> None:
 
     flights.backfill(changed, 2, 2, phase=go_on)
     assert record.run_id not in held[0]
+
+
+def test_a_driver_without_its_lease(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is committed in spite of the backfill's lease loses rows to Spark's replacement: all is done again.
+
+    Where no attempt is left, the error and the record say what is wrong with the table, until a retry has mended it.
+    """
+    stream = flights.stream("in_kilometers", sink=sinks.delta("lake"))
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    flights.land(2, 2, rest=True)
+    leases = flights.root / "home" / "departures" / "leases" / "0001"
+    committed: list[int] = []
+
+    def go_on(phase: str) -> None:
+        if phase == "replacing the rows" and not committed:
+            newest = max(leases.iterdir(), key=lambda file: int(file.stem))
+            newest.write_text(json.dumps(json.loads(newest.read_text()) | {"is_released": True}))
+            flights.lab.run(stream)
+            committed.append(DeltaTable(str(flights.table)).version())
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sluice.running.backfill._MOST_ATTEMPTS", 1)
+        with pytest.raises(BatchFailedError, match="may be missing since version 2: version 1"):
+            flights.backfill(stream, 2, 2, key="once", phase=go_on)
+    assert flights.rows() != flights.expected(1, 3)
+    failed = next(found for found in flights.lab.records(stream) if found["interval"])
+    assert failed["status"] == "failed"
+    assert "version 1 (STREAMING UPDATE)" in failed["backfill"]["damage"]
+
+    record = flights.backfill(stream, 2, 2, key="once")
+
+    assert committed == [1]
+    assert flights.rows() == flights.expected(1, 3)
+    assert record.backfill is not None
+    assert (record.backfill.attempt, record.backfill.damage) == (1, None)
+    flights.land(3, 3, rest=True)
+    committed.clear()
+
+    started_again = flights.backfill(stream, 3, 3, phase=go_on)
+
+    assert flights.rows() == flights.expected(1, 3)
+    assert started_again.backfill is not None
+    assert (started_again.backfill.attempt, started_again.backfill.damage) == (1, None)
 
 
 def test_an_input_that_is_gone(flights: Flights) -> None:

@@ -18,9 +18,10 @@ from sluice.project import Project
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, application_of
 from sluice.running.bounded_stream import run_bounded_stream
 from sluice.running.driver import following_requests
+from sluice.running.duplicates import check_duplicates, find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
-from sluice.running.query import build_batch, spark_message
+from sluice.running.query import build_batch, build_query, plan_reader, spark_message
 from sluice.running.record import BackfillRecord, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer
 from sluice.running.session import close_session, open_session
@@ -79,7 +80,7 @@ def backfill_stream(
         return settled
     record = preparation.open_record(plan)
     with preparation.take_lease(record.run_id) as lease:
-        preparation.run.close_dead(lease.taken_from)
+        preparation.close_dead(lease, record.run_id)
         with following_requests(preparation.home, record.run_id, stop or StopEvent()):
             return _Backfill(preparation, observer, session, record, lease).execute(plan)
 
@@ -119,13 +120,26 @@ class _Backfill:
                     replaced = self._replace_alone(lease)
             if replaced is not None and replaced.conflict is None:
                 return self.preparation.close(self.record, replaced)
+            self._note_damage(plan, replaced)
             self.observer.phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
             plan = self._plan_again()
+        damage = self.record.backfill.damage if self.record.backfill else None
         raise BatchFailedError(
-            f"the rows of the interval were changed by others {_MOST_ATTEMPTS} times while they were recomputed",
+            f"the rows of the interval were changed by others {_MOST_ATTEMPTS} times while they were recomputed"
+            + ("" if damage is None else f"; {damage}"),
             where=self.preparation.sink.location,
-            remedy="let no compaction and no other backfill of these rows run beside this one, then try again",
+            remedy="let no compaction and no other backfill of these rows run beside this one, then try again"
+            + ("" if damage is None else ": the rows are wrong until a backfill of the interval succeeds"),
         )
+
+    def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
+        """Record what a commit has done that was not alone: a kill, or a later attempt's failure, leaves it so."""
+        if replaced is None or self.record.backfill is None:
+            return
+        what = "there twice" if plan.publish == "metadata" else "missing"
+        damage = f"rows of the interval may be {what} since version {replaced.version}: {replaced.conflict}"
+        noted = msgspec.structs.replace(self.record.backfill, sink_version=replaced.version, damage=damage)
+        self._save(backfill=noted)
 
     def _plan_again(self) -> BackfillPlan:
         plan = self.preparation.plan()
@@ -145,7 +159,7 @@ class _Backfill:
 
     def _replace_alone(self, lease: Lease) -> Replaced | None:
         """Let Spark replace the rows, while the lease keeps the live stream from writing."""
-        self.preparation.run.close_dead(lease.taken_from)
+        self.preparation.close_dead(lease, self.record.run_id)
         name_writer(self.preparation.run, self._open_session(), lease)
         sink = self.preparation.sink
         plan = self._plan_again()
@@ -161,7 +175,8 @@ class _Backfill:
         before = self.record.backfill
         attempt = before.attempt + 1 if before is not None else 0
         version = plan.version or 0
-        self._save(plan=plan.as_json(), backfill=BackfillRecord(attempt=attempt, version=version))
+        damage = before.damage if before is not None else None
+        self._save(plan=plan.as_json(), backfill=BackfillRecord(attempt=attempt, version=version, damage=damage))
         request = self.preparation.request
         return Replacement(
             column=request.stream.interval_column or "",
@@ -175,9 +190,12 @@ class _Backfill:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()
         if plan.watermark_ms is None:
             try:
-                return build_batch(project, request.stream, session, plan.slices)
+                frame = build_batch(project, request.stream, session, plan.slices)
             except QueryRefusedError:
                 self.observer.phase("running it as a stream: Spark does not run it as a batch")
+            else:
+                self._check_duplicates(frame)
+                return frame
         return run_bounded_stream(
             project,
             request.stream,
@@ -190,6 +208,13 @@ class _Backfill:
             storage=self.preparation.home.storage,
         )
 
+    def _check_duplicates(self, batch: DataFrame) -> None:
+        stream, session = self.preparation.request.stream, self._open_session()
+        plans = plan_reader(session)
+        if find_ambiguous(batch, stream.interval_column or "", plans) is not None:
+            # A batch does not tell the sources from static tables, whose duplicates the live stream drops all at once.
+            check_duplicates(build_query(self.preparation.project, stream, session, {}).frame, stream, plans)
+
     def _write(self, write: Callable[[], None]) -> None:
         try:
             write()
@@ -199,7 +224,7 @@ class _Backfill:
             raise BatchFailedError(
                 f"Spark failed: {spark_message(exc)}",
                 where=f"stream `{self.record.stream}`",
-                remedy="mend the cause (the driver's log has all of it); nothing was replaced",
+                remedy="mend the cause (the driver's log has all of it); this attempt replaced nothing",
             ) from exc
 
     def _open_session(self) -> SparkSession:

@@ -160,6 +160,11 @@ class BackfillPreparation:
         """
         return self.run.acquire(self._lease_folder, run_id, self.former)
 
+    def close_dead(self, lease: Lease, run_id: str) -> None:
+        """Close the record of another run whose driver died with the lease; a retry goes on with its own record."""
+        if lease.taken_from != run_id:
+            self.run.close_dead(lease.taken_from)
+
     def check_not_held(self) -> None:
         """Make sure that no other backfill of the interval is at work.
 

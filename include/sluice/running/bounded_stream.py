@@ -17,7 +17,8 @@ from sluice.checkpoint.offsets import OffsetFile, read_commit_file
 from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.errors import BatchFailedError
 from sluice.project import Project
-from sluice.running.query import Query, build_query, spark_message
+from sluice.running.duplicates import check_duplicates
+from sluice.running.query import Query, build_query, plan_reader, spark_message
 from sluice.running.session import choose_shuffle_partitions, pinned_conf
 from sluice.sources.files import files
 from sluice.storage import Storage, is_local, join, local_path, spark_location
@@ -54,12 +55,14 @@ def run_bounded_stream(
 
     Raises:
         DeclarationError: The transform can't run on the sources, or a file's name is a pattern for Spark's stream.
+        RefusedError: It drops duplicates across intervals.
         BatchFailedError: Spark failed.
     """
     stream, slices = _copied(stream, session, slices, join(folder, "slices"), now, storage)
     for name, source in stream.sources.items():
         source.check_one_batch(slices[name])
     query = build_query(project, stream, session, {})
+    check_duplicates(query.frame, stream, plan_reader(session))
     checkpoint = join(folder, "checkpoint")
     if all(slices[line.source].end is None for line in query.lines):
         return session.createDataFrame([], query.frame.schema)
@@ -125,7 +128,7 @@ def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> No
         raise BatchFailedError(
             f"Spark failed: {spark_message(exc)}",
             where=f"stream `{query.stream.name}`, {checkpoint}",
-            remedy="mend the cause (the driver's log has all of it); nothing was replaced",
+            remedy="mend the cause (the driver's log has all of it); this attempt replaced nothing",
         ) from exc
 
 

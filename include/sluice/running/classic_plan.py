@@ -38,7 +38,10 @@ class ClassicPlans:
         return tuple(lines)
 
     def has_timers(self, frame: DataFrame) -> bool:
-        return "ProcessingTime" in frame._jdf.queryExecution().analyzed().toString()
+        return "ProcessingTime" in self.analysed_text(frame)
+
+    def analysed_text(self, frame: DataFrame) -> str:
+        return str(frame._jdf.queryExecution().analyzed().toString())
 
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         jvm: Any = frame.sparkSession._jvm

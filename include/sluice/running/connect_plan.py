@@ -68,6 +68,9 @@ class ConnectPlans:
     def has_timers(self, frame: DataFrame) -> bool:
         return "ProcessingTime" in _analysed(frame)
 
+    def analysed_text(self, frame: DataFrame) -> str:
+        return _analysed(frame)
+
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Start it with an option that Spark refuses right after its checks, before it has read or written anything."""
         writer = frame.writeStream.format("noop").outputMode(output_mode)

@@ -34,6 +34,9 @@ class PlanReader(Protocol):
     def has_timers(self, frame: DataFrame) -> bool:
         """Whether an operator of the query has processing-time timers."""
 
+    def analysed_text(self, frame: DataFrame) -> str:
+        """The tree of the analysed plan, a line for each node; streaming ones are marked by `~`."""
+
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Let Spark's own checker refuse what can't run as a stream; nothing is written anywhere."""
 

@@ -57,6 +57,8 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the sink whose rows it replaces."""
     sink_version: int | None = None
     """The version that the replacement made."""
+    damage: str | None = None
+    """What is wrong with the interval's rows in the sink since an attempt was committed beside a change by others."""
     rows_replaced: int | None = None
     """None when the sink's log does not know."""
     rows_written: int | None = None

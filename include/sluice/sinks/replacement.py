@@ -195,9 +195,10 @@ def find_replacement(location: str, application: str, since: int, *, storage: St
         note = _noted(commit)
         if commit is None or note is None or note.application != application:
             continue
-        conflict = None
-        if not note.is_alone:
-            between = range(note.read_version + 1, version)
+        between = range(note.read_version + 1, version)
+        if note.is_alone:
+            conflict = _change(log, between, storage)
+        else:
             files = set(map(unquote, commit.removed))
             conflict = _conflict(log, between, files, Interval(note.start, note.end), storage)
         metrics = commit.metrics if note.is_alone else {}
@@ -226,6 +227,20 @@ def _conflict(
         note = _noted(commit)
         if note is not None and interval.overlaps(Interval(note.start, note.end)):
             return f"version {version} is a backfill of rows of the same interval"
+    return None
+
+
+def _change(log: DeltaLog, versions: Iterable[int], storage: Storage) -> str | None:
+    """What the versions did to the rows that Spark replaces in whatever version is the newest; None when nothing.
+
+    The lease keeps others from writing, but a driver that lost it may be at work still.
+    """
+    for version in versions:
+        commit = read_commit(log, version, storage=storage)
+        if commit is None:
+            return f"version {version} can't be read any more"
+        if commit.files or commit.removes_data:
+            return f"version {version} ({commit.operation}) changed rows in spite of the lease"
     return None
 
 

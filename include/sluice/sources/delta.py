@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from sluice.delta_table import AddedFile, Commit, DeltaLog, file_location, open_log, read_commit, snapshot_files
+from sluice.delta_table import (
+    AddedFile,
+    Commit,
+    DeltaLog,
+    file_location,
+    is_version_gone,
+    open_log,
+    read_commit,
+    snapshot_files,
+)
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.project import resolve_path
 from sluice.spark_options import spark_options
@@ -135,10 +144,7 @@ class DeltaSource(Source):
         end = position.offset if shown == version else None
         if not unread:
             end = _write_offset(_Offset(log.table_id, shown + 1, -1))
-        try:
-            files = snapshot_files(log, shown, storage=storage)
-        except StorageError as exc:
-            raise RefusedError(_version_vacuumed(self.path, shown, str(exc))) from exc
+        files = self._snapshot(log, shown, storage)
         read = [file for file in files if _name(file.path) not in unread]
         for file in read:
             place = file_location(self.path, file.path)
@@ -158,15 +164,20 @@ class DeltaSource(Source):
             return set()
         version = at.reservoir_version
         if at.is_starting_version:
-            try:
-                files = snapshot_files(log, version, storage=storage)
-            except StorageError as exc:
-                raise RefusedError(_version_vacuumed(self.path, version, str(exc))) from exc
-            return {_name(file.path) for file in files[at.index + 1 :]}
+            return {_name(file.path) for file in self._snapshot(log, version, storage)[at.index + 1 :]}
         commit = read_commit(log, version, storage=storage)
         if commit is None:
             raise RefusedError(_version_gone(log, version))
         return {_name(file.path) for file in commit.files[at.index + 1 :]}
+
+    def _snapshot(self, log: DeltaLog, version: int, storage: Storage) -> list[AddedFile]:
+        try:
+            return snapshot_files(log, version, storage=storage)
+        except StorageError as exc:
+            # What is only out of reach right now may be there at the next try.
+            if not is_version_gone(log, version, storage=storage):
+                raise
+            raise RefusedError(_version_vacuumed(self.path, version, str(exc))) from exc
 
     def _read_over(self, log: DeltaLog, version: int, unread: set[str], storage: Storage) -> tuple[int, set[str]]:
         """The version that shows what the stream has read as it is now, and the files of it that it has yet to read.

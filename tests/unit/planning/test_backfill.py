@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError, RefusedError
+from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
 from sluice.storage import Folder, Storage
@@ -264,6 +264,33 @@ class TestRefusals:
         assert made.problem is not None
         assert made.problem.code == "BACKFILL_INPUT_GONE"
         assert str(gone) in made.problem.cause
+
+    @pytest.mark.parametrize("is_there", [False, True])
+    def test_a_version_of_the_source_that_can_not_be_read(self, tmp_path: Path, is_there: bool) -> None:  # noqa: FBT001
+        """It is refused if the log has been cleaned up; what is there and can't be read may be mended: try again."""
+        upstream = make_delta(tmp_path / "upstream", [1], [2])
+        home, checkpoint = make_home(tmp_path), tmp_path / "home" / "generations" / "0001"
+        write_lake(tmp_path)
+        table = DeltaTable(upstream)
+        table.delete()
+        table.create_checkpoint()
+        end = f'{{"sourceVersion":1,"reservoirId":"{table.metadata().id}","reservoirVersion":2,"index":-1}}'
+        put(checkpoint / "offsets" / "2", offsets_bytes(end))
+        first = upstream / "_delta_log" / f"{0:020d}.json"
+        if is_there:
+            first.write_text("damaged")
+        else:
+            first.unlink()
+        source = sources.delta(str(upstream))
+
+        if is_there:
+            with pytest.raises(StorageError, match="can't be read"):
+                plan(tmp_path, home, sources={"visits": source})
+        else:
+            made = plan(tmp_path, home, sources={"visits": source})
+            assert made.problem is not None
+            assert made.problem.code == "BACKFILL_INPUT_GONE"
+            assert "up to version 1" in made.problem.cause
 
     @pytest.mark.parametrize(("operator", "verdict"), [("stateStoreSave", "refuse"), ("dedupeWithinWatermark", "run")])
     def test_beyond_the_watermark(self, tmp_path: Path, operator: str, verdict: str) -> None:
