@@ -137,6 +137,18 @@ def test_another_site_stops_nothing(server: ApiServer, showcase: Showcase, heade
     assert "does not come from a page of this Airflow" in answer.body
 
 
+def test_a_backfill_names_downstream_streams_that_one_may_see(server: ApiServer, showcase: Showcase) -> None:
+    """Of the others, only how many there are."""
+    page = f"/sluice/streams/reports/runs/{showcase.newest('reports').run_id}"
+    seen = {user: server.get(page, user).body for user in ("anna", "vera")}
+
+    assert all("/streams/hourly" in body for body in seen.values())
+    assert "payroll" in seen["anna"]
+    assert "payroll" not in seen["vera"]
+    assert "1 that you may not see" in seen["vera"]
+    assert not [body for body in seen.values() if "driver of this" in body]
+
+
 def test_a_run_that_has_ended_is_not_stopped(server: ApiServer, showcase: Showcase) -> None:
     """There is nothing to stop, and no request is left behind."""
     run_id = showcase.newest("departures").run_id
