@@ -4,6 +4,7 @@ departures   many runs, many batches, a watermark, quality; run by DAG `flights`
 hourly       a run that goes on right now; run by DAG `flights`
 reports      two backfills, one of which goes on right now; run by DAG `flights`
 payroll      run by DAG `payroll`, which not everybody may read
+bonuses      never ran; a task of the same DAG, made by `@task.stream`, is to run it
 fresh        never ran; no DAG knows it
 torn         a checkpoint with a damaged file, a damaged record, a damaged home
 broken.py    a file of declarations that does not import
@@ -51,12 +52,20 @@ _STREAM = """
 )
 """
 _STREAMS = {
-    "departures": "flights", "hourly": "departures", "reports": "departures", "payroll": "salaries", "fresh": "visits",
+    "departures": "flights", "hourly": "departures", "reports": "departures", "payroll": "salaries",
+    "bonuses": "salaries", "fresh": "visits",
     "torn": "events",
 }  # fmt: skip
 _DAG = """
 from sluice_airflow.stream_dag import stream_dag
 {dag_id} = stream_dag({streams}, dag_id="{dag_id}", schedule=None)
+"""
+_DECORATED = """
+from airflow.sdk import task
+with payroll:
+    @task.stream(stream="bonuses")
+    def pay() -> None: ...
+    pay()
 """
 _DAGS = {"flights": ("departures", "hourly", "reports"), "payroll": ("payroll",)}
 _NO_WATERMARK = timedelta(0)
@@ -124,6 +133,8 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
     for dag_id, streams in _DAGS.items():
         names = ", ".join(f'"{name}"' for name in streams)
         put(root / "dags" / f"{dag_id}.py", _DAG.format(dag_id=dag_id, streams=names))
+    with (root / "dags" / "payroll.py").open("a") as file:
+        file.write(_DECORATED)
     for name in _STREAMS:
         (root / "data" / name / "landing").mkdir(parents=True)
     _departures(showcase, now)

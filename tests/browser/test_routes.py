@@ -117,6 +117,15 @@ def test_a_stream_of_a_dag_that_one_may_not_read_does_not_exist(server: ApiServe
     assert showcase.stop("payroll", run_id) is None
 
 
+@pytest.mark.parametrize("user", ["eric", "vera"])
+def test_a_stream_of_a_decorated_task_is_as_private_as_its_dag(server: ApiServer, user: str) -> None:
+    """It never ran, so that only the task, which `@task.stream` made, tells which DAG is to run it."""
+    assert server.get("/sluice/streams/bonuses", "anna").status == 200
+    assert "bonuses" in server.get("/sluice/dag?dag_id=payroll", "anna").body
+    assert server.get("/sluice/streams/bonuses", user).status == 404
+    assert "bonuses" not in server.get("/sluice/", user).body
+
+
 @pytest.mark.parametrize(
     "headers",
     [
