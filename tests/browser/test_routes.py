@@ -224,6 +224,7 @@ def test_an_old_run_of_a_private_dag(server: ApiServer, showcase: Showcase) -> N
 
 def test_a_task_leads_to_its_run(server: ApiServer, showcase: Showcase) -> None:
     """Airflow's tab at a task instance goes to the one run; `{MAP_INDEX}` stays as it is for unmapped tasks."""
+    server.trigger("flights", RUN_ID)
     asked = f"/sluice/runs?dag_id=flights&run_id={RUN_ID.replace('+', '%2B')}&task_id=hourly&map_index=%7BMAP_INDEX%7D"
     answer = server.get(asked, "vera")
 
@@ -233,9 +234,28 @@ def test_a_task_leads_to_its_run(server: ApiServer, showcase: Showcase) -> None:
 
 def test_a_dag_run_lists_its_runs(server: ApiServer, showcase: Showcase) -> None:
     """Airflow's tab at a DAG run."""
+    server.trigger("flights", RUN_ID)
     answer = server.get(f"/sluice/runs?dag_id=flights&run_id={RUN_ID.replace('+', '%2B')}", "vera")
 
     assert showcase.newest("hourly").run_id in answer.body
+
+
+def test_a_task_that_was_cleared_late_leads_to_its_run(server: ApiServer, showcase: Showcase) -> None:
+    """After 30 tries of a task with retries, a clear makes generation 30; Airflow's database tells how far they go."""
+    server.trigger("flights", "often")
+    asked = "/sluice/runs?dag_id=flights&run_id=often&task_id=reports"
+    run_id = showcase.start("reports", run_key="flights/often/reports/-1/30")
+    try:
+        assert "no run of a stream to show" in server.get(asked, "vera").body
+        server.run(
+            "from airflow.models.taskinstance import TaskInstance as T\n"
+            "from airflow.utils.session import create_session\n"
+            "with create_session() as session:\n"
+            "    session.query(T).filter_by(run_id='often', task_id='reports').update({'max_tries': 33})"
+        )
+        assert server.get(asked, "vera").headers["location"] == f"/sluice/streams/reports/runs/{run_id}"
+    finally:
+        showcase.forget("reports", run_id)
 
 
 @pytest.mark.parametrize(("path", "missing"), [("/runs?dag_id=flights", "run_id"), ("/dag", "dag_id")])

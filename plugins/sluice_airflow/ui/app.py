@@ -24,10 +24,10 @@ from sluice.project import Project
 from sluice.running.stop import request_stop
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
-from sluice_airflow.run_keys import RunKey, parse_run_key
+from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import reading, wording
 from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
-from sluice_airflow.ui.dag_tasks import DagTasks
+from sluice_airflow.ui.dag_tasks import DagTasks, run_keys
 from sluice_airflow.ui.outlook import Backstage, Outlook, look_ahead
 from sluice_airflow.ui.reading import BrokenFile, LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import run_row
@@ -50,7 +50,6 @@ _PATIENCE_SECONDS = 2.0
 _RUNS_IN_ROW = 20
 _RUNS_ON_PAGE = 60
 _BATCHES_ON_PAGE = 20
-_MOST_ATTEMPTS = 20
 
 _templates = Environment(
     loader=FileSystemLoader(_FOLDER / "templates"),
@@ -184,9 +183,9 @@ def runs_of_task(  # noqa: PLR0917 - what Airflow's links carry
 ) -> Response:
     """The runs that a DAG run, or one of its tasks, asked for; straight to the run where there is just one."""
     now = datetime.now(UTC)
-    index = int(map_index) if map_index.lstrip("-").isdecimal() else -1
-    tasks = {task_id} if task_id else {task.task_id for task in _dag_tasks.all() if task.dag_id == dag_id}
-    keys = {str(RunKey(dag_id, run_id, task, index, attempt)) for task in tasks for attempt in range(_MOST_ATTEMPTS)}
+    # Airflow leaves `{MAP_INDEX}` as it is where there is none.
+    index = int(map_index) if map_index.isdecimal() else None
+    keys = {str(key) for key in run_keys(dag_id, run_id, task_id or None, index)}
     rows = [
         run_row(name, run, now)
         for name, found in _visible(user)[0].items()

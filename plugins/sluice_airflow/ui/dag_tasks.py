@@ -9,10 +9,12 @@ from typing import Any
 
 from airflow.models.dag import DagModel
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
 from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.run_keys import RunKey
 
 _FIELDS = frozenset(RunStreamOperator.template_fields)
 """What every operator that runs a stream has, also `@task.stream` and those that a project derives: Airflow writes the
@@ -83,6 +85,31 @@ def _streams(task: Mapping[str, Any]) -> Iterator[Any]:
 def _unwrapped(value: Any) -> Any:
     """A value as Airflow serializes it, without the note of its type."""
     return value["__var"] if isinstance(value, Mapping) and "__var" in value else value
+
+
+def run_keys(dag_id: str, run_id: str, task_id: str | None, map_index: int | None) -> frozenset[RunKey]:
+    """The keys that the runs of a DAG run's task instances may bear.
+
+    Args:
+        dag_id: The DAG.
+        run_id: The DAG run.
+        task_id: One of its tasks; None for all of them.
+        map_index: One of the instances of a mapped task; None for all of them.
+    """
+    wanted = select(TaskInstance.task_id, TaskInstance.map_index, TaskInstance.max_tries).where(
+        TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id
+    )
+    if task_id is not None:
+        wanted = wanted.where(TaskInstance.task_id == task_id)
+    if map_index is not None:
+        wanted = wanted.where(TaskInstance.map_index == map_index)
+    with create_session() as session:
+        # A generation is what clears have added to `max_tries`; how many retries were in it, only the task knew.
+        return frozenset(
+            RunKey(dag_id, run_id, task, index, generation)
+            for task, index, max_tries in session.execute(wanted)
+            for generation in range(max_tries + 1)
+        )
 
 
 def known_dags() -> frozenset[str]:
