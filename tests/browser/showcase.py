@@ -74,7 +74,6 @@ _EXPLAIN = f"== Physical Plan ==\nWriteToDataSourceV2 {HOSTILE}\n+- MicroBatchSc
 
 class _Record(RunRecord, frozen=True, kw_only=True):
     quality: dict[str, Any] | None = None
-    explain: str | None = None
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,6 @@ class ShownRecord(RunRecord, frozen=True, kw_only=True):
 
     quality: Any = None
     """`{"verdict", "checks"}`."""
-    explain: Any = None
-    """What Spark says of its plan."""
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def run_page(
         retryable=_RETRYABLE.get(str(retryable), ""),
         driver=_driver(record, holder) if record.status == "running" else "",
         backfill=_backfill(plan, is_visible) if record.interval and plan else None,
-        explain=record.explain[:_MOST_EXPLAIN] if isinstance(record.explain, str) else "",
+        explain=(record.explain or "")[:_MOST_EXPLAIN],
         stop=f"{stop.requested_by} asked it to stop at {wording.moment(wording.read_moment(stop.requested_at))}."
         if stop
         else "",

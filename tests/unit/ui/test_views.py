@@ -390,7 +390,7 @@ JSON = st.recursive(
 def test_no_record_breaks_a_page(plan: dict[str, Any], other: Any, error: Any, *, is_backfill: bool) -> None:
     """A record is only a file: what has another shape than ours is left out, whatever it is."""
     run = make_backfill() if is_backfill else make_run()
-    document = msgspec.to_builtins(run.record) | {"plan": plan, "quality": other, "explain": other, "started_at": None}
+    document = msgspec.to_builtins(run.record) | {"plan": plan, "quality": other, "started_at": None}
     if error is None or isinstance(error, dict):
         document["error"] = error
     record = msgspec.json.decode(msgspec.json.encode(document), type=ShownRecord)
