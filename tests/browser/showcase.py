@@ -2,7 +2,9 @@
 
 departures   many runs, many batches, a watermark, quality; run by DAG `flights`
 hourly       a run that goes on right now; run by DAG `flights`
+reports      two backfills, one of which goes on right now; run by DAG `flights`
 payroll      run by DAG `payroll`, which not everybody may read
+bonuses      never ran; a task of the same DAG, made by `@task.stream`, is to run it
 fresh        never ran; no DAG knows it
 torn         a checkpoint with a damaged file, a damaged record, a damaged home
 broken.py    a file of declarations that does not import
@@ -17,11 +19,13 @@ from typing import Any
 
 from sluice.documents import encode_document
 from sluice.home import Generation, SourceLine, StreamHome
+from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
 from sluice.running.lease import acquire
-from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
 from sluice.running.stop import StopRequest, stop_request
 from sluice.storage import join
+from sluice.stream import Interval, Slice
 from sluice.times import iso_millis, iso_time
 from tests.builders import (
     QUERY_ID,
@@ -47,19 +51,29 @@ _STREAM = """
     sink=sinks.files("data/{name}/out", format="parquet"),
 )
 """
-_STREAMS = {"departures": "flights", "hourly": "departures", "payroll": "salaries", "fresh": "visits", "torn": "events"}
+_STREAMS = {
+    "departures": "flights", "hourly": "departures", "reports": "departures", "payroll": "salaries",
+    "bonuses": "salaries", "fresh": "visits",
+    "torn": "events",
+}  # fmt: skip
 _DAG = """
 from sluice_airflow.stream_dag import stream_dag
 {dag_id} = stream_dag({streams}, dag_id="{dag_id}", schedule=None)
 """
-_DAGS = {"flights": ("departures", "hourly"), "payroll": ("payroll",)}
+_DECORATED = """
+from airflow.sdk import task
+with payroll:
+    @task.stream(stream="bonuses")
+    def pay() -> None: ...
+    pay()
+"""
+_DAGS = {"flights": ("departures", "hourly", "reports"), "payroll": ("payroll",)}
 _NO_WATERMARK = timedelta(0)
 _EXPLAIN = f"== Physical Plan ==\nWriteToDataSourceV2 {HOSTILE}\n+- MicroBatchScan[flights]\n"
 
 
 class _Record(RunRecord, frozen=True, kw_only=True):
     quality: dict[str, Any] | None = None
-    explain: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,10 +132,13 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
     for dag_id, streams in _DAGS.items():
         names = ", ".join(f'"{name}"' for name in streams)
         put(root / "dags" / f"{dag_id}.py", _DAG.format(dag_id=dag_id, streams=names))
+    with (root / "dags" / "payroll.py").open("a") as file:
+        file.write(_DECORATED)
     for name in _STREAMS:
         (root / "data" / name / "landing").mkdir(parents=True)
     _departures(showcase, now)
     _hourly(showcase, now)
+    _reports(showcase, now)
     _payroll(showcase, now)
     _torn(showcase, now)
     put_files(root / "data" / "fresh" / "landing", ["a.json"], first_ms=_ms(now - timedelta(minutes=3)))
@@ -194,6 +211,50 @@ def _hourly(showcase: Showcase, now: datetime) -> None:
     )
 
 
+def _reports(showcase: Showcase, now: datetime) -> None:
+    """A backfill of January that has replaced its rows, and one of February that is at it, in this process."""
+    began = now - timedelta(hours=3)
+    _save(showcase, "reports", began, dag_id="flights", attempt=0, status="succeeded", batches=(_batch(0, began, 2),),
+          plan=_plan("reports", "departures", 0, 1, began, 2),
+          ended_at=iso_time(began + timedelta(seconds=9)))  # fmt: skip
+    _checkpoint(showcase, "reports", "departures", planned=1)
+    january, february, march = (datetime(2026, month, 1, tzinfo=UTC) for month in (1, 2, 3))
+    done = BackfillRecord(
+        attempt=0, version=41, sink_version=44, rows_replaced=310_402, rows_written=310_977, late_rows=575
+    )
+    at = now - timedelta(hours=1)
+    _save(showcase, "reports", at, dag_id="flights", attempt=1, status="succeeded", until=None, backfill=done,
+          interval=RecordedInterval(january, february), plan=_backfill_plan(Interval(january, february)),
+          ended_at=iso_time(at + timedelta(seconds=74)))  # fmt: skip
+    run_id = _save(showcase, "reports", now - timedelta(seconds=50), dag_id="flights", attempt=2, status="running",
+                   until=None, interval=RecordedInterval(february, march),
+                   plan=_backfill_plan(Interval(february, march)))  # fmt: skip
+    home = showcase.home("reports")
+    # Taken for longer than the test lasts, as for `hourly`.
+    acquire(
+        home.storage,
+        home.interval_lease_folder(february, march),
+        run_id=run_id,
+        sink_is_idempotent=True,
+        clock=lambda: now + timedelta(hours=1),
+    )
+
+
+def _backfill_plan(interval: Interval) -> dict[str, Any]:
+    """A plan that concerns a stream that everybody may see, and one that not everybody may."""
+    return BackfillPlan(
+        stream="reports",
+        generation=1,
+        interval=interval,
+        verdict="run",
+        reason="`departures`: 1,204 files, read up to batch 0, replace the interval in version 41",
+        version=41,
+        batch_id=0,
+        slices={"departures": Slice('{"logOffset":0}', files=1_204, size_bytes=88_000_000)},
+        downstream=(Downstream("hourly", skips_changes=True), Downstream("payroll", skips_changes=False)),
+    ).as_json()
+
+
 def _payroll(showcase: Showcase, now: datetime) -> None:
     began = now - timedelta(hours=2)
     _save(showcase, "payroll", began, dag_id="payroll", attempt=0, status="running",
@@ -216,18 +277,18 @@ def _save(showcase: Showcase, stream: str, began: datetime, *, dag_id: str, atte
     dag_run = fields.pop("run_id", f"scheduled__{began:%Y-%m-%dT%H:%M:%S}+00:00")
     run_key = f"{dag_id}/{dag_run}/{stream}/-1/0"
     run_id = new_run_id(began, run_key)
-    record = _Record(
-        run_id=run_id,
-        stream=stream,
-        generation=1,
-        query_id=QUERY_ID,
-        token=attempt + 1,
-        run_key=run_key,
-        planned_at=began,
-        until=began,
-        started_at=iso_time(began + timedelta(seconds=1)),
-        **fields,
-    )
+    known = {
+        "run_id": run_id,
+        "stream": stream,
+        "generation": 1,
+        "query_id": QUERY_ID,
+        "token": attempt + 1,
+        "run_key": run_key,
+        "planned_at": began,
+        "until": began,
+        "started_at": iso_time(began + timedelta(seconds=1)),
+    }
+    record = _Record(**known | fields)
     home = showcase.home(stream)
     home.storage.replace(join(home.runs_folder(), f"{run_id}.json"), encode_document(record))
     return run_id

@@ -117,6 +117,15 @@ def test_a_stream_of_a_dag_that_one_may_not_read_does_not_exist(server: ApiServe
     assert showcase.stop("payroll", run_id) is None
 
 
+@pytest.mark.parametrize("user", ["eric", "vera"])
+def test_a_stream_of_a_decorated_task_is_as_private_as_its_dag(server: ApiServer, user: str) -> None:
+    """It never ran, so that only the task, which `@task.stream` made, tells which DAG is to run it."""
+    assert server.get("/sluice/streams/bonuses", "anna").status == 200
+    assert "bonuses" in server.get("/sluice/dag?dag_id=payroll", "anna").body
+    assert server.get("/sluice/streams/bonuses", user).status == 404
+    assert "bonuses" not in server.get("/sluice/", user).body
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -135,6 +144,18 @@ def test_another_site_stops_nothing(server: ApiServer, showcase: Showcase, heade
 
     assert answer.status == 403
     assert "does not come from a page of this Airflow" in answer.body
+
+
+def test_a_backfill_names_downstream_streams_that_one_may_see(server: ApiServer, showcase: Showcase) -> None:
+    """Of the others, only how many there are."""
+    page = f"/sluice/streams/reports/runs/{showcase.newest('reports').run_id}"
+    seen = {user: server.get(page, user).body for user in ("anna", "vera")}
+
+    assert all("/streams/hourly" in body for body in seen.values())
+    assert "payroll" in seen["anna"]
+    assert "payroll" not in seen["vera"]
+    assert "1 that you may not see" in seen["vera"]
+    assert not [body for body in seen.values() if "driver of this" in body]
 
 
 def test_a_run_that_has_ended_is_not_stopped(server: ApiServer, showcase: Showcase) -> None:
@@ -203,6 +224,7 @@ def test_an_old_run_of_a_private_dag(server: ApiServer, showcase: Showcase) -> N
 
 def test_a_task_leads_to_its_run(server: ApiServer, showcase: Showcase) -> None:
     """Airflow's tab at a task instance goes to the one run; `{MAP_INDEX}` stays as it is for unmapped tasks."""
+    server.trigger("flights", RUN_ID)
     asked = f"/sluice/runs?dag_id=flights&run_id={RUN_ID.replace('+', '%2B')}&task_id=hourly&map_index=%7BMAP_INDEX%7D"
     answer = server.get(asked, "vera")
 
@@ -212,9 +234,28 @@ def test_a_task_leads_to_its_run(server: ApiServer, showcase: Showcase) -> None:
 
 def test_a_dag_run_lists_its_runs(server: ApiServer, showcase: Showcase) -> None:
     """Airflow's tab at a DAG run."""
+    server.trigger("flights", RUN_ID)
     answer = server.get(f"/sluice/runs?dag_id=flights&run_id={RUN_ID.replace('+', '%2B')}", "vera")
 
     assert showcase.newest("hourly").run_id in answer.body
+
+
+def test_a_task_that_was_cleared_late_leads_to_its_run(server: ApiServer, showcase: Showcase) -> None:
+    """After 30 tries of a task with retries, a clear makes generation 30; Airflow's database tells how far they go."""
+    server.trigger("flights", "often")
+    asked = "/sluice/runs?dag_id=flights&run_id=often&task_id=reports"
+    run_id = showcase.start("reports", run_key="flights/often/reports/-1/30")
+    try:
+        assert "no run of a stream to show" in server.get(asked, "vera").body
+        server.run(
+            "from airflow.models.taskinstance import TaskInstance as T\n"
+            "from airflow.utils.session import create_session\n"
+            "with create_session() as session:\n"
+            "    session.query(T).filter_by(run_id='often', task_id='reports').update({'max_tries': 33})"
+        )
+        assert server.get(asked, "vera").headers["location"] == f"/sluice/streams/reports/runs/{run_id}"
+    finally:
+        showcase.forget("reports", run_id)
 
 
 @pytest.mark.parametrize(("path", "missing"), [("/runs?dag_id=flights", "run_id"), ("/dag", "dag_id")])

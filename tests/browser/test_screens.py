@@ -103,6 +103,28 @@ def test_a_run_that_goes_on(browser: Browser, server: ApiServer, showcase: Showc
     browser.until(lambda: browser.run("return window.isOld === undefined && !!document.body"), "the page to refresh")
 
 
+def test_backfills(browser: Browser, server: ApiServer, showcase: Showcase, scheme: str) -> None:
+    """Marked in the list; one that goes on is alive by its interval's lease, one that is over says what it did."""
+    going_on, done, _ = showcase.runs("reports")
+    browser.open(f"{server.url}/sluice/streams/reports")
+    assert browser.run("return document.body.innerText").count("backfill") == 2
+    browser.screenshot(SHOTS / f"backfills-{scheme}.png")
+
+    browser.open(f"{server.url}/sluice/streams/reports/runs/{going_on.run_id}")
+    assert "recomputed" in browser.find(".progress p").text
+    assert browser.all("article.problem") == []
+    browser.screenshot(SHOTS / f"backfill-running-{scheme}.png")
+
+    browser.open(f"{server.url}/sluice/streams/reports/runs/{done.run_id}")
+    assert " ".join(browser.find("h1").text.split()) == "Backfill of reports 2026-01-01 to 2026-02-01 succeeded"
+    assert [heading.text for heading in browser.all("h2")] == [
+        "Summary",
+        "What it reads",
+        "Streams that read this table",
+    ]
+    browser.screenshot(SHOTS / f"backfill-{scheme}.png")
+
+
 def test_what_is_broken(browser: Browser, server: ApiServer, scheme: str) -> None:
     """Problems come with what they lead to and what to do, and markup from disk is only text."""
     browser.open(f"{server.url}/sluice/streams/torn")

@@ -57,6 +57,10 @@ class ClassicPlans:
         # Some operators are refused here only.
         execution.executedPlan()
 
+    def explain(self, frame: DataFrame) -> str:
+        jvm: Any = frame.sparkSession._jvm
+        return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))
+
 
 def _tag(leaf: Any) -> str:
     has_options = str(leaf.getClass().getSimpleName()) == "StreamingRelation"

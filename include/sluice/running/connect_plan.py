@@ -87,17 +87,20 @@ class ConnectPlans:
         if (refused := _REFUSED.match(_explained(frame))) is not None:
             raise RefusedByServer(refused[1])
 
+    def explain(self, frame: DataFrame) -> str:
+        return _explained(frame, mode="formatted")
+
 
 def _analysed(frame: DataFrame) -> str:
     """The tree of the analysed plan as text, without the line of the schema."""
-    found = _ANALYSED.search(_explained(frame, extended=True))
+    found = _ANALYSED.search(_explained(frame, mode="extended"))
     if found is None:
         raise RefusedByServer("the server does not show its plan in full")
     return found[1].partition("\n")[2]
 
 
-def _explained(frame: Any, *, extended: bool = False) -> str:
-    return str(frame._explain_string(extended=extended))
+def _explained(frame: Any, *, mode: str = "simple") -> str:
+    return str(frame._explain_string(mode=mode))
 
 
 def _streaming_leaves(tree: str) -> Iterator[tuple[str | None, str]]:

@@ -43,6 +43,9 @@ class PlanReader(Protocol):
     def check_batch(self, frame: DataFrame) -> None:
         """Let Spark refuse what can't run as a batch; nothing is read."""
 
+    def explain(self, frame: DataFrame) -> str:
+        """Spark's text of the physical plan: unlike the analysed one, it does not show the options of sources."""
+
 
 def stream_of_its_own(leaf: str) -> DeclarationError:
     """The error about a streaming leaf that no source of ours has made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,11 @@ from sluice.running.connect_session import is_connected
 from sluice.running.plan_reader import PlanReader
 from sluice.storage import spark_location
 from sluice.stream import Slice, Stream
+
+_MOST_EXPLAIN = 50_000
+"""How many characters of Spark's plan are kept: a record is written anew with every batch."""
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +47,19 @@ class Query:
         # One by one: pyspark takes exactly one keyword here.
         writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
         return writer.start()
+
+    def explain(self) -> str | None:
+        """Spark's text of its plan, cut where it gets too long; None when Spark does not tell. Never raises."""
+        try:
+            text = plan_reader(self.frame.sparkSession).explain(self.frame)
+        except Exception:  # it is only for people to read: no run fails for it
+            logger.warning("Spark does not explain its plan", exc_info=True)
+            return None
+        return (
+            text
+            if len(text) <= _MOST_EXPLAIN
+            else f"{text[:_MOST_EXPLAIN]}\n(cut here: it has {len(text):,} characters)"
+        )
 
 
 def build_query(

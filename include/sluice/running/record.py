@@ -114,6 +114,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
     """The rows that a backfill recomputes; None for a run of the live stream."""
     backfill: BackfillRecord | None = None
     """What a backfill replaced; None for a run of the live stream."""
+    explain: str | None = None
+    """What Spark says of its physical plan; None before Spark has started, and for backfills."""
 
 
 class RunRecords:

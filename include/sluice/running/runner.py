@@ -125,7 +125,7 @@ class _Run:
         try:
             self._save(status="running", started_at=iso_time(self.preparation.clock()))
             query, generation, plan = self._prepare(seen, plan)
-            self._save(query_id=generation.query_id, plan=plan.as_json())
+            self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
             self.observer.planned(plan)
             is_complete = self._run_batches(query, generation, plan)
         except BaseException as exc:

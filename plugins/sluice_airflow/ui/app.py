@@ -24,12 +24,12 @@ from sluice.project import Project
 from sluice.running.stop import request_stop
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
-from sluice_airflow.run_keys import RunKey, parse_run_key
+from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import reading, wording
 from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
-from sluice_airflow.ui.dag_tasks import DagTasks
+from sluice_airflow.ui.dag_tasks import DagTasks, run_keys
 from sluice_airflow.ui.outlook import Backstage, Outlook, look_ahead
-from sluice_airflow.ui.reading import BrokenFile, RunFile
+from sluice_airflow.ui.reading import BrokenFile, LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import run_row
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
@@ -50,7 +50,6 @@ _PATIENCE_SECONDS = 2.0
 _RUNS_IN_ROW = 20
 _RUNS_ON_PAGE = 60
 _BATCHES_ON_PAGE = 20
-_MOST_ATTEMPTS = 20
 
 _templates = Environment(
     loader=FileSystemLoader(_FOLDER / "templates"),
@@ -142,7 +141,7 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
         outlook=outlook,
         batches=_try(errors, partial(reading.read_batches, found.home, generation or 1, _BATCHES_ON_PAGE)) or [],
         generations=generations,
-        lease=_try(errors, partial(reading.read_lease, found.home, generation or 1, now)),
+        lease=_try(errors, partial(reading.read_lease, found.home, found.home.lease_folder(generation or 1), now)),
         skip=reading.read_skip(found.home),
         errors=errors,
         now=now,
@@ -156,9 +155,10 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
     found = _find(user, name)
     run = _run(user, found, run_id)
     now = datetime.now(UTC)
-    generation = run.record.generation if run.record else 1
-    holder = _try([], partial(reading.read_lease, found.home, generation, now))
-    page = run_page(name, run, reading.read_stop(found.home, run_id), now, holder=holder)
+    holder = _holder(found.home, run.record, now) if run.record else None
+    page = run_page(
+        name, run, reading.read_stop(found.home, run_id), now, holder=holder, is_visible=partial(_is_visible, user)
+    )
     may_stop = page.is_active and user.may_stop(page.key.dag_id if page.key else None)
     return _page(request, "run.html", page=page, may_stop=may_stop, refresh=2 if page.is_active else None)
 
@@ -183,9 +183,9 @@ def runs_of_task(  # noqa: PLR0917 - what Airflow's links carry
 ) -> Response:
     """The runs that a DAG run, or one of its tasks, asked for; straight to the run where there is just one."""
     now = datetime.now(UTC)
-    index = int(map_index) if map_index.lstrip("-").isdecimal() else -1
-    tasks = {task_id} if task_id else {task.task_id for task in _dag_tasks.all() if task.dag_id == dag_id}
-    keys = {str(RunKey(dag_id, run_id, task, index, attempt)) for task in tasks for attempt in range(_MOST_ATTEMPTS)}
+    # Airflow leaves `{MAP_INDEX}` as it is where there is none.
+    index = int(map_index) if map_index.isdecimal() else None
+    keys = {str(key) for key in run_keys(dag_id, run_id, task_id or None, index)}
     rows = [
         run_row(name, run, now)
         for name, found in _visible(user)[0].items()
@@ -253,6 +253,15 @@ def _find(user: Reader, name: str) -> _Found:
     return _Found(streams[name], home, runs, error)
 
 
+def _is_visible(user: Reader, name: str) -> bool:
+    """Whether there is a stream of this name that the user may see."""
+    try:
+        _find(user, name)
+    except HTTPException:
+        return False
+    return True
+
+
 def _may_see(user: Reader, dag_ids: set[str], *, is_known: bool) -> bool:
     """Whether the user may see a stream; which DAGs run it may not be known without its records."""
     return user.may_read(dag_ids) and (is_known or bool(dag_ids) or user.reads_all)
@@ -264,6 +273,19 @@ def _run(user: Reader, found: _Found, run_id: str) -> RunFile:
     if run is None or not user.may_read(_dag_ids([run])):
         raise HTTPException(404, f"There is no run {wording.short(run_id)} of {found.stream.name} that you may see.")
     return run
+
+
+def _holder(home: StreamHome, record: ShownRecord, now: datetime) -> LeaseHolder | None:
+    """Who holds what a run needs: its generation, or the interval that it backfills."""
+
+    def read() -> LeaseHolder | None:
+        interval = record.interval
+        if interval is None:
+            return reading.read_lease(home, home.lease_folder(record.generation), now)
+        return reading.read_lease(home, home.interval_lease_folder(interval.start, interval.end), now)
+
+    holder: LeaseHolder | None = _try([], read)
+    return holder
 
 
 def _lists(project: Project, stream: Stream) -> Callable[[], list[RunFile] | str]:

@@ -9,10 +9,16 @@ from typing import Any
 
 from airflow.models.dag import DagModel
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import func, select
 
-_OPERATOR = "RunStreamOperator"
+from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.run_keys import RunKey
+
+_FIELDS = frozenset(RunStreamOperator.template_fields)
+"""What every operator that runs a stream has, also `@task.stream` and those that a project derives: Airflow writes the
+name of the class, which may be any, and the fields."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +59,57 @@ def stream_tasks(dag_id: str, document: Mapping[str, Any] | None) -> Iterator[St
     dag = (document or {}).get("dag")
     tasks = dag.get("tasks") if isinstance(dag, Mapping) else None
     for wrapped in tasks if isinstance(tasks, list) else []:
-        task = wrapped.get("__var", wrapped) if isinstance(wrapped, Mapping) else {}
-        kind, task_id = task.get("task_type") or task.get("_task_type"), task.get("task_id")
-        stream = task.get("stream") or (task.get("partial_kwargs") or {}).get("stream")
-        if kind == _OPERATOR and isinstance(task_id, str) and isinstance(stream, str) and "{{" not in stream:
-            yield StreamTask(dag_id, task_id, stream)
+        task = _unwrapped(wrapped)
+        task_id = task.get("task_id") if isinstance(task, Mapping) else None
+        if isinstance(task_id, str) and _has_fields(task.get("template_fields")):
+            for stream in _streams(task):
+                if isinstance(stream, str) and "{{" not in stream:
+                    yield StreamTask(dag_id, task_id, stream)
+
+
+def _has_fields(template_fields: Any) -> bool:
+    return isinstance(template_fields, list) and set(template_fields) >= _FIELDS
+
+
+def _streams(task: Mapping[str, Any]) -> Iterator[Any]:
+    """What a task gives as `stream`: one, or one for each that it is expanded to."""
+    yield task.get("stream")
+    yield (task.get("partial_kwargs") or {}).get("stream")
+    expanded = _unwrapped((task.get("expand_input") or {}).get("value"))
+    for given in expanded if isinstance(expanded, list) else [expanded]:
+        arguments = _unwrapped(given)
+        streams = _unwrapped(arguments.get("stream")) if isinstance(arguments, Mapping) else None
+        yield from streams if isinstance(streams, list) else [streams]
+
+
+def _unwrapped(value: Any) -> Any:
+    """A value as Airflow serializes it, without the note of its type."""
+    return value["__var"] if isinstance(value, Mapping) and "__var" in value else value
+
+
+def run_keys(dag_id: str, run_id: str, task_id: str | None, map_index: int | None) -> frozenset[RunKey]:
+    """The keys that the runs of a DAG run's task instances may bear.
+
+    Args:
+        dag_id: The DAG.
+        run_id: The DAG run.
+        task_id: One of its tasks; None for all of them.
+        map_index: One of the instances of a mapped task; None for all of them.
+    """
+    wanted = select(TaskInstance.task_id, TaskInstance.map_index, TaskInstance.max_tries).where(
+        TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id
+    )
+    if task_id is not None:
+        wanted = wanted.where(TaskInstance.task_id == task_id)
+    if map_index is not None:
+        wanted = wanted.where(TaskInstance.map_index == map_index)
+    with create_session() as session:
+        # A generation is what clears have added to `max_tries`; how many retries were in it, only the task knew.
+        return frozenset(
+            RunKey(dag_id, run_id, task, index, generation)
+            for task, index, max_tries in session.execute(wanted)
+            for generation in range(max_tries + 1)
+        )
 
 
 def known_dags() -> frozenset[str]:

@@ -49,7 +49,7 @@ def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
     try:
         seen = survey(stream, home, Bound(), now)
         outlook = _seen(seen, now)
-        holder = read_lease(home, seen.generation, now)
+        holder = read_lease(home, home.lease_folder(seen.generation), now)
         outlook = replace(outlook, is_held=holder is not None and holder.state == "held")
         plan = build_plan(seen, Limits(), now)
     except SluiceError as exc:

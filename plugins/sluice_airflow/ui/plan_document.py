@@ -26,6 +26,22 @@ class PlannedBatch(msgspec.Struct):
     sources: dict[str, PlannedRange] = {}
 
 
+class PlannedSlice(msgspec.Struct):
+    """All that a backfill reads of a source: up to an offset of Spark's, or to a version."""
+
+    end: Any = None
+    version: int | None = None
+    files: int | None = None
+    size_bytes: int | None = msgspec.field(default=None, name="bytes")
+
+
+class PlannedDownstream(msgspec.Struct):
+    """A stream that reads what a backfill replaces."""
+
+    stream: str
+    skips_changes: bool = False
+
+
 class PlannedProblem(msgspec.Struct):
     """Why a plan refuses, or what was noticed."""
 
@@ -37,7 +53,10 @@ class PlannedProblem(msgspec.Struct):
 
 
 class PlanDocument(msgspec.Struct):
-    """A plan as records keep it. A record is only a file: what of it has another shape is not shown."""
+    """A plan as records keep it. A record is only a file: what of it has another shape is not shown.
+
+    From `version` on, only backfills have it.
+    """
 
     verdict: str = ""
     reason: str = ""
@@ -45,6 +64,12 @@ class PlanDocument(msgspec.Struct):
     batches: list[PlannedBatch] = []
     problem: PlannedProblem | None = None
     warnings: list[PlannedProblem] = []
+    version: int | None = None
+    batch_id: int | None = None
+    publish: str = ""
+    watermark: str | None = None
+    sources: dict[str, PlannedSlice] = {}
+    downstream: list[PlannedDownstream] = []
 
 
 def read_plan(document: dict[str, Any]) -> PlanDocument | None:

@@ -14,7 +14,7 @@ from sluice.documents import read_document
 from sluice.errors import SluiceError
 from sluice.home import Checked, Generation, StreamHome
 from sluice.project import Project, load_declarations
-from sluice.running.lease import LeaseFile, is_dead
+from sluice.running.lease import LeaseFile, is_dead, newest_lease
 from sluice.running.record import RunRecord, RunRecords, new_run_id
 from sluice.running.stop import StopRequest, stop_request
 from sluice.storage import join
@@ -23,7 +23,6 @@ from sluice.stream import Stream
 RUN_ID = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}")
 """What a run is called; anything else in an address names no file."""
 
-_LEASE_NAME = re.compile(r"([0-9]{1,18})\.json")
 _GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")
 _KEY_SUFFIX_LENGTH = 9
 
@@ -33,8 +32,6 @@ class ShownRecord(RunRecord, frozen=True, kw_only=True):
 
     quality: Any = None
     """`{"verdict", "checks"}`."""
-    explain: Any = None
-    """What Spark says of its plan."""
 
 
 @dataclass(frozen=True)
@@ -169,19 +166,19 @@ def read_generations(home: StreamHome) -> tuple[list[Generation], list[str]]:
     return found, errors
 
 
-def read_lease(home: StreamHome, generation: int, now: datetime) -> LeaseHolder | None:
-    """Who holds a generation, or held it last; None when nobody ever did.
+def read_lease(home: StreamHome, folder: str, now: datetime) -> LeaseHolder | None:
+    """Who holds what the leases of a folder are for, or held it last; None when nobody ever did.
+
+    Args:
+        home: Where the folder is.
+        folder: `home.lease_folder(...)` for a generation, `home.interval_lease_folder(...)` for a backfill's interval.
+        now: The time.
 
     Raises:
         RefusedError: The file is damaged.
         StorageError: It can't be read.
     """
-    folder = home.lease_folder(generation)
-    listed = home.storage.list_folder(folder)
-    tokens = [int(match[1]) for name in (listed.files if listed else []) if (match := _LEASE_NAME.fullmatch(name))]
-    if not tokens:
-        return None
-    lease = read_document(home.storage, join(folder, f"{max(tokens)}.json"), LeaseFile)
+    lease = newest_lease(home.storage, folder)
     if lease is None:
         return None
     if lease.is_released:

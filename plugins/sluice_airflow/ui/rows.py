@@ -72,6 +72,8 @@ class RunRow:
     quality: Badge | None
     task: str
     error: str = ""
+    interval: str = ""
+    """The rows that a backfill recomputes; empty for a run of the live stream."""
 
 
 @dataclass(frozen=True)
@@ -153,13 +155,21 @@ def run_row(stream: str, run: RunFile, now: datetime) -> RunRow:
         started=wording.moment(started),
         ago=wording.ago(started, now),
         took=wording.span(run_seconds(record)),
-        batches=f"{done:,}" if done >= planned else f"{done:,} of {planned:,}",
-        rows=wording.count(sum_known(batch.input_rows for batch in record.batches)),
+        batches=wording.NONE if record.interval else f"{done:,}" if done >= planned else f"{done:,} of {planned:,}",
+        rows=wording.count(run_rows(record)),
         reason=plan.reason if plan else "",
         quality=quality_badge(record.quality),
         task=f"{key.dag_id} / {key.task_id}" if key else "",
         error=text_of(record.error, "message"),
+        interval=wording.interval(record.interval.start, record.interval.end) if record.interval else "",
     )
+
+
+def run_rows(record: ShownRecord) -> int | None:
+    """How many rows a run read; of a backfill, how many it wrote."""
+    if record.interval is not None:
+        return record.backfill.rows_written if record.backfill else None
+    return sum_known(batch.input_rows for batch in record.batches)
 
 
 def text_of(document: Any, key: str) -> str:

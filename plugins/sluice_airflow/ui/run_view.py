@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,6 +46,33 @@ class PlannedRow:
 
 
 @dataclass(frozen=True)
+class SliceRow:
+    """What a backfill reads of one source."""
+
+    source: str
+    until: str
+    amount: str
+
+
+@dataclass(frozen=True)
+class DownstreamRow:
+    """A stream that reads what a backfill replaces."""
+
+    stream: str
+    consequence: str
+
+
+@dataclass(frozen=True)
+class BackfillView:
+    """What only backfills have."""
+
+    slices: tuple[SliceRow, ...]
+    downstream: tuple[DownstreamRow, ...]
+    hidden_downstream: int
+    """How many more there are that the user may not see."""
+
+
+@dataclass(frozen=True)
 class CheckRow:
     """One check of quality."""
 
@@ -81,15 +109,31 @@ class RunPage:
     """What is wrong with the driver of a run that goes on; empty when it is alive."""
     stop: str = ""
     """What is known of a request to stop it; empty when there is none."""
+    backfill: BackfillView | None = None
 
 
 _RETRYABLE = {"True": "A retry may succeed.", "False": "A retry can't succeed: somebody must act."}
 
 
 def run_page(
-    stream: str, run: RunFile, stop: StopRequest | None, now: datetime, *, holder: LeaseHolder | None
+    stream: str,
+    run: RunFile,
+    stop: StopRequest | None,
+    now: datetime,
+    *,
+    holder: LeaseHolder | None,
+    is_visible: Callable[[str], bool],
 ) -> RunPage:
-    """Everything about one run."""
+    """Everything about one run.
+
+    Args:
+        stream: The stream.
+        run: The run.
+        stop: The request to end it.
+        now: The time.
+        holder: Who holds what the run needs: its generation, or the interval of a backfill.
+        is_visible: Whether the user may see a stream, by its name.
+    """
     row = run_row(stream, run, now)
     record = run.record
     if record is None:
@@ -120,20 +164,46 @@ def run_page(
         error_type=text_of(record.error, "type"),
         error=text_of(record.error, "message"),
         retryable=_RETRYABLE.get(str(retryable), ""),
-        driver=_driver(run.run_id, holder) if record.status == "running" else "",
-        explain=record.explain[:_MOST_EXPLAIN] if isinstance(record.explain, str) else "",
+        driver=_driver(record, holder) if record.status == "running" else "",
+        backfill=_backfill(plan, is_visible) if record.interval and plan else None,
+        explain=(record.explain or "")[:_MOST_EXPLAIN],
         stop=f"{stop.requested_by} asked it to stop at {wording.moment(wording.read_moment(stop.requested_at))}."
         if stop
         else "",
     )
 
 
-def _driver(run_id: str, holder: LeaseHolder | None) -> str:
-    if holder is not None and holder.lease.run_id == run_id and holder.state == "expired":
+def _driver(record: ShownRecord, holder: LeaseHolder | None) -> str:
+    state = holder.state if holder is not None and holder.lease.run_id == record.run_id else None
+    if state == "expired":
         return "The driver has not renewed its lease for a minute: it hangs, or it is gone."
-    if holder is not None and holder.lease.run_id == run_id and holder.state == "held":
+    if state == "held":
         return ""
+    if record.interval is not None:
+        return "The driver of this backfill is gone. A retry finishes it."
     return "The driver of this run is gone. The next run finishes what it had planned."
+
+
+def _backfill(plan: PlanDocument, is_visible: Callable[[str], bool]) -> BackfillView:
+    slices = tuple(
+        SliceRow(
+            name,
+            f"version {taken.version}" if taken.version is not None else wording.offset(taken.end),
+            wording.NONE if taken.files is None else describe_amount([taken.files], [taken.size_bytes], [None]),
+        )
+        for name, taken in plan.sources.items()
+    )
+    shown = [found for found in plan.downstream if is_visible(found.stream)]
+    rows = tuple(
+        DownstreamRow(
+            found.stream,
+            "It passes over what is replaced: backfill it too."
+            if found.skips_changes
+            else "It does not declare `skip_change_commits`: its next run after the replacement is refused.",
+        )
+        for found in shown
+    )
+    return BackfillView(slices, rows, len(plan.downstream) - len(shown))
 
 
 def _run_facts(record: ShownRecord, plan: PlanDocument | None, now: datetime, *, is_active: bool) -> tuple[Fact, ...]:
@@ -145,7 +215,7 @@ def _run_facts(record: ShownRecord, plan: PlanDocument | None, now: datetime, *,
         facts.append(Fact("ended", wording.moment(ended), f"after {wording.span(run_seconds(record))}"))
     elif is_active and started is not None:
         facts.append(Fact("running for", wording.span((now - started).total_seconds())))
-    facts += _limit_facts(record)
+    facts += _limit_facts(record) + _backfill_facts(record, plan)
     if record.batches:
         rows_in = sum_known(batch.input_rows for batch in record.batches)
         rows_out = sum_known(batch.output_rows for batch in record.batches)
@@ -169,6 +239,36 @@ def _limit_facts(record: ShownRecord) -> list[Fact]:
         facts.append(Fact("takes versions up to", str(record.to_version)))
     if record.max_batches is not None:
         facts.append(Fact("at most", wording.count(record.max_batches, "batch", units="batches")))
+    return facts
+
+
+_PUBLISH = {"metadata": "by one commit of metadata", "replace_where": "by Spark, under the live stream's lease"}
+
+
+def _backfill_facts(record: ShownRecord, plan: PlanDocument | None) -> list[Fact]:
+    """What a backfill recomputes, and what came of it."""
+    if record.interval is None:
+        return []
+    facts = [Fact("recomputes", wording.interval(record.interval.start, record.interval.end))]
+    if plan is not None and plan.batch_id is not None:
+        facts.append(Fact("reads up to", f"batch {plan.batch_id}", "of the live stream"))
+    if plan is not None and plan.watermark is not None:
+        facts.append(Fact("live watermark", wording.moment(wording.read_moment(plan.watermark))))
+    version = record.backfill.version if record.backfill else plan.version if plan else None
+    if version is not None:
+        how = _PUBLISH.get(plan.publish, "") if plan else ""
+        facts.append(Fact("replaces rows of", f"version {version}", how))
+    done = record.backfill
+    if done is None:
+        return facts
+    if done.sink_version is not None:
+        replaced, written = wording.count(done.rows_replaced), wording.count(done.rows_written)
+        facts.append(Fact("made", f"version {done.sink_version}"))
+        facts.append(Fact("rows", f"{replaced} replaced, {written} written"))
+    if done.late_rows is not None:
+        remark = "had been dropped by the live stream, of whatever interval"
+        facts.append(Fact("late rows", wording.count(done.late_rows), remark))
+    facts.append(Fact("attempt", str(done.attempt + 1)))
     return facts
 
 

@@ -16,8 +16,9 @@ _MOST_BATCHES = 60
 
 
 def stream_charts(runs: Sequence[RunFile], generation: int | None) -> tuple[tuple[str, Chart], ...]:
-    """Throughput per batch, the backlog that each run found, and how far the watermark was behind."""
-    records = [run.record for run in reversed(runs) if run.record is not None and run.record.generation == generation]
+    """Throughput per batch, the backlog that each run found, and how far the watermark was behind; no backfills."""
+    found = [run.record for run in reversed(runs) if run.record is not None and run.record.interval is None]
+    records = [record for record in found if record.generation == generation]
     charts = [
         ("Throughput by batch", _throughput(records)),
         ("Backlog found by each run", _backlog(records)),

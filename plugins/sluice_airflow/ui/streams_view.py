@@ -20,8 +20,8 @@ from sluice_airflow.ui.rows import (
     describe_amount,
     describe_oldest,
     run_row,
+    run_rows,
     run_seconds,
-    sum_known,
 )
 
 
@@ -89,8 +89,10 @@ def stream_row(
     rows = [run_row(name, run, now) for run in runs]
     plan = outlook.plan if outlook else None
     watermark = outlook.watermark_ms if outlook else None
-    running = next((row for row in rows if row.status.text in {"planned", "running"}), None)
-    verdict, reason = _verdict(outlook, running)
+    under_way = [row for row in rows if row.status.text in {"planned", "running"}]
+    running = next((row for row in under_way if not row.interval), next(iter(under_way), None))
+    # Backfills run beside the live stream: they neither hold it, nor does their end change its plan.
+    verdict, reason = _verdict(outlook, None if running is None or running.interval else running)
     lag, lag_remark = _lag(list(outlook.lags.values()) if outlook else [], now, is_known=plan is not None)
     at = wording.read_moment(iso_millis(watermark)) if watermark is not None else None
     return StreamRow(
@@ -141,7 +143,8 @@ def _runs_picture(runs: Sequence[RunFile]) -> Chart:
             values.append(Value(None, "bad", f"{run.run_id}: the record can't be read"))
             continue
         seconds = run_seconds(run.record)
-        rows = wording.count(sum_known(batch.input_rows for batch in run.record.batches), "row")
-        label = f"{run.run_id}: {run.record.status}, {rows}, {wording.span(seconds)}"
+        kind = "backfill, " if run.record.interval else ""
+        rows = wording.count(run_rows(run.record), "row")
+        label = f"{run.run_id}: {kind}{run.record.status}, {rows}, {wording.span(seconds)}"
         values.append(Value(seconds, STATUS_TONES[run.record.status], label))
     return sparkline(values)

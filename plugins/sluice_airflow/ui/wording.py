@@ -61,6 +61,14 @@ def moment(when: datetime | None) -> str:
     return NONE if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def interval(start: datetime, end: datetime) -> str:
+    """`2026-01-01 to 2026-02-01`, and the times of day where they are not midnights; the end is not in it."""
+    texts = [moment(read_moment(at.isoformat())) for at in (start, end)]
+    if all(text.endswith(" 00:00:00") for text in texts):
+        texts = [text.removesuffix(" 00:00:00") for text in texts]
+    return " to ".join(texts)
+
+
 def ago(when: datetime | None, now: datetime) -> str:
     """How long ago, or how far ahead."""
     if when is None:

@@ -75,7 +75,7 @@ def test_a_missing_home_has_no_runs(home: StreamHome) -> None:
     assert read_runs(home, 5) == []
     assert read_batches(home, 1, 5) == []
     assert read_generations(home) == ([], [])
-    assert read_lease(home, 1, NOW) is None
+    assert read_lease(home, home.lease_folder(1), NOW) is None
 
 
 def test_old_runs_are_found_by_their_key(home: StreamHome) -> None:
@@ -110,12 +110,12 @@ def test_lease_states(home: StreamHome) -> None:
     lease = acquire(home.storage, home.lease_folder(1), run_id="r", sink_is_idempotent=True, clock=clock)
     states = []
     for now in (NOW, NOW + timedelta(minutes=2)):
-        holder = read_lease(home, 1, now)
+        holder = read_lease(home, home.lease_folder(1), now)
         assert holder is not None
         states.append(holder.state)
     with lease:
         pass
-    holder = read_lease(home, 1, NOW)
+    holder = read_lease(home, home.lease_folder(1), NOW)
     assert holder is not None
 
     assert [*states, holder.state] == ["held", "expired", "released"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -13,20 +13,23 @@ from hypothesis import strategies as st
 from sluice.errors import Problem
 from sluice.home import Checked, Generation, SourceLine
 from sluice.monitoring.inspection import SourceLag
+from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.planning.plan import Plan
 from sluice.running.lease import LeaseFile, Process
-from sluice.running.record import BatchRecord
+from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval
 from sluice.running.stop import StopRequest
+from sluice.stream import Interval, Slice
 from sluice.times import iso_time
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.outlook import Outlook
 from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile, ShownRecord
-from sluice_airflow.ui.run_view import run_page
+from sluice_airflow.ui.run_view import RunPage, run_page
 from sluice_airflow.ui.stream_view import StreamPage, stream_page
 from sluice_airflow.ui.streams_view import StreamRow, stream_row, streams_page
 from tests.builders import NOW, NOW_MS, QUERY_ID, make_stream
 
 RUN_ID = "20260131T110000000Z-0123abcd"
+JANUARY = RecordedInterval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
 PLAN = Plan("visits", 1, "run", "`visits`: 2 new files", "exact")
 BATCH = BatchRecord(
     batch_id=7,
@@ -92,6 +95,32 @@ def make_page(**changes: Any) -> StreamPage:
         "now": NOW,
     }
     return stream_page(make_stream(), row, **known | changes)
+
+
+def show(
+    run: RunFile, *, stop: StopRequest | None = None, holder: LeaseHolder | None = None, hidden: str = ""
+) -> RunPage:
+    """The page of a run, for a user from whom one stream may be hidden."""
+    return run_page("visits", run, stop, NOW, holder=holder, is_visible=lambda name: name != hidden)
+
+
+def make_backfill(**changes: Any) -> RunFile:
+    """A backfill of January that has replaced the rows, at its second attempt."""
+    plan = BackfillPlan(
+        stream="visits",
+        generation=2,
+        interval=Interval(JANUARY.start, JANUARY.end),
+        verdict="run",
+        reason="`visits`: 3 files",
+        version=7,
+        batch_id=4,
+        watermark_ms=NOW_MS,
+        slices={"visits": Slice(end='{"logOffset":4}', files=3, size_bytes=9000), "lake": Slice(None, version=12)},
+        downstream=(Downstream("daily", skips_changes=True), Downstream("totals", skips_changes=False)),
+    )
+    done = BackfillRecord(attempt=1, version=8, sink_version=9, rows_replaced=None, rows_written=1200, late_rows=31)
+    known: dict[str, Any] = {"plan": plan.as_json(), "interval": JANUARY, "backfill": done, "batches": ()}
+    return make_run(**known | changes)
 
 
 def verdict(row: StreamRow) -> tuple[str, str]:
@@ -222,7 +251,7 @@ def test_problems_and_skips_of_a_stream() -> None:
 
 def test_the_page_of_a_run() -> None:
     """Its plan with what is done of it, its phases, and the task that asked for it."""
-    page = run_page("visits", make_run(explain="== Physical Plan =="), None, NOW, holder=None)
+    page = show(make_run(explain="== Physical Plan =="))
 
     assert (page.done, page.planned, page.is_active) == (1, 2, False)
     assert [(row.batch_id, row.is_done, row.ranges) for row in page.planned_batches] == [
@@ -239,7 +268,7 @@ def test_the_page_of_a_run() -> None:
 def test_a_run_that_failed() -> None:
     """The whole message, and whether trying again helps."""
     error = {"type": "BatchFailedError", "message": "Spark failed", "retryable": False}
-    page = run_page("visits", make_run(status="failed", error=error), None, NOW, holder=None)
+    page = show(make_run(status="failed", error=error))
 
     assert (page.error_type, page.error) == ("BatchFailedError", "Spark failed")
     assert page.retryable == "A retry can't succeed: somebody must act."
@@ -248,7 +277,7 @@ def test_a_run_that_failed() -> None:
 def test_a_run_that_somebody_wants_stopped() -> None:
     """Who, and since when."""
     stop = StopRequest(run_id=RUN_ID, requested_by="anna", requested_at=iso_time(NOW))
-    page = run_page("visits", make_run(status="running", ended_at=None), stop, NOW, holder=None)
+    page = show(make_run(status="running", ended_at=None), stop=stop)
 
     assert page.is_active
     assert page.stop == "anna asked it to stop at 2026-01-31 12:00:00."
@@ -264,18 +293,78 @@ def test_the_driver_of_a_run_that_goes_on(owner: str, state: Any, said: str) -> 
     lease = LeaseFile(token=1, run_id=owner, host="h", machine="m", boot_id="b", processes=(process,),
                       acquired_at=NOW, expires_at=NOW)  # fmt: skip
     running = make_run(status="running", ended_at=None)
-    driver = run_page("visits", running, None, NOW, holder=LeaseHolder(lease, state)).driver
+    driver = show(running, holder=LeaseHolder(lease, state)).driver
 
     assert said in driver
     assert bool(driver) == bool(said)
-    assert "gone" in run_page("visits", running, None, NOW, holder=None).driver
-    assert not run_page("visits", make_run(), None, NOW, holder=None).driver
+    assert "gone" in show(running).driver
+    assert not show(make_run()).driver
+
+
+def test_the_page_of_a_backfill() -> None:
+    """Its interval, what it read and replaced, and whom that concerns, as far as the user may see them."""
+    page = show(make_backfill(), hidden="totals")
+    facts = {fact.name: (fact.value, fact.remark) for fact in page.facts}
+
+    assert page.row.interval == "2026-01-01 to 2026-02-01"
+    assert facts["recomputes"] == ("2026-01-01 to 2026-02-01", "")
+    assert facts["reads up to"] == ("batch 4", "of the live stream")
+    assert facts["replaces rows of"] == ("version 8", "by one commit of metadata")
+    assert facts["made"] == ("version 9", "")
+    assert facts["rows"] == (f"{wording.NONE} replaced, 1,200 written", "")
+    assert facts["late rows"][0] == "31"
+    assert facts["attempt"] == ("2", "")
+    assert page.backfill is not None
+    assert [(row.source, row.until, row.amount) for row in page.backfill.slices] == [
+        ("visits", "entry 4", "3 files, 9.0 kB"), ("lake", "version 12", wording.NONE),
+    ]  # fmt: skip
+    assert [row.stream for row in page.backfill.downstream] == ["daily"]
+    assert "backfill it too" in page.backfill.downstream[0].consequence
+    assert page.backfill.hidden_downstream == 1
+    assert "is refused" in [row.consequence for row in show(make_backfill()).backfill.downstream][1]
+
+
+def test_a_backfill_that_has_begun() -> None:
+    """What it will replace is known by its plan, what it has replaced is not."""
+    facts = {fact.name: fact.value for fact in show(make_backfill(status="running", backfill=None)).facts}
+
+    assert facts["replaces rows of"] == "version 7"
+    assert not {"made", "rows", "attempt"} & set(facts)
+
+
+def test_a_backfill_in_the_lists() -> None:
+    """It is marked, and its rows are those that it wrote."""
+    row = stream_row("visits", [make_backfill()], make_outlook(), NOW)
+
+    assert row.last_run is not None
+    assert (row.last_run.batches, row.last_run.rows) == (wording.NONE, "1,200")
+    assert row.last_run.interval == "2026-01-01 to 2026-02-01"
+    assert row.runs.bars[0].label == f"{RUN_ID}: backfill, succeeded, 1,200 rows, 1 min"
+    assert make_page(runs=[make_backfill(generation=1)]).charts == ()
+
+
+def test_a_backfill_beside_the_live_stream() -> None:
+    """That it goes on says nothing of the live stream's driver; a live run that goes on counts."""
+    going_on = make_backfill(status="running", ended_at=None, backfill=None)
+    live = make_run(status="running", ended_at=None)
+
+    assert stream_row("visits", [going_on], make_outlook(), NOW).reason == PLAN.reason
+    assert verdict(stream_row("visits", [going_on, live], make_outlook(is_held=True), NOW)) == ("running", "info")
+
+
+def test_the_times_of_an_interval() -> None:
+    """Days where they are whole, and whatever a damaged record says."""
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    assert wording.interval(noon, JANUARY.end) == "2026-01-01 12:00:00 to 2026-02-01 00:00:00"
+    before_time = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))
+    assert wording.interval(before_time, JANUARY.end) == f"{wording.NONE} to 2026-02-01 00:00:00"
 
 
 def test_a_record_that_can_not_be_read() -> None:
     """It has a page all the same, and a line in every list."""
     damaged = RunFile(RUN_ID, error="the file does not parse")
-    page = run_page("visits", damaged, None, NOW, holder=None)
+    page = show(damaged)
 
     assert page.error == "the file does not parse"
     assert stream_row("visits", [damaged], make_outlook(), NOW).runs.bars[0].tone == "bad"
@@ -291,17 +380,20 @@ JSON = st.recursive(
 
 
 @given(
-    plan=st.dictionaries(st.sampled_from(["batches", "problem", "warnings", "reason", "x"]), JSON),
+    plan=st.dictionaries(
+        st.sampled_from(["batches", "problem", "warnings", "reason", "sources", "downstream", "version", "x"]), JSON
+    ),
+    is_backfill=st.booleans(),
     other=JSON,
     error=JSON,
 )
-def test_no_record_breaks_a_page(plan: dict[str, Any], other: Any, error: Any) -> None:
+def test_no_record_breaks_a_page(plan: dict[str, Any], other: Any, error: Any, *, is_backfill: bool) -> None:
     """A record is only a file: what has another shape than ours is left out, whatever it is."""
-    run = make_run()
-    document = msgspec.to_builtins(run.record) | {"plan": plan, "quality": other, "explain": other, "started_at": None}
+    run = make_backfill() if is_backfill else make_run()
+    document = msgspec.to_builtins(run.record) | {"plan": plan, "quality": other, "started_at": None}
     if error is None or isinstance(error, dict):
         document["error"] = error
     record = msgspec.json.decode(msgspec.json.encode(document), type=ShownRecord)
 
     page = make_page(runs=[RunFile(RUN_ID, record)])
-    assert page.runs[0].run_id == run_page("visits", RunFile(RUN_ID, record), None, NOW, holder=None).row.run_id
+    assert page.runs[0].run_id == show(RunFile(RUN_ID, record)).row.run_id

@@ -1,0 +1,72 @@
+"""Which tasks of a DAG run streams, out of what Airflow's own serialization makes of real DAGs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, task
+from airflow.serialization.serialized_objects import DagSerialization
+
+from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.ui.dag_tasks import stream_tasks
+
+pytestmark = [pytest.mark.airflow]
+
+
+class OurOperator(RunStreamOperator):
+    """What a project derives."""
+
+
+def found_in(dag: DAG) -> list[tuple[str, str]]:
+    """The tasks that run streams, with their streams."""
+    return sorted((found.task_id, found.stream) for found in stream_tasks(dag.dag_id, DagSerialization.to_dict(dag)))
+
+
+def test_every_way_to_run_a_stream() -> None:
+    """Whoever may see the stream is told by the task, whatever its class is called."""
+    with DAG("web", schedule=None) as dag:
+        RunStreamOperator(task_id="plain", stream="visits")
+        OurOperator(task_id="derived", stream="clicks")
+
+        @task.stream(stream="orders")
+        def decorated() -> None: ...
+
+        decorated()
+
+    assert found_in(dag) == [("decorated", "orders"), ("derived", "clicks"), ("plain", "visits")]
+
+
+def test_expanded_tasks() -> None:
+    """Over bounds, over streams, over both."""
+    with DAG("web", schedule=None) as dag:
+        RunStreamOperator.partial(task_id="bounds", stream="visits").expand(max_batches=[1, 2])
+        RunStreamOperator.partial(task_id="streams").expand(stream=["clicks", "orders"])
+        RunStreamOperator.partial(task_id="both").expand_kwargs([{"stream": "a", "max_batches": 1}, {"stream": "b"}])
+
+        @task.stream(stream="sales")
+        def decorated(at: int) -> dict[str, Any]:
+            return {"max_batches": at}
+
+        decorated.expand(at=[1, 2])
+
+    assert found_in(dag) == [
+        ("both", "a"), ("both", "b"), ("bounds", "visits"), ("decorated", "sales"),
+        ("streams", "clicks"), ("streams", "orders"),
+    ]  # fmt: skip
+
+
+def test_other_tasks_run_no_stream() -> None:
+    """Nor do those whose stream only a template names."""
+    with DAG("web", schedule=None) as dag:
+        EmptyOperator(task_id="other")
+        RunStreamOperator(task_id="templated", stream="{{ params.stream }}")
+
+    assert found_in(dag) == []
+
+
+@pytest.mark.parametrize("document", [None, {}, {"dag": {"tasks": [None, {"__var": {"template_fields": 3}}, 7]}}])
+def test_what_is_no_serialized_dag(document: Any) -> None:
+    """It has no tasks."""
+    assert list(stream_tasks("web", document)) == []
