@@ -10,11 +10,25 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.stream import Replacement
-from tests.lake import Interrupted, append, held, publish, wanted, write_aside
+from sluice import sinks
+from sluice.home import Generation, SourceLine, StreamHome
+from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
+from sluice.storage import Storage
+from sluice.stream import Interval, LogEntry, Replacement
+from tests.builders import (
+    NOW_MS,
+    commit_bytes,
+    make_entry,
+    make_files_source,
+    make_source_log,
+    make_stream,
+    offsets_bytes,
+    put,
+)
+from tests.lake import QUERY, Interrupted, append, day, held, publish, wanted, write_aside
 
 LAST_DAY = 3
-STEP = st.sampled_from(["live", "late", "compact", "look", "aside", "publish", "raced", "retry"])
+STEP = st.sampled_from(["live", "late", "part", "compact", "look", "aside", "publish", "raced", "retry"])
 
 
 @settings(max_examples=settings.default.max_examples // 2)
@@ -22,6 +36,7 @@ STEP = st.sampled_from(["live", "late", "compact", "look", "aside", "publish", "
 def test_any_interleaving(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]) -> None:
     """Live commits, compactions and three backfills, which may die and be retried after every step: each row is once.
 
+    The live stream may stand between its offsets, the sink and its commit, when a backfill looks what belongs together.
     A row comes as it is, and a backfill negates it: so it shows which rows the newest backfill has seen.
     """
     lake = _Lake(tmp_path_factory.mktemp("lake"))
@@ -36,27 +51,37 @@ class _Lake:
     """A table, its live stream, and the backfills under way."""
 
     def __init__(self, table: Path) -> None:
-        self.table = table
+        self.table = table / "lake"
+        self._live = _Live(table)
         self.arrived = [(number, n) for n in (1, 2) for number in range(1, LAST_DAY + 1)]
         self.negated: set[tuple[int, int]] = set()
-        self._batch, self._runs = 1, 0
+        self._runs = 0
         self._under_way: dict[int, tuple[Replacement, list[tuple[int, int]]]] = {}
         # Two files a day: a compaction has something to do from the beginning.
-        append(table, self.arrived[:LAST_DAY], 0)
-        append(table, self.arrived[LAST_DAY:], 1)
+        for rows in (self.arrived[:LAST_DAY], self.arrived[LAST_DAY:]):
+            self._live.plan(rows)
+            self._live.finish()
 
     def take(self, step: str, who: int, first: int) -> None:
         if step in {"live", "late"}:
-            self._batch += 1
-            rows = [(first, 100 * self._batch), (LAST_DAY if step == "live" else 1, 100 * self._batch + 1)]
-            append(self.table, rows, self._batch)
-            self.arrived += rows
+            self.arrived += self._live.finish()
+            self._live.plan(self._next(first, is_late=step == "late"))
+            self.arrived += self._live.finish()
+        elif step == "part":
+            if self._live.is_done:
+                self._live.plan(self._next(first, is_late=False))
+            else:
+                self.arrived += self._live.go_on()
         elif step == "compact":
             DeltaTable(str(self.table)).optimize.compact()
         else:
             if step == "look" or who not in self._under_way:
                 self._look(who, first, first + who)
             self._go_on(step, who)
+
+    def _next(self, first: int, *, is_late: bool) -> list[tuple[int, int]]:
+        batch = len(self._live.batches)
+        return [(first, 100 * batch), (1 if is_late else LAST_DAY, 100 * batch + 1)]
 
     def _go_on(self, step: str, who: int) -> None:
         mine, _ = self._under_way[who]
@@ -74,11 +99,16 @@ class _Lake:
                 self._note(who)
 
     def _look(self, who: int, first: int, last: int) -> None:
-        """Fix a version of the table, and what belongs to it of what arrived."""
+        """Let the plan fix a version of the table, and what belongs to it of what the live stream reads."""
         self._runs += 1
-        version = DeltaTable(str(self.table)).version()
-        mine = wanted(first, min(last, LAST_DAY), version, application=f"run-{self._runs}")
-        self._under_way[who] = (mine, [row for row in self.arrived if first <= row[0] <= last])
+        last = min(last, LAST_DAY)
+        plan = self._live.look(Interval(day(first), day(last + 1)))
+        assert plan.version is not None
+        assert plan.batch_id is not None
+        assert plan.slices["visits"].files == plan.batch_id + 1
+        mine = wanted(first, last, plan.version, application=f"run-{self._runs}")
+        read = [row for rows in self._live.batches[: plan.batch_id + 1] for row in rows]
+        self._under_way[who] = (mine, [row for row in read if first <= row[0] <= last])
 
     def _aside(self, who: int) -> None:
         mine, taken = self._under_way[who]
@@ -96,3 +126,57 @@ class _Lake:
 
     def _note(self, who: int) -> None:
         self.negated |= set(self._under_way.pop(who)[1])
+
+
+class _Live:
+    """The live stream: a file for each batch, in its checkpoint and in the table, written one after the other."""
+
+    def __init__(self, root: Path) -> None:
+        self.batches: list[list[tuple[int, int]]] = []
+        self._root, self._checkpoint = root, root / "home" / "generations" / "0001"
+        self._entries: list[LogEntry] = []
+        self._done = {"sink": 0, "commits": 0}
+        self._home = StreamHome(str(root / "home"), Storage())
+        put(self._checkpoint / "metadata", f'{{"id":"{QUERY}"}}')
+        lines = (SourceLine("visits", "0"),)
+        self._home.keep_generation(
+            Generation(generation=1, query_id=QUERY, created_at="2026-01-01", lines=lines, declared=("visits",))
+        )
+
+    @property
+    def is_done(self) -> bool:
+        return self._done["commits"] == len(self.batches)
+
+    def plan(self, rows: list[tuple[int, int]]) -> None:
+        """Write the offsets of a batch."""
+        batch = len(self.batches)
+        self.batches.append(rows)
+        file = put(self._root / "landing" / f"{batch}.json", mtime_ms=NOW_MS + batch)
+        self._entries.append(make_entry(file, batch))
+        make_source_log(self._checkpoint / "sources" / "0", self._entries)
+        put(self._checkpoint / "offsets" / str(batch), offsets_bytes(f'{{"logOffset":{batch}}}'))
+
+    def go_on(self) -> list[tuple[int, int]]:
+        """Write the batch under way to the sink, or its commit after that; gives the rows that came to the sink."""
+        batch = self._done["commits"]
+        if self._done["sink"] > batch:
+            put(self._checkpoint / "commits" / str(batch), commit_bytes())
+            self._done["commits"] += 1
+            return []
+        append(self._root / "lake", self.batches[batch], batch)
+        self._done["sink"] += 1
+        return self.batches[batch]
+
+    def finish(self) -> list[tuple[int, int]]:
+        rows = []
+        while not self.is_done:
+            rows += self.go_on()
+        return rows
+
+    def look(self, interval: Interval) -> BackfillPlan:
+        stream = make_stream(
+            sources={"visits": make_files_source(self._root / "landing")},
+            sink=sinks.delta(str(self._root / "lake"), partition_by=["day"]),
+            interval_column="day",
+        )
+        return build_backfill_plan(look(stream, self._home, interval, {}))
