@@ -29,13 +29,6 @@ CONTEXT: dict[str, object] = {
 }
 
 
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What deadlines say."""
-    caplog.set_level("WARNING", "sluice_airflow.deadlines")
-    return caplog
-
-
 def evaluated(reference: StreamWatermark) -> datetime:
     return reference._evaluate_with(session=None, dag_id="flights", run_id="manual__1")
 
@@ -109,7 +102,7 @@ def _nothing(_: StreamProject) -> None:
 )
 def test_what_is_not_known_counts_from_now(
     stream_project: StreamProject,
-    log: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture,
     damage: Callable[[StreamProject], object],
     words: str,
 ) -> None:
@@ -120,7 +113,7 @@ def test_what_is_not_known_counts_from_now(
 
     assert before <= evaluated(reference) <= datetime.now(UTC)
 
-    (record,) = log.records
+    (record,) = caplog.records
     assert "run manual__1 of DAG flights" in record.getMessage()
     assert f"watermark of stream events {words}" in record.getMessage()
 
@@ -142,7 +135,7 @@ def test_a_watermark_before_the_epoch_is_late(stream_project: StreamProject) -> 
     assert evaluated(stream_watermark("events", project=str(stream_project.root))) == datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def test_a_storage_that_hangs_holds_nobody(monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture) -> None:
+def test_a_storage_that_hangs_holds_nobody(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The scheduler makes runs one after another."""
     monkeypatch.setattr(deadlines, "_PATIENCE_SECONDS", 0.2)
     answered = threading.Event()
@@ -155,7 +148,7 @@ def test_a_storage_that_hangs_holds_nobody(monkeypatch: pytest.MonkeyPatch, log:
     assert before <= evaluated(Hanging("events")) < before + timedelta(seconds=5)
     answered.set()
 
-    assert "can't be read: the storage did not answer within" in log.text
+    assert "can't be read: the storage did not answer within" in caplog.text
 
 
 def test_a_stream_that_is_not_declared_fails_the_import() -> None:
@@ -166,22 +159,22 @@ def test_a_stream_that_is_not_declared_fails_the_import() -> None:
         stream_watermark("hourly_delays", project="/nowhere")
 
 
-def test_the_callback_says_how_late(stream_project: StreamProject, log: pytest.LogCaptureFixture) -> None:
+def test_the_callback_says_how_late(stream_project: StreamProject, caplog: pytest.LogCaptureFixture) -> None:
     """Which run of which DAG, and where the watermark is now."""
     commit(stream_project, 0, watermark_ms=int(WATERMARK.timestamp() * 1000))
 
     asyncio.run(report_delay(stream="events", project=str(stream_project.root), context=CONTEXT))
 
-    assert "missed its deadline 2026-01-31T15:00:00Z: run manual__1 of DAG flights" in log.text
-    assert "the watermark is 2026-01-31T11:59:59.123Z" in log.text
+    assert "missed its deadline 2026-01-31T15:00:00Z: run manual__1 of DAG flights" in caplog.text
+    assert "the watermark is 2026-01-31T11:59:59.123Z" in caplog.text
 
 
 @pytest.mark.parametrize("context", [CONTEXT, {}, {"dag_run": None}])
 def test_the_callback_tells_even_when_it_knows_little(
-    stream_project: StreamProject, log: pytest.LogCaptureFixture, context: dict[str, object]
+    stream_project: StreamProject, caplog: pytest.LogCaptureFixture, context: dict[str, object]
 ) -> None:
     """The stream was renamed meanwhile, or Airflow tells less than it does today."""
     asyncio.run(report_delay(stream="renamed", project=str(stream_project.root), context=context))
 
-    assert "stream renamed missed its deadline" in log.text
-    assert "the watermark can't be read: there is no stream `renamed`" in log.text
+    assert "stream renamed missed its deadline" in caplog.text
+    assert "the watermark can't be read: there is no stream `renamed`" in caplog.text

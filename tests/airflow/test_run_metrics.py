@@ -57,13 +57,6 @@ def measured(task_instance: Any, outcome: str = "succeeded") -> dict[str, float]
     return {found.name: found.value for found in measure(task_instance, outcome)}
 
 
-@pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What the metrics say."""
-    caplog.set_level("WARNING", "sluice_airflow")
-    return caplog
-
-
 def test_a_run_is_measured(stream_project: StreamProject) -> None:
     """Its batches and rows, how long it took, how late the data is, and what waits."""
     keep_record(stream_project, batch(0, 3, 2), batch(1, 4, 4), ended_at="2026-01-01T00:00:02.500Z")
@@ -128,7 +121,7 @@ def test_unknown_rows_are_not_zero(stream_project: StreamProject) -> None:
     assert not found.keys() & {"rows.in", "rows.out", "run.duration"}
 
 
-def test_a_damaged_record_hides_nothing_else(stream_project: StreamProject, log: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_record_hides_nothing_else(stream_project: StreamProject, caplog: pytest.LogCaptureFixture) -> None:
     """How the task ended and what waits are still told."""
     record = keep_record(stream_project, batch(0, 3, 2))
     put(Path(stream_project.home().runs_folder(), f"{record.run_id}.json"), "{half a rec")
@@ -138,22 +131,22 @@ def test_a_damaged_record_hides_nothing_else(stream_project: StreamProject, log:
     assert found["run.failed"] == 1
     assert found["backlog.files"] == 0
     assert "batches" not in found
-    assert "metrics of stream events lack what the run did" in log.text
+    assert "metrics of stream events lack what the run did" in caplog.text
 
 
-def test_a_damaged_checkpoint_hides_nothing_else(stream_project: StreamProject, log: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_checkpoint_hides_nothing_else(stream_project: StreamProject, caplog: pytest.LogCaptureFixture) -> None:
     """Neither watermark nor backlog are known, and none of them is reported as 0."""
     keep_record(stream_project, batch(0, 3, 2))
     commit(stream_project, 0).write_bytes(b"\xff")
 
     assert measured(ended_task(stream_project)) == {"run.succeeded": 1, "batches": 1, "rows.in": 3, "rows.out": 2}
-    assert "lack the watermark" in log.text
-    assert "lack the backlog" in log.text
+    assert "lack the watermark" in caplog.text
+    assert "lack the backlog" in caplog.text
 
 
 @pytest.mark.parametrize("text", [None, "1/0\n", "def broken(:\n"])
 def test_a_broken_declaration_hides_nothing_else(
-    stream_project: StreamProject, log: pytest.LogCaptureFixture, text: str | None
+    stream_project: StreamProject, caplog: pytest.LogCaptureFixture, text: str | None
 ) -> None:
     """The task has failed for the same reason, and that is counted."""
     declaration = stream_project.root / "streams" / "events.py"
@@ -163,19 +156,19 @@ def test_a_broken_declaration_hides_nothing_else(
         declaration.write_text(text)
 
     assert measured(ended_task(stream_project), "failed") == {"run.failed": 1}
-    assert "lack all but how the task ended" in log.text
+    assert "lack all but how the task ended" in caplog.text
 
 
-def test_an_unreadable_source_is_no_empty_backlog(stream_project: StreamProject, log: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_source_is_no_empty_backlog(stream_project: StreamProject, caplog: pytest.LogCaptureFixture) -> None:
     """Its folder is gone: what waits there is not known."""
     (stream_project.root / "in").rmdir()
 
     assert measured(ended_task(stream_project)) == {"run.succeeded": 1}
-    assert "backlog" in log.text
+    assert "backlog" in caplog.text
 
 
 def test_a_source_that_hangs_holds_no_task(
-    stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+    stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The task ends without its backlog."""
     monkeypatch.setattr(run_metrics, "_PATIENCE_SECONDS", 0.5)
@@ -184,16 +177,16 @@ def test_a_source_that_hangs_holds_no_task(
 
     assert measured(ended_task(stream_project)) == {"run.succeeded": 1}
     answered.set()
-    assert "lack the backlog: the storage did not answer within 0.5 s" in log.text
+    assert "lack the backlog: the storage did not answer within 0.5 s" in caplog.text
 
 
-def test_nothing_is_looked_at_without_metrics(stream_project: StreamProject, log: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_looked_at_without_metrics(stream_project: StreamProject, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever has no metrics configured pays nothing: not even a folder is listed, and nothing is logged."""
     (stream_project.root / "sluice.toml").unlink()
 
     stream_metrics.on_task_instance_success(ended_task(stream_project))
 
-    assert log.text == ""
+    assert caplog.text == ""
 
 
 class Sent:
@@ -246,16 +239,16 @@ def test_without_tags_the_stream_stands_in_the_name(
     assert all(tags == {"stream": "events", "dag_id": "flights"} for tags in sent.tags)
 
 
-def test_a_listener_never_raises(monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture) -> None:
+def test_a_listener_never_raises(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A task of another kind is none of its business; one of ours that is broken is logged."""
     monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
     stream_metrics.on_task_instance_skipped(SimpleNamespace())
     stream_metrics.on_task_instance_success(SimpleNamespace(task=object()))
-    assert log.text == ""
+    assert caplog.text == ""
 
     stream_metrics.on_task_instance_success(SimpleNamespace(task=object.__new__(RunStreamOperator)))
 
-    assert "metrics of a stream could not be sent" in log.text
+    assert "metrics of a stream could not be sent" in caplog.text
 
 
 def test_the_plugin_stays_light() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 from hypothesis import settings
 from obstore.store import MemoryStore
@@ -36,10 +34,3 @@ def object_storage() -> Storage:
 def clock() -> ManualClock:
     """A clock that stands at noon of 2026-01-31, UTC."""
     return ManualClock()
-
-
-@pytest.fixture(autouse=True)
-def _sluice_logs(caplog: pytest.LogCaptureFixture) -> None:
-    """Airflow, once imported by a test of its own, turns its settings of logging upon everybody."""
-    logging.getLogger("sluice.running.lease").disabled = False
-    caplog.set_level(logging.WARNING, logger="sluice")
