@@ -134,7 +134,9 @@ def test_a_damaged_record_hides_nothing_else(stream_project: StreamProject, capl
     assert "metrics of stream events lack what the run did" in caplog.text
 
 
-def test_a_damaged_checkpoint_hides_nothing_else(stream_project: StreamProject, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_checkpoint_hides_nothing_else(
+    stream_project: StreamProject, caplog: pytest.LogCaptureFixture
+) -> None:
     """Neither watermark nor backlog are known, and none of them is reported as 0."""
     keep_record(stream_project, batch(0, 3, 2))
     commit(stream_project, 0).write_bytes(b"\xff")
@@ -159,7 +161,9 @@ def test_a_broken_declaration_hides_nothing_else(
     assert "lack all but how the task ended" in caplog.text
 
 
-def test_an_unreadable_source_is_no_empty_backlog(stream_project: StreamProject, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_source_is_no_empty_backlog(
+    stream_project: StreamProject, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its folder is gone: what waits there is not known."""
     (stream_project.root / "in").rmdir()
 
