@@ -220,9 +220,7 @@ EXPECTATIONS: Mapping[str, Kind] = {
     "expect_column_distinct_values_to_contain_set": _aggregate(
         "exact", "the values of the set that were seen", value_set=_needed(_values)
     ),
-    "expect_column_distinct_values_to_equal_set": _aggregate(
-        "exact", "both of the above", value_set=_needed(_values)
-    ),
+    "expect_column_distinct_values_to_equal_set": _aggregate("exact", "both of the above", value_set=_needed(_values)),
     "expect_column_kl_divergence_to_be_less_than": _aggregate(
         "reread",
         "it needs a histogram whose bins depend on the data",
@@ -247,9 +245,7 @@ EXPECTATIONS: Mapping[str, Kind] = {
     "expect_column_pair_values_a_to_be_greater_than_b": _pair("a count of rows", or_equal=Argument(_flag)),
     "expect_column_pair_values_to_be_equal": _pair("a count of rows"),
     "expect_column_pair_values_to_be_in_set": _pair("a count of rows", value_pairs_set=_needed(_pairs)),
-    "expect_column_proportion_of_non_null_values_to_be_between": _aggregate(
-        "exact", "two counts", **_NUMBERS_BETWEEN
-    ),
+    "expect_column_proportion_of_non_null_values_to_be_between": _aggregate("exact", "two counts", **_NUMBERS_BETWEEN),
     "expect_column_proportion_of_unique_values_to_be_between": _aggregate(
         "sketch", "a sketch of distinct values: exact up to 4,096, then within 3.2 % (95 %)", **_NUMBERS_BETWEEN
     ),
@@ -261,9 +257,7 @@ EXPECTATIONS: Mapping[str, Kind] = {
     ),
     "expect_column_stdev_to_be_between": _aggregate("exact", "`stddev_samp`, `avg` and a count", **_NUMBERS_BETWEEN),
     "expect_column_sum_to_be_between": _aggregate("exact", "`sum`", **_BETWEEN),
-    "expect_column_to_exist": _table(
-        "schema", "the columns", column=_needed(_name), column_index=Argument(_whole)
-    ),
+    "expect_column_to_exist": _table("schema", "the columns", column=_needed(_name), column_index=Argument(_whole)),
     "expect_column_type_to_be": Kind(
         "schema", "table", "the columns", {"column": _needed(_name), "type_": _needed(_text)}, ("column",)
     ),
@@ -348,7 +342,5 @@ EXPECTATIONS: Mapping[str, Kind] = {
     "expect_table_row_count_to_equal_other_table": _table(
         "none", "it compares with another table", other_table_name=_needed(_text), **_CONDITION
     ),
-    "unexpected_rows_expectation": _table(
-        "reread", "it is a query of your own", unexpected_rows_query=_needed(_text)
-    ),
+    "unexpected_rows_expectation": _table("reread", "it is a query of your own", unexpected_rows_query=_needed(_text)),
 }

@@ -203,9 +203,7 @@ def _expectation(row: _Row, place: str) -> Expectation:
 def _our_meta(row: _Row, place: str) -> dict[str, Any]:
     ours = (row.meta or {}).get("sluice", {})
     if not isinstance(ours, dict):
-        raise DeclarationError(
-            "`meta.sluice` is no object", where=place, remedy='write {"sluice": {"policy": "warn"}}'
-        )
+        raise DeclarationError("`meta.sluice` is no object", where=place, remedy='write {"sluice": {"policy": "warn"}}')
     for name in ours:
         if name not in _OURS:
             near = difflib.get_close_matches(name, _OURS, n=1)
