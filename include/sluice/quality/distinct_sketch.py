@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import accumulate
 
 LOG_SIZE = 12
 """The logarithm of how many hashes a sketch keeps at least."""
 
 _ALL = 2**63 - 1
 """The limit that keeps every hash."""
-_SERIAL_VERSION = 3
+_PLAIN_VERSION = 3
+_COMPRESSED_VERSION = 4
 _COMPACT_THETA = 3
 _IS_EMPTY = 4
 
@@ -28,26 +30,31 @@ class DistinctSketch:
 
     @classmethod
     def read(cls, content: bytes) -> DistinctSketch:
-        """Read what Spark serialized: the compact form of Apache DataSketches, version 3.
+        """Read what Spark serialized: the compressed form of Apache DataSketches, sorted hashes as packed differences.
+
+        A sketch of no value or of one is written in the plain form.
 
         Raises:
             ValueError: It is something else.
         """
         if len(content) < 8:
             raise ValueError("a sketch has at least 8 bytes")
-        preamble, flags = content[0] & 0x3F, content[5]
-        if content[1] != _SERIAL_VERSION or content[2] != _COMPACT_THETA:
-            raise ValueError(f"a sketch of kind {content[2]}, version {content[1]}")
-        if flags & _IS_EMPTY:
-            return cls()
-        if preamble == 1:
-            count, limit = 1, _ALL
-        else:
-            (count,) = struct.unpack_from("<I", content, 8)
-            limit = struct.unpack_from("<Q", content, 16)[0] if preamble == 3 else _ALL
-        if len(content) != 8 * (preamble + count):
+        preamble, version, kind, entry_bits, count_bytes, flags = content[:6]
+        if version != _COMPRESSED_VERSION or kind != _COMPACT_THETA:
+            if flags & _IS_EMPTY and kind == _COMPACT_THETA:
+                return cls()
+            if version == _PLAIN_VERSION and kind == _COMPACT_THETA and len(content) == 16:
+                return cls(hashes=frozenset(struct.unpack_from("<Q", content, 8)))
+            raise ValueError(f"a sketch of kind {kind}, version {version}")
+        start = 8 * (preamble & 0x3F)
+        limit = struct.unpack_from("<Q", content, 8)[0] if start == 16 else _ALL
+        count = int.from_bytes(content[start : start + count_bytes], "little")
+        packed = content[start + count_bytes :]
+        if start not in {8, 16} or len(packed) != -(-count * entry_bits // 8):
             raise ValueError(f"a sketch of {count} hashes in {len(content)} bytes")
-        return cls(limit, frozenset(struct.unpack_from(f"<{count}Q", content, 8 * preamble)))
+        bits = f"{int.from_bytes(packed, 'big'):0{8 * len(packed)}b}"
+        steps = (int(bits[at : at + entry_bits], 2) for at in range(0, count * entry_bits, entry_bits))
+        return cls(limit, frozenset(accumulate(steps)))
 
     def union(self, other: DistinctSketch) -> DistinctSketch:
         """The sketch of what either saw."""
