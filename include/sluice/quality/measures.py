@@ -212,18 +212,14 @@ def _mean(count: int, mean: Any, other_count: int, other_mean: Any) -> Any:
     return mean + (other_mean - mean) * (other_count / (count + other_count))
 
 
-def _deviation(measure: Measure, run: Mapping[str, Any], batch: Mapping[str, Any]) -> float:
-    """The sample standard deviation of both together; of a single value Spark gives null, which counts as 0 here."""
+def _deviation(measure: Measure, run: Mapping[str, Any], batch: Mapping[str, Any]) -> float | None:
+    """The sample standard deviation of both together. That of a single value is null, and its squares are 0."""
     count, mean = measure.weights
-    return _joint_deviation(
-        (run[count], run[mean], run[measure.name]), (batch[count], batch[mean], batch[measure.name])
-    )
-
-
-def _joint_deviation(one: tuple[int, Any, float | None], other: tuple[int, Any, float | None]) -> float:
-    (n, mean, deviation), (m, other_mean, other_deviation) = one, other
-    distance = float(other_mean) - float(mean)
-    squares = (deviation or 0.0) ** 2 * (n - 1) + (other_deviation or 0.0) ** 2 * (m - 1)
+    n, m = run[count], batch[count]
+    if not (n and m):
+        return run[measure.name] if n else batch[measure.name]  # type: ignore[no-any-return]  # a float or None
+    distance = float(batch[mean]) - float(run[mean])
+    squares = (run[measure.name] or 0.0) ** 2 * (n - 1) + (batch[measure.name] or 0.0) ** 2 * (m - 1)
     return math.sqrt((squares + distance * distance * n * m / (n + m)) / (n + m - 1))
 
 

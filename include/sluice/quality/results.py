@@ -96,7 +96,8 @@ def _result(check: Check, values: Mapping[str, Any], result_format: ResultFormat
 
 def _row_result(check: Check, found: Mapping[str, Any], result_format: ResultFormat) -> tuple[bool, dict[str, Any]]:
     rows, unexpected = found["rows"], found["unexpected"]
-    missing = found.get("missing")
+    # Great Expectations says nothing about missing values only where it checks for null itself.
+    missing = found.get("missing", None if "column" in check.expectation.arguments else 0)
     considered = rows - (missing or 0)
     success = considered == 0 or (float(considered) - float(unexpected)) / float(considered) >= check.expectation.mostly
     result: dict[str, Any] = {
