@@ -13,7 +13,23 @@ DDL = (
     "id BIGINT, small INT, other INT, big BIGINT, ratio DOUBLE, single FLOAT, money DECIMAL(12,2), text STRING, "
     "word STRING, flag BOOLEAN, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ"
 )
-_WORDS = ["", " ", "a", "ab", "Ab", "it's", 'say "so"', "back\\slash", "${spark.x}", "naïve", "日本", "😀", "1", "a\nb", "%_"]
+_WORDS = [
+    "",
+    " ",
+    "a",
+    "ab",
+    "Ab",
+    "it's",
+    'say "so"',
+    "back\\slash",
+    "${spark.x}",
+    "naïve",
+    "日本",
+    "😀",
+    "1",
+    "a\nb",
+    "%_",
+]
 _RATIOS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, -2.25, 1e-5, 1e22, 3.0]
 _MONEY = [Decimal("0.00"), Decimal("-1.50"), Decimal("3.10"), Decimal("99999999.99"), Decimal("0.10")]
 _NUMBERS = ["small", "other", "big", "ratio", "single", "money"]
@@ -33,8 +49,10 @@ def rows(draw: random.Random, count: int) -> list[tuple[Any, ...]]:
         lambda: draw.choice(_WORDS[:6]),
         lambda: draw.random() < 0.5,
         lambda: date(2026, 1, 1) + timedelta(days=draw.randint(0, 9)),
-        lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=draw.randint(0, 200), microseconds=draw.randint(0, 3)),
-        lambda: datetime(2026, 1, 1) + timedelta(hours=draw.randint(0, 200)),
+        lambda: (
+            datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=draw.randint(0, 200), microseconds=draw.randint(0, 3))
+        ),
+        lambda: datetime.fromisoformat("2026-01-01") + timedelta(hours=draw.randint(0, 200)),
     ]
     shares = [draw.choice([0.0, 0.1, 0.5, 1.0 if draw.random() < 0.2 else 0.3]) for _ in columns]
     return [
@@ -241,7 +259,10 @@ _MAKERS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "expect_table_row_count_to_be_between": lambda draw: _bounds(draw, draw.randint(0, 40), draw.randint(40, 80)),
     "expect_table_row_count_to_equal": lambda draw: {"value": draw.choice([60, 0, 10])},
     "expect_table_column_count_to_equal": lambda draw: {"value": draw.choice([13, 12])},
-    "expect_column_to_exist": lambda draw: {"column": draw.choice(["small", "gone"]), "column_index": draw.randint(0, 3)},
+    "expect_column_to_exist": lambda draw: {
+        "column": draw.choice(["small", "gone"]),
+        "column_index": draw.randint(0, 3),
+    },
     "expect_column_values_to_be_of_type": _type,
     "expect_column_type_to_be": _type,
     "expect_table_columns_to_match_set": lambda draw: {

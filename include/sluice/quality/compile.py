@@ -12,6 +12,7 @@ from sluice.quality.column_contracts import SchemaResult, check_schema
 from sluice.quality.columns import INTEGRAL, Column, Schema
 from sluice.quality.comparability import check_comparable, require_family
 from sluice.quality.expectations import Path
+from sluice.quality.history import HistoryRule, history_rules
 from sluice.quality.measures import (
     Measure,
     Merge,
@@ -52,12 +53,22 @@ class Check:
 
 
 @dataclass(frozen=True)
+class HistoryCheck:
+    """A rule about former runs, and the measure of this one."""
+
+    rule: HistoryRule
+    measure: str
+    """The rows that would be published, or the newest value of the column among them."""
+
+
+@dataclass(frozen=True)
 class QualityPlan:
     """What to observe in the write's pass, and what each value is for."""
 
     suite: Suite
     measures: tuple[Measure, ...]
     checks: tuple[Check, ...]
+    history: tuple[HistoryCheck, ...]
     removed: str | None
     """The rows that `drop` and `quarantine` take away, as a condition that is never null; None when none are.
 
@@ -101,7 +112,11 @@ def compile_suite(suite: Suite, columns: str | Mapping[str, str], *, sample: int
     ]
     compiler.removed = f"coalesce({any_of(list(dict.fromkeys(removing)))}, false)" if removing else None
     checks = tuple(compiler.check(expectation, rules.get(expectation.id)) for expectation in suite.expectations)
-    return QualityPlan(suite, tuple(compiler.measures.values()), checks, compiler.removed)
+    history = tuple(
+        HistoryCheck(rule, compiler.history_measure(rule, f"{suite.source}, meta.sluice.history"))
+        for rule in history_rules(suite)
+    )
+    return QualityPlan(suite, tuple(compiler.measures.values()), checks, history, compiler.removed)
 
 
 class _Compiler:
@@ -135,6 +150,14 @@ class _Compiler:
             return Check(expectation, "reread", columns=columns)
         return Check(expectation, kind.path, self._table_measures(expectation, columns), columns=columns)
 
+    def history_measure(self, rule: HistoryRule, place: str) -> str:
+        kept = f"NOT {self.removed}" if self.removed else None
+        if rule.column is None:
+            return self._count(kept)
+        column = self.schema.find(rule.column, place=place)
+        require_family(column, ("date", "timestamp", "timestamp_ntz"), "dates or times", place)
+        return self._add(as_text(column, f"max({only_where(kept, column.sql)})"), "greatest", reading_of(column))
+
     def _columns(self, expectation: Expectation) -> tuple[Column, ...]:
         found = []
         for argument in expectation.kind.columns:
@@ -156,7 +179,7 @@ class _Compiler:
     def _table_measures(self, expectation: Expectation, columns: tuple[Column, ...]) -> dict[str, str]:
         arguments, place = expectation.arguments, expectation.place
         domain = condition_sql(arguments["row_condition"], arguments["condition_parser"], self.schema, place=place)
-        kept = all_of(f"NOT {self.removed}" if self.removed else None, domain)
+        kept = all_of(f"NOT {self.removed}", domain) if self.removed else domain
         if not columns:
             return {"rows": self._count(kept)}
         return _TABLE[expectation.type](self, expectation, columns[0], kept)

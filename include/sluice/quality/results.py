@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
 from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.expectations import Path
+from sluice.quality.history import check_id, freshness_seconds, judge
 from sluice.quality.measures import merge_batches
 from sluice.quality.suite import Expectation, Policy
 
@@ -70,6 +71,40 @@ def check_results(
     """
     values = merge_batches(plan.measures, batches)
     return [_result(check, values, result_format) for check in plan.checks if check.path != "reread"]
+
+
+def history_results(
+    plan: QualityPlan, batches: Sequence[Mapping[str, Any]], former: Sequence[Mapping[str, float]], *, now: datetime
+) -> list[CheckResult]:
+    """The results of the rules about history.
+
+    Args:
+        plan: What was observed.
+        batches: What `observedMetrics` holds for each batch of the run.
+        former: Of each former run, the newest last, `observed_value` by `id` of these very results.
+        now: What freshness is measured against, with a zone.
+
+    Raises:
+        RunError: A measure is missing or can't be read.
+    """
+    values = merge_batches(plan.measures, batches)
+    results = []
+    for check in plan.history:
+        found = values[check.measure]
+        if check.rule.metric == "freshness":
+            found = freshness_seconds(_moment(found), now)
+        name = check_id(check.rule)
+        judged = judge(check.rule, found, [run[name] for run in former if name in run])
+        results.append(
+            CheckResult(name, judged.type, judged.kwargs, judged.policy, judged.success, judged.result, "exact")
+        )
+    return results
+
+
+def _moment(newest: Any) -> datetime | None:
+    if isinstance(newest, datetime):
+        return newest if newest.tzinfo else newest.replace(tzinfo=UTC)
+    return datetime(newest.year, newest.month, newest.day, tzinfo=UTC) if newest is not None else None
 
 
 def verdict(results: Iterable[CheckResult]) -> Verdict:
