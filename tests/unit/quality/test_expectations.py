@@ -37,9 +37,7 @@ print(json.dumps({"version": gx.__version__, "found": {
 @pytest.fixture(scope="module")
 def registry() -> dict[str, dict[str, list[object]]]:
     """Every registered expectation with its arguments: whether each is required, and its default."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WALK], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", WALK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     walked = msgspec.json.decode(done.stdout.splitlines()[-1])
     assert walked["version"].startswith("1.24.")
@@ -64,6 +62,8 @@ def test_arguments_are_the_library_s(registry: dict[str, dict[str, list[object]]
 
 def test_the_page_has_the_table() -> None:
     """The table in the documentation says of every expectation what the code does."""
-    rows = re.findall(r"^\| `((?:expect|unexpected)_\w+)` \| ([^|]+) \| ([^|]+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `((?:expect|unexpected)_\w+)` \| ([^|]+) \| ([^|]+) \|$", PAGE.read_text("utf-8"), re.MULTILINE
+    )
 
     assert rows == [(name, SHOWN[kind.path], kind.why) for name, kind in sorted(EXPECTATIONS.items())]

@@ -48,13 +48,18 @@ def test_policy(severity: str | None, meta: dict[str, Any], policy: str) -> None
 def test_arguments_as_great_expectations_reads_them() -> None:
     """Numbers become floats, dates are read, defaults are filled in; what the suite says is kept beside."""
     (found,) = suite(
-        row("expect_column_values_to_be_between", column="a", min_value="2026-01-02", max_value="2026-01-03 05:00:00")
+        row(
+            "expect_column_values_to_be_between",
+            column="a",
+            min_value="2026-01-02T00:00:00",
+            max_value="2026-01-03 05:00:00",
+        )
     ).expectations
 
-    assert found.arguments["min_value"].isoformat() == "2026-01-02"
+    assert found.arguments["min_value"].isoformat() == "2026-01-02T00:00:00"
     assert found.arguments["max_value"].isoformat() == "2026-01-03T05:00:00"
     assert (found.arguments["strict_min"], found.mostly) == (False, 1.0)
-    assert found.kwargs["min_value"] == "2026-01-02"
+    assert found.kwargs["min_value"] == "2026-01-02T00:00:00"
     (counted,) = suite(row("expect_column_values_to_be_between", column="a", min_value=1)).expectations
     assert repr(counted.arguments["min_value"]) == "1.0"
 
@@ -62,7 +67,9 @@ def test_arguments_as_great_expectations_reads_them() -> None:
 def test_ids_are_stable() -> None:
     """An id depends on type and arguments alone, unless Great Expectations gave one."""
     one, two = suite(row("expect_table_row_count_to_equal", value=1), NOT_NULL).expectations
-    same, named = suite(NOT_NULL | {"notes": "x"}, row("expect_table_row_count_to_equal", value=2) | {"id": "7"}).expectations
+    same, named = suite(
+        NOT_NULL | {"notes": "x"}, row("expect_table_row_count_to_equal", value=2) | {"id": "7"}
+    ).expectations
 
     assert one.id != two.id == same.id
     assert named.id == "7"
@@ -117,7 +124,9 @@ def test_mistakes(wrong: dict[str, Any], advice: str) -> None:
     assert advice in (caught.value.remedy or "")
 
 
-@pytest.mark.parametrize("pattern", [r"\p{Lu}\h+", r"\Qa(b\E", "(?<year>[0-9]{4})-\\k<year>", "[a-z&&[^b]]", r"a\z", "(?i)x"])
+@pytest.mark.parametrize(
+    "pattern", [r"\p{Lu}\h+", r"\Qa(b\E", "(?<year>[0-9]{4})-\\k<year>", "[a-z&&[^b]]", r"a\z", "(?i)x"]
+)
 def test_java_regexes(pattern: str) -> None:
     """What Java's regular expressions know, and Python's do not, is no mistake."""
     (found,) = suite(row("expect_column_values_to_match_regex", column="a", regex=pattern)).expectations
