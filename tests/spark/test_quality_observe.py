@@ -88,7 +88,7 @@ def test_samples(spark: SparkSession) -> None:
     assert found[0].result["partial_unexpected_counts"] == [{"value": 0, "count": 1}, {"value": 1, "count": 1}]
 
 
-@pytest.mark.parametrize("name", ["with space", "a.b", "back`tick", "quote'", "ünï", "${x}", "semi;--"])
+@pytest.mark.parametrize("name", ["with space", "a.b", "back`tick", "quote'", "ünï", "$x", "semi;--"])
 def test_odd_names(spark: SparkSession, name: str) -> None:
     """A column may be called anything."""
     frame = spark.range(4).withColumnRenamed("id", name)

@@ -110,6 +110,12 @@ class Schema:
         if found is None and not quoted:
             found = self._nested(name, place)
         if found is not None:
+            if "${" in found.name:
+                raise DeclarationError(
+                    f"the column `{found.name}` can't be named in SQL",
+                    where=place,
+                    remedy="rename it: Spark takes `${...}` for a variable",
+                )
             return found
         known = {known.casefold(): known for known in self._all_names()}
         near = difflib.get_close_matches(name.casefold(), known, n=1)
@@ -163,7 +169,12 @@ def _fields(ddl: str) -> Iterator[tuple[str, str]]:
     if len(ddl) > _MAX_DDL:
         raise DeclarationError("the schema is too long", remedy=f"give at most {_MAX_DDL:,} characters")
     for part in _split(ddl):
+        # Spark's `simpleString` puts a colon behind the name of a field, and no quotes around it.
+        colon = next(_outside(part, ":"), None)
         match = _FIELD.match(part)
+        if colon is not None and "`" not in part[:colon]:
+            yield part[:colon].strip(), _normal(_SUFFIX.sub("", part[colon + 1 :]))
+            continue
         kind = _normal(_SUFFIX.sub("", part[match.end() :])) if match else ""
         if not match or not kind:
             raise DeclarationError(
@@ -176,7 +187,17 @@ def _fields(ddl: str) -> Iterator[tuple[str, str]]:
 
 def _split(ddl: str) -> Iterator[str]:
     """The parts of a DDL string between the commas that are in no bracket, no backticks and no quotes."""
-    depth, quote, start = 0, "", 0
+    start = 0
+    for at in _outside(ddl, ","):
+        yield ddl[start:at]
+        start = at + 1
+    if ddl[start:].strip():
+        yield ddl[start:]
+
+
+def _outside(ddl: str, wanted: str) -> Iterator[int]:
+    """Where a character stands in no bracket, no backticks and no quotes."""
+    depth, quote = 0, ""
     for at, character in enumerate(ddl):
         if quote:
             quote = "" if character == quote else quote
@@ -186,11 +207,8 @@ def _split(ddl: str) -> Iterator[str]:
             depth += 1
         elif character in ">)":
             depth -= 1
-        elif character == "," and depth == 0:
-            yield ddl[start:at]
-            start = at + 1
-    if ddl[start:].strip():
-        yield ddl[start:]
+        elif character == wanted and depth == 0:
+            yield at
 
 
 def _normal(kind: str) -> str:
