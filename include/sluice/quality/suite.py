@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -14,6 +13,7 @@ import msgspec
 
 from sluice.errors import DeclarationError
 from sluice.quality.expectations import EXPECTATIONS, Kind
+from sluice.quality.patterns import like_problem, regex_problem
 from sluice.storage import Storage
 
 Policy = Literal["warn", "drop", "quarantine", "fail"]
@@ -264,52 +264,19 @@ def _check_together(found: Mapping[str, Any], row: _Row, place: str) -> None:
                 "`min_value` is greater than `max_value`", where=place, remedy="exchange them: no value could pass"
             )
     for pattern in [found.get("regex"), *(found.get("regex_list") or [])]:
-        if pattern is not None:
-            _check_regex(pattern, place)
+        problem = regex_problem(pattern) if pattern is not None else None
+        if problem:
+            raise DeclarationError(
+                f"the regex {_short(pattern)} does not compile: {problem}",
+                where=place,
+                remedy="correct it: Spark runs Java's regular expressions",
+            )
     for pattern in [found.get("like_pattern"), *(found.get("like_pattern_list") or [])]:
-        if pattern is not None:
-            _check_like(pattern, found.get("escape") or "\\", place)
-
-
-_PYTHON_ONLY = re.compile(r"(?<!\\)(?:\\\\)*(\(\?P[<=>]|\(\?\(|\(\?#)")
-_JAVA_ONLY = (
-    (re.compile(r"\\Q.*?(?:\\E|$)", re.DOTALL), "x"),
-    (re.compile(r"\\[pP](?:\{[^{}]+\}|[A-Z])"), "x"),
-    (re.compile(r"\\x\{[0-9A-Fa-f]+\}"), "x"),
-    (re.compile(r"\\[hHRXzGVe]"), "x"),
-    (re.compile(r"\\k<(\w+)>"), r"(?P=\1)"),
-    (re.compile(r"\(\?<(?![=!])"), "(?P<"),
-    (re.compile(r"&&\["), "["),
-)
-"""Java's own syntax, and something like it that Python compiles: enough to see that the rest is well formed."""
-
-
-def _check_regex(pattern: str, place: str) -> None:
-    foreign = _PYTHON_ONLY.search(pattern)
-    if foreign:
-        raise DeclarationError(
-            f"the regex {_short(pattern)} has `{foreign[1]}`, which Java does not know",
-            where=place,
-            remedy="Spark runs Java's regular expressions: write `(?<name>...)` and no conditions or comments",
-        )
-    text = pattern
-    for java, python in _JAVA_ONLY:
-        text = java.sub(python, text)
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError) as exc:
-        raise DeclarationError(
-            f"the regex {_short(pattern)} does not compile: {exc}", where=place, remedy="correct it"
-        ) from exc
-
-
-def _check_like(pattern: str, escape: str, place: str) -> None:
-    if re.search(rf"{re.escape(escape)}(?![%_]|{re.escape(escape)})", re.sub(re.escape(escape) * 2, "", pattern)):
-        raise DeclarationError(
-            f"in the pattern {_short(pattern)}, `{escape}` stands before an ordinary character",
-            where=place,
-            remedy=f"write `{escape}{escape}` for the character itself, or choose another `escape`",
-        )
+        problem = like_problem(pattern, found.get("escape") or "\\") if pattern is not None else None
+        if problem:
+            raise DeclarationError(
+                f"the pattern {_short(pattern)} can't run: {problem}", where=place, remedy="correct it, or its `escape`"
+            )
 
 
 def _digest(row: _Row) -> str:
