@@ -47,10 +47,12 @@ class DistinctSketch:
                 return cls(hashes=frozenset(struct.unpack_from("<Q", content, 8)))
             raise ValueError(f"a sketch of kind {kind}, version {version}")
         start = 8 * (preamble & 0x3F)
+        if start not in {8, 16} or len(content) < start + count_bytes:
+            raise ValueError(f"a sketch of {len(content)} bytes, {start} of them in front")
         limit = struct.unpack_from("<Q", content, 8)[0] if start == 16 else _ALL
         count = int.from_bytes(content[start : start + count_bytes], "little")
         packed = content[start + count_bytes :]
-        if start not in {8, 16} or len(packed) != -(-count * entry_bits // 8):
+        if not 1 <= entry_bits <= 64 or len(packed) != -(-count * entry_bits // 8) or not 0 < limit <= _ALL:
             raise ValueError(f"a sketch of {count} hashes in {len(content)} bytes")
         bits = f"{int.from_bytes(packed, 'big'):0{8 * len(packed)}b}"
         steps = (int(bits[at : at + entry_bits], 2) for at in range(0, count * entry_bits, entry_bits))

@@ -138,7 +138,9 @@ def _read(measure: Measure, batch: Mapping[str, Any]) -> Any:
         match measure.merge:
             case "sample":
                 rows = json.loads(value) if value is not None else []
-                return [tuple(map(decode, row, measure.reading)) for row in rows]
+                return [
+                    tuple(decode(item, how) for item, how in zip(row, measure.reading, strict=True)) for row in rows
+                ]
             case "union":
                 return frozenset(decode(item, measure.reading[0]) for item in json.loads(value or "[]"))
             case "distinct":
