@@ -205,18 +205,14 @@ class _Compiler:
         return {"value": self._add(f"CAST(sum({value}) AS STRING)", "add", "double")}
 
     def mean(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
-        self._numbers(expectation, column)
-        count = self._count(all_of(kept, f"{column.sql} IS NOT NULL"))
-        value = only_where(kept, column.sql)
-        is_decimal = column.base == "decimal"
-        sql = f"CAST(try_avg({value}) AS STRING)" if is_decimal else f"CAST(avg({value}) AS STRING)"
-        reading: Reading = "decimal" if is_decimal else "double"
-        return {"value": self._add(sql, "mean", reading, weights=(count,)), "count": count}
+        """By sum and count, which merge exactly; Spark's own average is just that."""
+        total = self.total(expectation, column, kept)["value"]
+        return {"sum": total, "count": self._count(all_of(kept, f"{column.sql} IS NOT NULL"))}
 
     def deviation(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
         mean = self.mean(expectation, column, kept)
         sql = f"CAST(stddev_samp({only_where(kept, column.sql)}) AS STRING)"
-        return {"value": self._add(sql, "deviation", "double", weights=(mean["count"], mean["value"]))}
+        return {"value": self._add(sql, "deviation", "double", weights=(mean["count"], mean["sum"]))}
 
     def present(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
         return {"present": self._count(all_of(kept, f"{column.sql} IS NOT NULL")), "rows": self._count(kept)}

@@ -233,7 +233,7 @@ EXPECTATIONS: Mapping[str, Kind] = {
         max_value=Argument(_bound),
     ),
     "expect_column_max_to_be_between": _aggregate("exact", "`max`", **_BETWEEN),
-    "expect_column_mean_to_be_between": _aggregate("exact", "`avg` and a count", **_BETWEEN),
+    "expect_column_mean_to_be_between": _aggregate("exact", "`sum` and a count", **_BETWEEN),
     "expect_column_median_to_be_between": _aggregate("reread", "an exact median needs all values", **_BETWEEN),
     "expect_column_min_to_be_between": _aggregate("exact", "`min`", **_BETWEEN),
     "expect_column_most_common_value_to_be_in_set": _aggregate(
@@ -255,7 +255,7 @@ EXPECTATIONS: Mapping[str, Kind] = {
         quantile_ranges=_needed(_mapping),
         allow_relative_error=Argument(_anything, default=False),
     ),
-    "expect_column_stdev_to_be_between": _aggregate("exact", "`stddev_samp`, `avg` and a count", **_NUMBERS_BETWEEN),
+    "expect_column_stdev_to_be_between": _aggregate("exact", "`stddev_samp`, `sum` and a count", **_NUMBERS_BETWEEN),
     "expect_column_sum_to_be_between": _aggregate("exact", "`sum`", **_BETWEEN),
     "expect_column_to_exist": _table("schema", "the columns", column=_needed(_name), column_index=Argument(_whole)),
     "expect_column_type_to_be": Kind(

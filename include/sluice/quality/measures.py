@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from fractions import Fraction
 from typing import Any, Literal
 
 from sluice.errors import RunError
@@ -18,7 +17,7 @@ from sluice.quality.columns import Column
 from sluice.quality.distinct_sketch import LOG_SIZE, DistinctSketch
 from sluice.quality.sql_text import only_where
 
-Merge = Literal["add", "least", "greatest", "mean", "deviation", "union", "sample", "distinct"]
+Merge = Literal["add", "least", "greatest", "deviation", "union", "sample", "distinct"]
 """How the values of several batches become the run's."""
 Reading = Literal["integer", "double", "decimal", "date", "timestamp", "timestamp_ntz", "string", "boolean"]
 """How one observed value is read: Spark gives text for all but integers, so that JSON changes nothing."""
@@ -38,7 +37,7 @@ class Measure:
     reading: tuple[Reading, ...] = ("integer",)
     """One per value: samples of several columns have one for each."""
     weights: tuple[str, ...] = ()
-    """Names of the measures that merging needs: the count for a mean; count and mean for a deviation."""
+    """Names of the measures that merging needs: count and sum for a deviation."""
     limit: int = 0
     """How many items a sample keeps."""
 
@@ -85,8 +84,8 @@ def distinct_sql(column: Column, condition: str | None) -> str:
 def merge_batches(measures: Sequence[Measure], batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge what was observed of each batch of a run into the values of the run.
 
-    Counts, sums, extremes, sets, samples and sketches merge exactly; means and deviations by the rule of Chan, Golub
-    and LeVeque, exact but for the last digits of a double. One batch keeps Spark's own values.
+    Counts, sums, extremes, sets, samples and sketches merge exactly; means are sums by counts; deviations merge by the
+    rule of Chan, Golub and LeVeque, exact but for the last digits of a double. One batch keeps Spark's own values.
 
     Args:
         measures: Those of the plan.
@@ -197,30 +196,18 @@ def _merge_numbers(measure: Measure, run: Mapping[str, Any], batch: Mapping[str,
             return one + other
         case "least":
             return min(one, other, key=_order)
-        case "greatest":
-            return max(one, other, key=_order)
-    (count,) = measure.weights
-    return _mean(run[count], one, batch[count], other)
-
-
-def _mean(count: int, mean: Any, other_count: int, other_mean: Any) -> Any:
-    if isinstance(mean, Decimal):
-        total = Fraction(mean) * count + Fraction(other_mean) * other_count
-        exact = total / (count + other_count)
-        exponent = int(mean.as_tuple().exponent)
-        return Decimal(round(exact / Fraction(10) ** exponent)).scaleb(exponent)
-    if not (math.isfinite(mean) and math.isfinite(other_mean)):
-        return mean + other_mean
-    return mean + (other_mean - mean) * (other_count / (count + other_count))
+    return max(one, other, key=_order)
 
 
 def _deviation(measure: Measure, run: Mapping[str, Any], batch: Mapping[str, Any]) -> float | None:
     """The sample standard deviation of both together. That of a single value is null, and its squares are 0."""
-    count, mean = measure.weights
+    count, total = measure.weights
     n, m = run[count], batch[count]
     if not (n and m):
         return run[measure.name] if n else batch[measure.name]  # type: ignore[no-any-return]  # a float or None
-    distance = float(batch[mean]) - float(run[mean])
+    if run[total] is None or batch[total] is None:
+        return None
+    distance = float(batch[total]) / m - float(run[total]) / n
     squares = (run[measure.name] or 0.0) ** 2 * (n - 1) + (batch[measure.name] or 0.0) ** 2 * (m - 1)
     return math.sqrt((squares + distance * distance * n * m / (n + m)) / (n + m - 1))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Literal
 
 from sluice.quality.compile import Check, QualityPlan
@@ -184,9 +184,22 @@ def _table_result(check: Check, found: Mapping[str, Any]) -> tuple[bool, dict[st
         value = min(found["distinct"].count / found["present"], 1.0) if found["present"] else 0
     elif kind == "expect_column_proportion_of_non_null_values_to_be_between":
         value = found["present"] / found["rows"] if found["rows"] else 0
+    elif kind == "expect_column_mean_to_be_between":
+        value = _mean(found["sum"], found["count"])
     else:
         value = found["value"] if "value" in found else found["rows"]
     return _between(value, arguments)
+
+
+def _mean(total: Any, count: int) -> Any:
+    """As Spark's `avg` gives it: that of decimals has four digits more than they have."""
+    if total is None or not count:
+        return None
+    if not isinstance(total, Decimal):
+        return total / count
+    digit = Decimal(1).scaleb(int(total.as_tuple().exponent) - 4)
+    with localcontext(prec=80, rounding=ROUND_HALF_UP):
+        return (total / count).quantize(digit)
 
 
 def _between(value: Any, arguments: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:

@@ -22,8 +22,8 @@ from tests.unit.quality.suites import row, suite
 BETWEEN = compile_suite(suite(row("expect_column_values_to_be_between", column="n", min_value=1, mostly=0.75)), "n INT")
 MEAN = (
     Measure("n", "count(x)", "add"),
-    Measure("mean", "avg(x)", "mean", ("double",), ("n",)),
-    Measure("sd", "stddev_samp(x)", "deviation", ("double",), ("n", "mean")),
+    Measure("sum", "sum(x)", "add", ("double",)),
+    Measure("sd", "stddev_samp(x)", "deviation", ("double",), ("n", "sum")),
 )
 
 
@@ -88,42 +88,47 @@ def test_verdict(failed: list[str], expected: str) -> None:
 def observe(values: list[float]) -> dict[str, Any]:
     return {
         "n": len(values),
-        "mean": str(statistics.fmean(values)) if values else None,
+        "sum": str(math.fsum(values)) if values else None,
         "sd": str(statistics.stdev(values)) if len(values) > 1 else None,
     }
 
 
 @given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=5), max_size=6))
 def test_moments_merge(batches: list[list[float]]) -> None:
-    """Mean and deviation of a run are those of all of its values, however they were cut, also with empty batches."""
+    """Sum and deviation of a run are those of all of its values, however they were cut, also with empty batches."""
     values = [value for batch in batches for value in batch]
 
     merged = merge_batches(MEAN, [observe(batch) for batch in batches])
 
     assert merged["n"] == len(values)
     expected = observe(values)
-    for name in ("mean", "sd"):
+    for name in ("sum", "sd"):
         assert (merged[name] is None) == (expected[name] is None)
         if expected[name] is not None:
-            assert merged[name] == pytest.approx(float(expected[name]), rel=1e-6, abs=1e-6)
+            assert merged[name] == pytest.approx(float(expected[name]), rel=1e-6, abs=1e-5)
 
 
 def test_decimals_stay_exact() -> None:
     """Sums and means of decimals don't pass through doubles."""
-    measures = (
-        Measure("n", "", "add"),
-        Measure("sum", "", "add", ("decimal",)),
-        Measure("mean", "", "mean", ("decimal",), ("n",)),
+    checks = suite(
+        row("expect_column_sum_to_be_between", column="d"), row("expect_column_mean_to_be_between", column="d")
     )
-    batches = [
-        {"n": 1, "sum": "99999999999999.01", "mean": "99999999999999.010000"},
-        {"n": 3, "sum": "0.09", "mean": "0.030000"},
-    ]
+    plan = compile_suite(checks, "d DECIMAL(20,2)")
+    batches = [{"m0": "99999999999999.01", "m1": 1}, {"m0": "0.09", "m1": 3}]
 
-    merged = merge_batches(measures, batches)
+    total, mean = check_results(plan, batches)
 
-    assert merged["sum"] == Decimal("99999999999999.10")
-    assert merged["mean"] == Decimal("24999999999999.775000")
+    assert merge_batches(plan.measures, batches)["m0"] == Decimal("99999999999999.10")
+    assert (total.result["observed_value"], mean.result["observed_value"]) == (99999999999999.10, 24999999999999.775)
+
+
+def test_mean_of_decimals_is_spark_s() -> None:
+    """It has four digits more than its values, the last one rounded half up."""
+    plan = compile_suite(suite(row("expect_column_mean_to_be_between", column="d")), "d DECIMAL(5,1)")
+
+    (found,) = check_results(plan, [{"m0": "2.0", "m1": 3}])
+
+    assert found.result["observed_value"] == 0.66667
 
 
 def test_extremes_follow_spark() -> None:
