@@ -424,6 +424,8 @@ class Stream:
         interval_column: The date or time column of the result by which a backfill replaces rows.
         lateness: How long after its interval column says a row may arrive (`"3 days"`); a backfill reads no file that
             arrived later. All that was ever read, when it is not given.
+        quality: The suite that its rows are checked with: a JSON file of Great Expectations, `module:function`, or a
+            Python file.
 
     Raises:
         DeclarationError: A field is not what it must be.
@@ -437,6 +439,7 @@ class Stream:
     checkpoint: str | None = None
     interval_column: str | None = None
     lateness: str | None = None
+    quality: str | None = None
 
     @property
     def backfill_obstacle(self) -> str | None:
@@ -487,6 +490,10 @@ class Stream:
                 f"`output_mode` is {self.output_mode!r}, which a {self.sink.kind} sink does not take",
                 where=place,
                 remedy=f"use one of: {', '.join(self.sink.output_modes)}",
+            )
+        if self.quality is not None and (not isinstance(self.quality, str) or not self.quality.strip()):
+            raise DeclarationError(
+                f"`quality` is {self.quality!r}", where=place, remedy="name a suite's file, or `module:function`"
             )
         self._check_backfill(place)
 

@@ -57,6 +57,8 @@ def test_bad_names(name: Any) -> None:
         ({"transform": "jobs/visits.py:visits"}, "`transform` is 'jobs/visits.py:visits'"),
         ({"transform": print}, "`transform` is <built-in function print>"),
         ({"sink": "data/lake"}, "`sink` is 'data/lake'"),
+        ({"quality": " "}, "`quality` is ' '"),
+        ({"quality": ["a.json"]}, "`quality` is ['a.json']"),
     ],
 )
 def test_bad_fields(changes: dict[str, Any], problem: str) -> None:

@@ -1,0 +1,65 @@
+"""Finds the suite that a stream declares: a JSON file, or Python that builds one."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from typing import Any
+
+from sluice.errors import DeclarationError
+from sluice.project import Project, error_line, resolve_path
+from sluice.quality.suite import Suite, build_suite, read_suite
+from sluice.storage import Storage
+from sluice.stream import Stream
+
+DEFAULT_FUNCTION = "suite"
+"""What a Python file builds its suite with, when the declaration names no function."""
+
+_PYTHON_FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<function>[A-Za-z_]\w*))?")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def declared_suite(project: Project, stream: Stream, *, storage: Storage) -> Suite | None:
+    """The suite of a stream; None when it declares none. Great Expectations is imported only by a suite in Python.
+
+    `quality` is the path or URL of a JSON file, `module:function`, or a Python file (`suites/x.py`, with a function
+    `suite`, or `suites/x.py:function`).
+
+    Raises:
+        DeclarationError: There is no such file or function, or something in the suite is wrong.
+        StorageError: The file can't be read.
+    """
+    declared = stream.quality
+    if declared is None:
+        return None
+    in_file = _PYTHON_FILE.fullmatch(declared)
+    if in_file:
+        file = resolve_path(in_file["file"], project.root, place=f"stream `{stream.name}`, quality")
+        return build_suite(_function(file, in_file["function"] or DEFAULT_FUNCTION), source=declared)
+    if _FUNCTION.fullmatch(declared):
+        return build_suite(project.load_function(declared), source=declared)
+    return read_suite(resolve_path(declared, project.root, place=f"stream `{stream.name}`, quality"), storage=storage)
+
+
+def _function(file: str, name: str) -> Any:
+    """A function of a Python file, which is imported under a private name: files may be called alike."""
+    private = f"_sluice_suite_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(private, file)
+    if spec is None or spec.loader is None:
+        raise DeclarationError("the file can't be imported", where=file, remedy="give it the ending .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as exc:
+        raise DeclarationError(
+            f"the suite does not import: {type(exc).__name__}: {exc}",
+            where=error_line(exc, file) or file,
+            remedy="correct it, or check `quality` of the stream",
+        ) from exc
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise DeclarationError(
+            f"the file has no function `{name}`", where=file, remedy="define it; it returns an `ExpectationSuite`"
+        )
+    return function

@@ -1,0 +1,289 @@
+"""Reads a Great Expectations suite into frozen data: from the JSON that it writes, or from Python that builds one."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from sluice.errors import DeclarationError
+from sluice.quality.expectations import EXPECTATIONS, Kind
+from sluice.quality.patterns import like_problem, regex_problem
+from sluice.storage import Storage
+
+Policy = Literal["warn", "drop", "quarantine", "fail"]
+"""What happens when an expectation fails."""
+Severity = Literal["critical", "warning", "info"]
+
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_EXPECTATIONS = 1000
+_RUNTIME = frozenset({"batch_id", "result_format", "catch_exceptions", "windows", "library_metadata"})
+"""Arguments that a suite may hold and that say nothing about the rows."""
+_ROW_POLICIES = ("drop", "quarantine")
+_OURS = ("policy", "approximate")
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One expectation of a suite."""
+
+    id: str
+    """Great Expectations' own id when the suite has one, else a digest of type and arguments: stable over runs."""
+    type: str
+    kwargs: Mapping[str, Any]
+    """As the suite has them."""
+    arguments: Mapping[str, Any]
+    """As Great Expectations reads them: numbers are floats where it makes them so, defaults are filled in."""
+    policy: Policy
+    severity: Severity = "critical"
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    is_approximate: bool = False
+    """Whether a sketch may answer what is exact only in a second pass."""
+    place: str = ""
+    """Where it stands, for messages."""
+
+    @property
+    def kind(self) -> Kind:
+        """What the library's table says about it."""
+        return EXPECTATIONS[self.type]
+
+    @property
+    def mostly(self) -> float:
+        """The share of rows that must be as expected."""
+        return float(self.arguments.get("mostly", 1.0))
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite of expectations."""
+
+    name: str
+    expectations: tuple[Expectation, ...]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    """The file or function that it comes from."""
+
+
+class _Row(msgspec.Struct, kw_only=True):
+    type: str
+    kwargs: dict[str, Any] = {}
+    meta: dict[str, Any] | None = None
+    severity: str | None = None
+    id: str | None = None
+
+
+class _File(msgspec.Struct, kw_only=True):
+    name: str
+    expectations: list[_Row]
+    meta: dict[str, Any] | None = None
+
+
+def read_suite(location: str, *, storage: Storage) -> Suite:
+    """Read a suite from the JSON file that Great Expectations keeps it in. Does not import the library.
+
+    Raises:
+        DeclarationError: There is no such file, or something in it is wrong; the message names the expectation.
+        StorageError: It can't be read.
+    """
+    content = storage.read(location, max_bytes=_MAX_BYTES)
+    if content is None:
+        raise DeclarationError("there is no suite", where=location, remedy="check `quality` of the stream")
+    return parse_suite(content, source=location)
+
+
+def build_suite(build: Callable[[], Any], *, source: str) -> Suite:
+    """Take a suite from a function that builds an `ExpectationSuite`, which imports Great Expectations.
+
+    Raises:
+        DeclarationError: The function fails or gives something else, or something in the suite is wrong.
+    """
+    try:
+        built = build()
+    except Exception as exc:
+        raise DeclarationError(
+            f"the function that builds the suite fails: {type(exc).__name__}: {exc}",
+            where=source,
+            remedy="correct it",
+        ) from exc
+    as_json = getattr(built, "to_json_dict", None)
+    if as_json is None or not hasattr(built, "expectations"):
+        raise DeclarationError(
+            f"the function gives a {type(built).__name__}", where=source, remedy="return an `ExpectationSuite`"
+        )
+    return parse_suite(json.dumps(as_json()).encode(), source=source)
+
+
+def parse_suite(content: bytes, *, source: str) -> Suite:
+    """Read a suite from JSON text.
+
+    Raises:
+        DeclarationError: Something in it is wrong; the message names the expectation.
+    """
+    try:
+        file = msgspec.json.decode(content, type=_File)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise DeclarationError(
+            f"the suite does not parse: {exc}", where=source, remedy="write it as Great Expectations does"
+        ) from exc
+    if len(file.expectations) > _MAX_EXPECTATIONS:
+        raise DeclarationError(
+            f"the suite has {len(file.expectations)} expectations",
+            where=source,
+            remedy=f"split it: at most {_MAX_EXPECTATIONS}",
+        )
+    found: dict[str, Expectation] = {}
+    for number, row in enumerate(file.expectations, 1):
+        expectation = _expectation(row, f"{source}, expectation {number}")
+        for known in (expectation.id, _digest(row)):
+            if known in found:
+                raise DeclarationError(
+                    f"`{row.type}` is there twice", where=f"{found[known].place} and {number}", remedy="remove one"
+                )
+        found[expectation.id] = found[_digest(row)] = expectation
+    unique = tuple({id(expectation): expectation for expectation in found.values()}.values())
+    return Suite(file.name, unique, file.meta or {}, source)
+
+
+def _expectation(row: _Row, place: str) -> Expectation:
+    if row.type not in EXPECTATIONS:
+        near = difflib.get_close_matches(row.type, EXPECTATIONS, n=1)
+        raise DeclarationError(
+            f"there is no expectation `{row.type[:100]}`",
+            where=place,
+            remedy=f"did you mean `{near[0]}`?" if near else "use a core expectation of Great Expectations 1.24",
+        )
+    place = f"{place}, {row.type}"
+    kind = EXPECTATIONS[row.type]
+    arguments = _arguments(row, kind, place)
+    severity = row.severity or "critical"
+    if severity not in get_args(Severity):
+        raise DeclarationError(
+            f"`severity` is {severity!r}", where=place, remedy=f"use one of: {', '.join(get_args(Severity))}"
+        )
+    ours = _our_meta(row, place)
+    policy = ours.get("policy", "fail" if severity == "critical" else "warn")
+    if policy not in get_args(Policy):
+        near = difflib.get_close_matches(str(policy), get_args(Policy), n=1)
+        raise DeclarationError(
+            f"`policy` is {policy!r}",
+            where=place,
+            remedy=f"did you mean `{near[0]}`?" if near else f"use one of: {', '.join(get_args(Policy))}",
+        )
+    if policy in _ROW_POLICIES and not (kind.level == "row" and kind.path == "exact"):
+        raise DeclarationError(
+            f"`policy` is `{policy}`, but there are no rows to {policy}",
+            where=place,
+            remedy="use `warn` or `fail`: it looks at the table as a whole, or its rows are known only when written",
+        )
+    is_approximate = ours.get("approximate", False)
+    if not isinstance(is_approximate, bool) or (is_approximate and kind.path != "sketch"):
+        raise DeclarationError(
+            f"`approximate` is {is_approximate!r}",
+            where=place,
+            remedy="use true or false, and only for an expectation that a sketch can answer",
+        )
+    return Expectation(
+        id=row.id or _digest(row),
+        type=row.type,
+        kwargs=row.kwargs,
+        arguments=arguments,
+        policy=policy,
+        severity=severity,  # type: ignore[arg-type]  # it is one: checked above
+        meta=row.meta or {},
+        is_approximate=is_approximate,
+        place=place,
+    )
+
+
+def _our_meta(row: _Row, place: str) -> dict[str, Any]:
+    ours = (row.meta or {}).get("sluice", {})
+    if not isinstance(ours, dict):
+        raise DeclarationError("`meta.sluice` is no object", where=place, remedy='write {"sluice": {"policy": "warn"}}')
+    for name in ours:
+        if name not in _OURS:
+            near = difflib.get_close_matches(name, _OURS, n=1)
+            raise DeclarationError(
+                f"`meta.sluice` has no `{name}`",
+                where=place,
+                remedy=f"did you mean `{near[0]}`?" if near else f"it has: {', '.join(_OURS)}",
+            )
+    return ours
+
+
+def _arguments(row: _Row, kind: Kind, place: str) -> dict[str, Any]:
+    known = kind.arguments
+    for name, value in row.kwargs.items():
+        if name not in known and name not in _RUNTIME:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise DeclarationError(
+                f"there is no argument `{name}`",
+                where=place,
+                remedy=f"did you mean `{near[0]}`?" if near else f"it takes: {', '.join(known)}",
+            )
+        if isinstance(value, dict) and "$PARAMETER" in value:
+            raise DeclarationError(
+                f"`{name}` is a suite parameter", where=place, remedy="write the value: a stream has no parameters"
+            )
+    found = {}
+    for name, argument in known.items():
+        value = row.kwargs.get(name)
+        if value is None:
+            if argument.is_required:
+                raise DeclarationError(f"`{name}` is missing", where=place, remedy="give it")
+            found[name] = argument.default
+            continue
+        try:
+            found[name] = argument.check(value)
+        except (ValueError, OverflowError) as exc:
+            raise DeclarationError(f"`{name}` is {_short(value)}", where=place, remedy=f"it {exc}") from exc
+    _check_together(found, row, place)
+    return found
+
+
+def _check_together(found: Mapping[str, Any], row: _Row, place: str) -> None:
+    """What arguments say only together: bounds that leave nothing, patterns that can't run."""
+    low, high = found.get("min_value"), found.get("max_value")
+    if row.type.startswith("expect_column_value") and "min_value" in found and low is None and high is None:
+        raise DeclarationError("it has neither `min_value` nor `max_value`", where=place, remedy="give one or both")
+    if low is not None and high is not None:
+        try:
+            is_empty = low > high
+        except TypeError as exc:
+            raise DeclarationError(
+                f"`min_value` is {_short(row.kwargs['min_value'])} and `max_value` {_short(row.kwargs['max_value'])}",
+                where=place,
+                remedy="give two of a kind: numbers, dates, times with a zone, or times without",
+            ) from exc
+        if is_empty:
+            raise DeclarationError(
+                "`min_value` is greater than `max_value`", where=place, remedy="exchange them: no value could pass"
+            )
+    for pattern in [found.get("regex"), *(found.get("regex_list") or [])]:
+        problem = regex_problem(pattern) if pattern is not None else None
+        if problem:
+            raise DeclarationError(
+                f"the regex {_short(pattern)} does not compile: {problem}",
+                where=place,
+                remedy="correct it: Spark runs Java's regular expressions",
+            )
+    for pattern in [found.get("like_pattern"), *(found.get("like_pattern_list") or [])]:
+        problem = like_problem(pattern, found.get("escape") or "\\") if pattern is not None else None
+        if problem:
+            raise DeclarationError(
+                f"the pattern {_short(pattern)} can't run: {problem}", where=place, remedy="correct it, or its `escape`"
+            )
+
+
+def _digest(row: _Row) -> str:
+    text = json.dumps([row.type, row.kwargs], sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
