@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from sluice.errors import DeclarationError
 from sluice.quality.column_contracts import SchemaResult, check_schema
@@ -25,7 +26,7 @@ from sluice.quality.measures import (
 from sluice.quality.predicates import RowRule, in_list, row_rule
 from sluice.quality.row_conditions import condition_sql
 from sluice.quality.sql_text import all_of, any_of, only_where
-from sluice.quality.suite import Expectation, Suite
+from sluice.quality.suite import Expectation, Policy, Suite
 
 MAX_SAMPLE = 200
 
@@ -74,6 +75,12 @@ class QualityPlan:
 
     Measures of tables leave them out already, so that one observation on the incoming rows gives both levels.
     """
+    quarantined: str | None
+    """Those of them that `quarantine` takes, as a condition that is never null; the others are dropped."""
+    rows: str
+    """The measure of how many rows came in."""
+    removals: Mapping[Literal["drop", "quarantine"], str]
+    """The measures of how many rows each of these policies took away, where the suite has it."""
 
     @cached_property
     def rereads(self) -> tuple[Expectation, ...]:
@@ -105,18 +112,27 @@ def compile_suite(suite: Suite, columns: str | Mapping[str, str], *, sample: int
         for expectation in suite.expectations
         if expectation.kind.level == "row" and expectation.kind.path == "exact"
     }
-    removing = [
-        rules[expectation.id].unexpected
-        for expectation in suite.expectations
-        if expectation.policy in {"drop", "quarantine"}
-    ]
-    compiler.removed = f"coalesce({any_of(list(dict.fromkeys(removing)))}, false)" if removing else None
+    quarantined = _removed(suite, rules, "quarantine")
+    compiler.removed = _removed(suite, rules, "drop", "quarantine")
     checks = tuple(compiler.check(expectation, rules.get(expectation.id)) for expectation in suite.expectations)
     history = tuple(
         HistoryCheck(rule, compiler.history_measure(rule, f"{suite.source}, meta.sluice.history"))
         for rule in history_rules(suite)
     )
-    return QualityPlan(suite, tuple(compiler.measures.values()), checks, history, compiler.removed)
+    removals: dict[Literal["drop", "quarantine"], str] = {}
+    if (dropped := _removed(suite, rules, "drop")) is not None:
+        removals["drop"] = compiler.count(dropped if quarantined is None else f"{dropped} AND NOT {quarantined}")
+    if quarantined is not None:
+        removals["quarantine"] = compiler.count(quarantined)
+    rows = compiler.count(None)
+    measures = tuple(compiler.measures.values())
+    return QualityPlan(suite, measures, checks, history, compiler.removed, quarantined, rows, removals)
+
+
+def _removed(suite: Suite, rules: Mapping[str, RowRule], *policies: Policy) -> str | None:
+    """The rows that fail an expectation with one of these policies."""
+    found = [rules[expectation.id].unexpected for expectation in suite.expectations if expectation.policy in policies]
+    return f"coalesce({any_of(list(dict.fromkeys(found)))}, false)" if found else None
 
 
 class _Compiler:
@@ -153,7 +169,7 @@ class _Compiler:
     def history_measure(self, rule: HistoryRule, place: str) -> str:
         kept = f"NOT {self.removed}" if self.removed else None
         if rule.column is None:
-            return self._count(kept)
+            return self.count(kept)
         column = self.schema.find(rule.column, place=place)
         require_family(column, ("date", "timestamp", "timestamp_ntz"), "dates or times", place)
         return self._add(as_text(column, f"max({only_where(kept, column.sql)})"), "greatest", reading_of(column))
@@ -167,9 +183,9 @@ class _Compiler:
         return tuple(found)
 
     def _row_measures(self, rule: RowRule) -> dict[str, str]:
-        roles = {"rows": self._count(rule.domain), "unexpected": self._count(rule.unexpected)}
+        roles = {"rows": self.count(rule.domain), "unexpected": self.count(rule.unexpected)}
         if rule.missing is not None:
-            roles["missing"] = self._count(all_of(rule.domain, rule.missing))
+            roles["missing"] = self.count(all_of(rule.domain, rule.missing))
         if self.sample and all(column.is_orderable for column in rule.columns):
             readings = tuple(reading_of(column) for column in rule.columns)
             sql = sample_sql(rule.columns, rule.unexpected, self.sample)
@@ -181,7 +197,7 @@ class _Compiler:
         domain = condition_sql(arguments["row_condition"], arguments["condition_parser"], self.schema, place=place)
         kept = all_of(f"NOT {self.removed}", domain) if self.removed else domain
         if not columns:
-            return {"rows": self._count(kept)}
+            return {"rows": self.count(kept)}
         return _TABLE[expectation.type](self, expectation, columns[0], kept)
 
     def extreme(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
@@ -207,7 +223,7 @@ class _Compiler:
     def mean(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
         """By sum and count, which merge exactly; Spark's own average is just that."""
         total = self.total(expectation, column, kept)["value"]
-        return {"sum": total, "count": self._count(all_of(kept, f"{column.sql} IS NOT NULL"))}
+        return {"sum": total, "count": self.count(all_of(kept, f"{column.sql} IS NOT NULL"))}
 
     def deviation(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
         mean = self.mean(expectation, column, kept)
@@ -215,7 +231,7 @@ class _Compiler:
         return {"value": self._add(sql, "deviation", "double", weights=(mean["count"], mean["sum"]))}
 
     def present(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
-        return {"present": self._count(all_of(kept, f"{column.sql} IS NOT NULL")), "rows": self._count(kept)}
+        return {"present": self.count(all_of(kept, f"{column.sql} IS NOT NULL")), "rows": self.count(kept)}
 
     def distinct(self, expectation: Expectation, column: Column, kept: str | None) -> dict[str, str]:
         if column.family in {"nested", "other"}:
@@ -236,7 +252,7 @@ class _Compiler:
         inside = in_list(column, values, expectation.place)
         outside = all_of(kept, f"{column.sql} IS NOT NULL", f"NOT ({inside})") or "false"
         roles = {
-            "outside": self._count(outside),
+            "outside": self.count(outside),
             "outside_values": self._add(distinct_sql(column, f"coalesce({outside}, false)"), "distinct"),
         }
         if self.sample:
@@ -252,12 +268,14 @@ class _Compiler:
         for name in ("min_value", "max_value"):
             check_comparable(column, expectation.arguments[name], name, expectation.place)
 
-    def _count(self, condition: str | None) -> str:
+    def count(self, condition: str | None) -> str:
+        """The measure of how many rows meet a condition."""
         return self._add("count(1)" if condition is None else f"count_if({condition})", "add")
 
     def _add(self, sql: str, merge: Merge, *readings: Reading, weights: tuple[str, ...] = (), limit: int = 0) -> str:
         if sql not in self.measures:
-            name = f"m{len(self.measures)}"
+            # Drawn from what is measured: the measures of a former try keep their meaning when the suite is changed.
+            name = hashlib.sha256(sql.encode()).hexdigest()[:16]
             self.measures[sql] = Measure(name, sql, merge, readings or ("integer",), weights, limit)
         return self.measures[sql].name
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from sluice.quality.compile import QualityPlan
 from sluice.quality.suite import Suite, parse_suite
 
 
@@ -22,3 +23,9 @@ def suite(*rows: dict[str, Any], **meta: Any) -> Suite:
 def document(*rows: dict[str, Any], **meta: Any) -> bytes:
     """The file of such a suite."""
     return json.dumps({"name": "s", "expectations": list(rows), "meta": {"sluice": meta}}).encode()
+
+
+def named(plan: QualityPlan, *values: Any) -> dict[str, Any]:
+    """What was observed of one batch: values by the names of a plan's measures, in their order; 0 for the last ones."""
+    padded = [*values, *[0] * (len(plan.measures) - len(values))]
+    return {measure.name: value for measure, value in zip(plan.measures, padded, strict=True)}

@@ -17,7 +17,7 @@ from sluice.errors import RunError
 from sluice.quality.compile import compile_suite
 from sluice.quality.measures import Measure, merge_batches
 from sluice.quality.results import CheckResult, check_results, history_results, verdict
-from tests.unit.quality.suites import row, suite
+from tests.unit.quality.suites import named, row, suite
 
 BETWEEN = compile_suite(suite(row("expect_column_values_to_be_between", column="n", min_value=1, mostly=0.75)), "n INT")
 MEAN = (
@@ -29,7 +29,7 @@ MEAN = (
 
 def counted(rows: int, unexpected: int, missing: int) -> dict[str, Any]:
     roles = BETWEEN.checks[0].measures
-    return {roles["rows"]: rows, roles["unexpected"]: unexpected, roles["missing"]: missing}
+    return {**named(BETWEEN), roles["rows"]: rows, roles["unexpected"]: unexpected, roles["missing"]: missing}
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,15 @@ def test_result_formats() -> None:
     }
 
 
-@pytest.mark.parametrize("observed", [{}, {"m0": 1}, {"m0": "x", "m1": 1, "m2": 1}, {"m0": [], "m1": 1, "m2": 1}])
-def test_unreadable_measures(observed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{}, {0: "x"}, {0: []}])
+def test_unreadable_measures(changes: dict[int, Any]) -> None:
     """A measure that never arrived, or is something else, is an error and no zero."""
+    observed = named(BETWEEN, 1, 1, 1)
+    for index, value in changes.items():
+        observed[BETWEEN.measures[index].name] = value
+    if not changes:
+        del observed[BETWEEN.measures[2].name]
+
     with pytest.raises(RunError, match="quality measure"):
         check_results(BETWEEN, [observed])
 
@@ -114,11 +120,11 @@ def test_decimals_stay_exact() -> None:
         row("expect_column_sum_to_be_between", column="d"), row("expect_column_mean_to_be_between", column="d")
     )
     plan = compile_suite(checks, "d DECIMAL(20,2)")
-    batches = [{"m0": "99999999999999.01", "m1": 1}, {"m0": "0.09", "m1": 3}]
+    batches = [named(plan, "99999999999999.01", 1), named(plan, "0.09", 3)]
 
     total, mean = check_results(plan, batches)
 
-    assert merge_batches(plan.measures, batches)["m0"] == Decimal("99999999999999.10")
+    assert merge_batches(plan.measures, batches)[plan.measures[0].name] == Decimal("99999999999999.10")
     assert (total.result["observed_value"], mean.result["observed_value"]) == (99999999999999.10, 24999999999999.775)
 
 
@@ -126,7 +132,7 @@ def test_mean_of_decimals_is_spark_s() -> None:
     """It has four digits more than its values, the last one rounded half up."""
     plan = compile_suite(suite(row("expect_column_mean_to_be_between", column="d")), "d DECIMAL(5,1)")
 
-    (found,) = check_results(plan, [{"m0": "2.0", "m1": 3}])
+    (found,) = check_results(plan, [named(plan, "2.0", 3)])
 
     assert found.result["observed_value"] == 0.66667
 
@@ -164,7 +170,7 @@ def test_bounds(column: str, bounds: dict[str, Any], value: str | None, *, succe
     check = row("expect_column_max_to_be_between", column=column, **bounds)
     plan = compile_suite(suite(check), "x DOUBLE, d DATE, at TIMESTAMP, local TIMESTAMP_NTZ")
 
-    (found,) = check_results(plan, [{"m0": value}])
+    (found,) = check_results(plan, [named(plan, value)])
 
     assert (found.success, found.result["observed_value"]) == (success, shown)
 
@@ -174,7 +180,7 @@ def test_sets() -> None:
     check = row("expect_column_distinct_values_to_contain_set", column="d", value_set=["2026-01-01", "2026-01-02"])
     plan = compile_suite(suite(check), "d DATE")
 
-    (found,) = check_results(plan, [{"m0": '["2026-01-02"]'}, {"m0": "[]"}])
+    (found,) = check_results(plan, [named(plan, '["2026-01-02"]'), named(plan, "[]")])
 
     assert found.result == {"observed_value": None, "missing_count": 1, "partial_missing_list": ["2026-01-01"]}
 
@@ -191,7 +197,7 @@ def test_history() -> None:
         "at TIMESTAMP",
     )
     now = datetime(2026, 1, 1, 10, 1, 1, tzinfo=UTC)
-    batches = [{"m0": 20, "m1": "1767261600000000"}, {"m0": 20, "m1": "0"}]
+    batches = [named(plan, 20, "1767261600000000"), named(plan, 20, "0")]
 
     rows, fresh = history_results(plan, batches, [{"row_count": 100.0}] * 3, now=now)
 
