@@ -148,6 +148,8 @@ class Project:
             "sources": {name: source.resolved(self.root) for name, source in stream.sources.items()},
             "sink": stream.sink.resolved(self.root),
         }
+        if stream.quarantine is not None:
+            changes["quarantine"] = stream.quarantine.resolved(self.root)
         if stream.checkpoint is not None:
             changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=f"stream `{stream.name}`")
         return _replace(stream, changes)

@@ -11,6 +11,7 @@ import errno
 import os
 import posixpath
 import re
+import shutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -175,6 +176,26 @@ class Storage:
             pass
         except Exception as exc:
             raise _failed("delete", location, exc) from exc
+
+    def delete_folder(self, location: str) -> None:
+        """Delete a folder and all that is in it; one that is not there is fine.
+
+        Raises:
+            StorageError: Something is still there.
+        """
+        if is_local(location):
+            try:
+                shutil.rmtree(local_path(location))
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError) as exc:
+                raise _failed("delete", location, exc) from exc
+            return
+        listed = self.list_folder(location)
+        for name in listed.files if listed is not None else ():
+            self.delete(join(location, name))
+        for name in listed.folders if listed is not None else ():
+            self.delete_folder(join(location, name))
 
     def _object(self, location: str) -> tuple[ObjectStore, str]:
         # Not parsed as a URL: a key may hold `#`, `?` and `%3A` as they are, and Hadoop takes them so, too.

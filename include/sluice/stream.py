@@ -406,6 +406,75 @@ class ReplaceableSink(Sink):
         """The newest replacement of a backfill in the versions after `since`; None when there is none."""
 
 
+@dataclass(frozen=True)
+class SinkBatch:
+    """A batch on its way into a sink that is written by a function."""
+
+    query_id: str
+    batch_id: int
+    output_mode: OutputMode
+    token: int
+    """The lease's: what a driver wrote aside is told from what a former one wrote."""
+
+
+@dataclass(frozen=True)
+class BatchSink(Sink):
+    """Base of the sinks that a function can write batch by batch, so that a batch can be audited before it counts."""
+
+    @abstractmethod
+    def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
+        """Write a batch as the stream writer would; the same id written twice counts once if the sink is idempotent."""
+
+
+@dataclass(frozen=True)
+class StagingSink(BatchSink):
+    """Base of the sinks that can publish a batch, after it was written aside, by a commit of metadata."""
+
+    @abstractmethod
+    def aside_obstacle(self, output_mode: OutputMode, *, storage: Storage) -> str | None:
+        """Why this table can't be written so; None when it can.
+
+        Raises:
+            StorageError: The table can't be read right now.
+        """
+
+    @abstractmethod
+    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> str | None:
+        """Write a batch aside, in files that count for nobody yet.
+
+        Returns:
+            The folder of these Parquet files; None when the columns are not the table's, and nothing was written.
+        """
+
+    @abstractmethod
+    def publish_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
+        """Let what was written aside count, by one commit of metadata; a batch that is there already stays as it is.
+
+        Raises:
+            StorageError: The commit could not be written.
+        """
+
+    @abstractmethod
+    def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
+        """Delete what this driver wrote aside for a batch that was not published; a former driver's is not touched.
+
+        Raises:
+            StorageError: Something is still there.
+        """
+
+    @abstractmethod
+    def beside(self, ending: str) -> StagingSink:
+        """A table beside this one, with an ending after its name."""
+
+    @abstractmethod
+    def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
+        """The rows that versions of the table added.
+
+        Raises:
+            RefusedError: A version can't be read any more.
+        """
+
+
 FunctionLoader = Callable[[str], Callable[..., Any]]
 """Gives the function behind a `module:function`."""
 
@@ -426,6 +495,8 @@ class Stream:
             arrived later. All that was ever read, when it is not given.
         quality: The suite that its rows are checked with: a JSON file of Great Expectations, `module:function`, or a
             Python file.
+        quarantine: The Delta table for rows that fail an expectation with the policy `quarantine`; beside the sink,
+            with `_quarantine` after its name, when it is not given.
 
     Raises:
         DeclarationError: A field is not what it must be.
@@ -440,6 +511,7 @@ class Stream:
     interval_column: str | None = None
     lateness: str | None = None
     quality: str | None = None
+    quarantine: Sink | None = None
 
     @property
     def backfill_obstacle(self) -> str | None:
@@ -451,6 +523,13 @@ class Stream:
         if self.interval_column is None:
             return "it declares no `interval_column`, by which rows could be replaced"
         return None
+
+    @property
+    def quarantine_table(self) -> StagingSink | None:
+        """Where rows go that `quarantine` takes; None when the sink has no place for them."""
+        if isinstance(self.quarantine, StagingSink):
+            return self.quarantine
+        return self.sink.beside("_quarantine") if isinstance(self.sink, StagingSink) else None
 
     @property
     def lateness_time(self) -> timedelta | None:
@@ -491,11 +570,19 @@ class Stream:
                 where=place,
                 remedy=f"use one of: {', '.join(self.sink.output_modes)}",
             )
+        self._check_quality(place)
+        self._check_backfill(place)
+
+    def _check_quality(self, place: str) -> None:
         if self.quality is not None and (not isinstance(self.quality, str) or not self.quality.strip()):
             raise DeclarationError(
                 f"`quality` is {self.quality!r}", where=place, remedy="name a suite's file, or `module:function`"
             )
-        self._check_backfill(place)
+        if self.quarantine is not None and (self.quality is None or not isinstance(self.quarantine, StagingSink)):
+            what = f"is {self.quarantine!r}" if self.quality is not None else "is set without `quality`"
+            raise DeclarationError(
+                f"`quarantine` {what}", where=place, remedy="give `sinks.delta(PATH)`, for rows that fail the suite"
+            )
 
     def _check_backfill(self, place: str) -> None:
         column = self.interval_column

@@ -11,7 +11,6 @@ from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
-from sluice.running.bounded_stream import remove_folder
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
@@ -234,7 +233,7 @@ class BackfillPreparation:
             listed = storage.list_folder(self.folder)
             for name in listed.folders if listed is not None else ():
                 if name.startswith(run_id):
-                    remove_folder(join(self.folder, name), storage=storage)
+                    storage.delete_folder(join(self.folder, name))
         except SluiceError:
             logger.warning("what the backfill left in %s could not be deleted", self.folder, exc_info=True)
 

@@ -6,7 +6,6 @@ passes, a second batch without data runs with the live watermark: what comes out
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -21,7 +20,7 @@ from sluice.running.duplicates import check_duplicates
 from sluice.running.query import Query, build_query, plan_reader, spark_message
 from sluice.running.session import choose_shuffle_partitions, pinned_conf
 from sluice.sources.files import files
-from sluice.storage import Storage, is_local, join, local_path, spark_location
+from sluice.storage import Storage, join, spark_location
 from sluice.stream import Bound, Interval, Position, Slice, Stream
 
 if TYPE_CHECKING:
@@ -130,19 +129,3 @@ def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> No
             where=f"stream `{query.stream.name}`, {checkpoint}",
             remedy="mend the cause (the driver's log has all of it); this attempt replaced nothing",
         ) from exc
-
-
-def remove_folder(folder: str, *, storage: Storage) -> None:
-    """Delete what a run left below its folder, if anything.
-
-    Raises:
-        StorageError: Something is still there.
-    """
-    if is_local(folder):
-        shutil.rmtree(local_path(folder), ignore_errors=True)
-        return
-    listed = storage.list_folder(folder)
-    for name in listed.files if listed is not None else ():
-        storage.delete(join(folder, name))
-    for name in listed.folders if listed is not None else ():
-        remove_folder(join(folder, name), storage=storage)

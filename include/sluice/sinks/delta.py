@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.delta_table import Commit, load_table, open_log, read_commit, refuse_other
 from sluice.project import resolve_path
-from sluice.sinks import replacement
+from sluice.sinks import published_batch, replacement
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, spark_location
 from sluice.stream import (
@@ -23,19 +23,21 @@ from sluice.stream import (
     ReplaceableSink,
     Replaced,
     Replacement,
+    SinkBatch,
     SinkSnapshot,
     SinkState,
+    StagingSink,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _OPTIONS = ("mergeSchema", "overwriteSchema", "userMetadata", "optimizeWrite", "maxRecordsPerFile")
 
 
 @dataclass(frozen=True)
-class DeltaSink(ReplaceableSink):
+class DeltaSink(ReplaceableSink, StagingSink):
     """Declared by `sinks.delta`."""
 
     kind: ClassVar[str] = "delta"
@@ -81,6 +83,38 @@ class DeltaSink(ReplaceableSink):
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         return writer.option("path", spark_location(self.path))
+
+    def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
+        mode = "overwrite" if batch.output_mode == "complete" else "append"
+        writer = frame.write.format("delta").mode(mode).options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        # The transaction that Delta's own stream writer leaves: a batch is known by it, whoever wrote it.
+        writer.option("txnAppId", batch.query_id).option("txnVersion", batch.batch_id).save(spark_location(self.path))
+
+    def aside_obstacle(self, output_mode: OutputMode, *, storage: Storage) -> str | None:
+        if output_mode != "append":
+            return f"in output mode `{output_mode}` a batch replaces all rows"
+        if meant := sorted(self.options.keys() - published_batch.HEEDED_OPTIONS):
+            return f"only Spark's own writer heeds the option `{meant[0]}`"
+        if open_log(self.path, storage=storage) is None:
+            return "there is no table yet"
+        return published_batch.obstacle(load_table(self.path, storage=storage))
+
+    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> str | None:
+        return published_batch.write_batch_aside(self.path, frame, batch, self.options, storage=storage)
+
+    def publish_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
+        published_batch.publish_batch(self.path, batch, storage=storage)
+
+    def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
+        published_batch.forget_batch(self.path, batch, storage=storage)
+
+    def beside(self, ending: str) -> DeltaSink:
+        return DeltaSink(f"{self.path.rstrip('/')}{ending}", ())
+
+    def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
+        return published_batch.read_versions(self.path, spark, versions, storage=storage)
 
     def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
         return replacement.snapshot(self.path, column, query_id, storage=storage)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.errors import DeclarationError
-from sluice.stream import FunctionLoader, Sink
+from sluice.stream import BatchSink, FunctionLoader, SinkBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ _REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
-class ForeachBatchSink(Sink):
+class ForeachBatchSink(BatchSink):
     """Declared by `sinks.foreach_batch`."""
 
     kind: ClassVar[str] = "foreach_batch"
@@ -35,6 +35,9 @@ class ForeachBatchSink(Sink):
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         return frame.writeStream.foreachBatch(load_function(self.reference))
+
+    def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
+        load_function(self.reference)(frame, batch.batch_id)
 
 
 def foreach_batch(function: str) -> ForeachBatchSink:

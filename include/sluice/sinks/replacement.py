@@ -8,9 +8,7 @@ before the commit, and again after it.
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -19,20 +17,15 @@ import msgspec
 
 from sluice.delta_table import Commit, DeltaLog, load_table, open_log, read_commit
 from sluice.errors import DeclarationError, StorageError
-from sluice.storage import Storage, is_local, join, local_path, spark_location
+from sluice.sinks import parquet_aside
+from sluice.storage import Storage, join, spark_location
 from sluice.stream import Interval, Replaced, Replacement, SinkSnapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame
 
 _KINDS = ("date", "timestamp", "timestamp_ntz")
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_PLAIN_WRITER_VERSION = 2
-_PLAIN_FEATURES = {"appendOnly", "invariants"}
-_MEANT_FOR_WRITERS = ("delta.constraints.", "delta.columnMapping.mode", "delta.enable")
-"""Settings of a table that a commit of metadata alone would pass over."""
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,17 +76,9 @@ def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> 
 
 
 def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:
-    metadata, protocol = table.metadata(), table.protocol()
-    if column not in metadata.partition_columns or kind != "date":
+    if column not in table.metadata().partition_columns or kind != "date":
         return f"the table is not partitioned by `{column}` as a date"
-    setting = next((key for key in metadata.configuration if key.startswith(_MEANT_FOR_WRITERS)), None)
-    if setting is not None:
-        return f"the table has `{setting}`, which only Spark heeds"
-    features = set(protocol.writer_features or ()) - _PLAIN_FEATURES
-    if features or (protocol.min_writer_version > _PLAIN_WRITER_VERSION and protocol.writer_features is None):
-        return f"the table has features that only Spark heeds ({', '.join(sorted(features)) or 'an older protocol'})"
-    needed = next((found.name for found in table.schema().fields if not found.nullable), None)
-    return None if needed is None else f"column `{needed}` takes no nulls, which only Spark heeds"
+    return parquet_aside.metadata_obstacle(table)
 
 
 def write_aside(location: str, frame: DataFrame, wanted: Replacement) -> None:
@@ -101,8 +86,7 @@ def write_aside(location: str, frame: DataFrame, wanted: Replacement) -> None:
     rows = _rows_of_interval(location, frame, wanted)
     details = frame.sparkSession.sql(f"DESCRIBE DETAIL delta.`{spark_location(location)}`").select("partitionColumns")
     partitions = details.collect()[0][0]
-    writer = rows.write.mode("overwrite").option("mapreduce.fileoutputcommitter.marksuccessfuljobs", value=False)
-    writer.partitionBy(*partitions).parquet(spark_location(_folder(location, wanted)))
+    parquet_aside.write_aside(rows, _folder(location, wanted), partitions)
 
 
 def replace_rows(location: str, frame: DataFrame, wanted: Replacement) -> None:
@@ -156,7 +140,7 @@ def publish(location: str, wanted: Replacement, *, storage: Storage) -> Replaced
     if _conflict(log, range(wanted.version + 1, log.latest + 1), set(files), wanted.interval, storage) is not None:
         return None
     partitions = table.metadata().partition_columns
-    added, rows_written = _written_aside(location, wanted, partitions, storage)
+    added, rows_written = parquet_aside.find_added(location, _folder(location, wanted), partitions, storage=storage)
     rows_replaced = None if None in files.values() else sum(rows for rows in files.values() if rows is not None)
     note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
     start, end = (f"{moment.astimezone(UTC):%Y-%m-%d}" for moment in (wanted.interval.start, wanted.interval.end))
@@ -257,62 +241,6 @@ def _files_of_interval(table: DeltaTable, wanted: Replacement) -> dict[str, int 
         if day is not None and start <= day < end:
             found[unquote(path)] = None if rows is None else rows[index]
     return found
-
-
-def _written_aside(
-    location: str, wanted: Replacement, partitions: Iterable[str], storage: Storage
-) -> tuple[list[AddAction], int]:
-    from deltalake.transaction import AddAction
-
-    actions: list[AddAction] = []
-    total = 0
-    known = set(partitions)
-    for file in _parquet_files(_folder(location, wanted), storage):
-        rows, size_bytes, mtime_ms = _measure(file, storage)
-        if not rows:
-            continue
-        path = file.removeprefix(join(location, ""))
-        values = dict(_partition_values(path, known))
-        actions.append(AddAction(path, size_bytes, values, mtime_ms, True, json.dumps({"numRecords": rows})))  # noqa: FBT003
-        total += rows
-    return actions, total
-
-
-def _parquet_files(folder: str, storage: Storage) -> Iterator[str]:
-    listed = storage.list_folder(folder)
-    if listed is None:
-        return
-    yield from (
-        join(folder, name) for name in sorted(listed.files) if name.endswith(".parquet") and name[0] not in "._"
-    )
-    for name in sorted(listed.folders):
-        if not name.startswith("_temporary"):
-            yield from _parquet_files(join(folder, name), storage)
-
-
-def _partition_values(path: str, known: set[str]) -> Iterator[tuple[str, str | None]]:
-    for part in path.split("/")[:-1]:
-        name, separator, value = part.partition("=")
-        if separator and unquote(name) in known:
-            yield unquote(name), None if value == _NO_VALUE else unquote(value)
-
-
-def _measure(file: str, storage: Storage) -> tuple[int, int, int]:
-    """Rows, bytes and modification time of a Parquet file."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    stat = storage.stat(file)
-    if stat is None:
-        raise StorageError("a file that was written aside is gone", where=file, remedy="try again")
-    if is_local(file):
-        path = local_path(file)
-        with open(path, "rb") as written:
-            # The commit must not be durable before what it names.
-            os.fsync(written.fileno())
-        return parquet.read_metadata(path).num_rows, stat.size_bytes, stat.mtime_ms
-    content = storage.read(file, max_bytes=stat.size_bytes) or b""
-    return parquet.read_metadata(pa.BufferReader(content)).num_rows, stat.size_bytes, stat.mtime_ms
 
 
 def _folder(location: str, wanted: Replacement) -> str:

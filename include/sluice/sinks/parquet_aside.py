@@ -1,0 +1,109 @@
+"""Parquet files written below a Delta table that count for nobody until a commit of metadata adds them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from sluice.errors import StorageError
+from sluice.storage import Storage, is_local, join, local_path, spark_location
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction
+    from pyspark.sql import DataFrame
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_PLAIN_WRITER_VERSION = 2
+_PLAIN_FEATURES = {"appendOnly", "invariants"}
+_MEANT_FOR_WRITERS = ("delta.constraints.", "delta.columnMapping.mode", "delta.enable")
+"""Settings of a table that a commit of metadata alone would pass over."""
+
+
+def metadata_obstacle(table: DeltaTable) -> str | None:
+    """Why files can't be added to a table by a commit of metadata alone; None when they can."""
+    metadata, protocol = table.metadata(), table.protocol()
+    setting = next((key for key in metadata.configuration if key.startswith(_MEANT_FOR_WRITERS)), None)
+    if setting is not None:
+        return f"the table has `{setting}`, which only Spark heeds"
+    features = set(protocol.writer_features or ()) - _PLAIN_FEATURES
+    if features or (protocol.min_writer_version > _PLAIN_WRITER_VERSION and protocol.writer_features is None):
+        return f"the table has features that only Spark heeds ({', '.join(sorted(features)) or 'an older protocol'})"
+    needed = next((found.name for found in table.schema().fields if not found.nullable), None)
+    return None if needed is None else f"column `{needed}` takes no nulls, which only Spark heeds"
+
+
+def write_aside(
+    frame: DataFrame, folder: str, partitions: Iterable[str], options: Mapping[str, str] | None = None
+) -> None:
+    """Let Spark write the rows of a batch DataFrame into a folder, in place of what is there."""
+    writer = (
+        frame.write.mode("overwrite")
+        .options(**options or {})
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", value=False)
+    )
+    writer.partitionBy(*partitions).parquet(spark_location(folder))
+
+
+def find_added(
+    location: str, folder: str, partitions: Iterable[str], *, storage: Storage
+) -> tuple[list[AddAction], int]:
+    """The files of a folder below a table as a commit adds them, without empty ones; and how many rows they have.
+
+    Raises:
+        StorageError: One can't be read.
+    """
+    from deltalake.transaction import AddAction
+
+    actions: list[AddAction] = []
+    total = 0
+    known = set(partitions)
+    for file in _parquet_files(folder, storage):
+        rows, size_bytes, mtime_ms = _measure(file, storage)
+        if not rows:
+            continue
+        path = file.removeprefix(join(location, ""))
+        values = dict(_partition_values(path, known))
+        actions.append(AddAction(path, size_bytes, values, mtime_ms, True, json.dumps({"numRecords": rows})))  # noqa: FBT003
+        total += rows
+    return actions, total
+
+
+def _parquet_files(folder: str, storage: Storage) -> Iterator[str]:
+    listed = storage.list_folder(folder)
+    if listed is None:
+        return
+    yield from (
+        join(folder, name) for name in sorted(listed.files) if name.endswith(".parquet") and name[0] not in "._"
+    )
+    for name in sorted(listed.folders):
+        if not name.startswith("_temporary"):
+            yield from _parquet_files(join(folder, name), storage)
+
+
+def _partition_values(path: str, known: set[str]) -> Iterator[tuple[str, str | None]]:
+    for part in path.split("/")[:-1]:
+        name, separator, value = part.partition("=")
+        if separator and unquote(name) in known:
+            yield unquote(name), None if value == _NO_VALUE else unquote(value)
+
+
+def _measure(file: str, storage: Storage) -> tuple[int, int, int]:
+    """Rows, bytes and modification time of a Parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    stat = storage.stat(file)
+    if stat is None:
+        raise StorageError("a file that was written aside is gone", where=file, remedy="try again")
+    if is_local(file):
+        path = local_path(file)
+        with open(path, "rb") as written:
+            # The commit must not be durable before what it names.
+            os.fsync(written.fileno())
+        return parquet.read_metadata(path).num_rows, stat.size_bytes, stat.mtime_ms
+    content = storage.read(file, max_bytes=stat.size_bytes) or b""
+    return parquet.read_metadata(pa.BufferReader(content)).num_rows, stat.size_bytes, stat.mtime_ms

@@ -1,0 +1,139 @@
+"""Batches of a stream that are written aside, audited, and published into a Delta table by a commit of metadata.
+
+The commit carries the application transaction that Delta's own stream writer would leave, so that the table's log tells
+which batch it holds, and a second try passes over a batch that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sluice.delta_table import AddedFile, Commit, load_table, open_log, read_commit
+from sluice.errors import Problem, RefusedError, StorageError
+from sluice.sinks import parquet_aside
+from sluice.storage import Storage, join, spark_location
+from sluice.stream import SinkBatch
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+
+HEEDED_OPTIONS = frozenset({"maxRecordsPerFile"})
+"""The sink's options that also count for files that are written aside."""
+
+_PARTITION_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
+"""Types whose values a folder's name has as Delta's log has them."""
+
+
+def obstacle(table: DeltaTable) -> str | None:
+    """Why a batch can't be published into a table by a commit of metadata; None when it can."""
+    kinds = {found.name: getattr(found.type, "type", "nested") for found in table.schema().fields}
+    for column in table.metadata().partition_columns:
+        if kinds.get(column) not in _PARTITION_KINDS:
+            return f"the table is partitioned by `{column}`, of type {kinds.get(column)}"
+    return parquet_aside.metadata_obstacle(table)
+
+
+def write_batch_aside(
+    location: str, frame: DataFrame, batch: SinkBatch, options: Mapping[str, str], *, storage: Storage
+) -> str | None:
+    """Write a batch aside; see `StagingSink.write_batch_aside`."""
+    from pyspark.sql import functions
+
+    table = frame.sparkSession.read.format("delta").load(spark_location(location)).schema
+    columns = {found.name: found.dataType.simpleString() for found in table}
+    if columns != {found.name: found.dataType.simpleString() for found in frame.schema}:
+        return None
+    folder = _folder(location, batch)
+    rows = frame.select(*(functions.col(f"`{name}`") for name in columns))
+    partitions = load_table(location, storage=storage).metadata().partition_columns
+    parquet_aside.write_aside(rows, folder, partitions, options)
+    return folder
+
+
+def publish_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
+    """Commit what was written aside; see `StagingSink.publish_batch`."""
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
+
+    table = load_table(location, storage=storage)
+    if _holds(table, batch):
+        return
+    partitions = table.metadata().partition_columns
+    added, _rows = parquet_aside.find_added(location, _folder(location, batch), partitions, storage=storage)
+    try:
+        table.create_write_transaction(
+            [*added],
+            "append",
+            table.schema(),
+            partition_by=partitions,
+            commit_properties=CommitProperties(app_transactions=[Transaction(batch.query_id, batch.batch_id)]),
+        )
+    except CommitFailedError as exc:
+        # Another driver was faster; or the commit is there, and only its answer was lost: the log tells.
+        if not _holds(load_table(location, storage=storage), batch):
+            raise _not_committed(location, exc) from exc
+    except Exception as exc:
+        raise _not_committed(location, exc) from exc
+
+
+def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
+    """Delete what this driver wrote aside; see `StagingSink.forget_batch`."""
+    storage.delete_folder(_folder(location, batch))
+
+
+def read_versions(location: str, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
+    """The rows that versions of a table added; see `StagingSink.read_versions`."""
+    from functools import reduce
+
+    frames = [_read_version(location, spark, version, storage) for version in sorted(set(versions))]
+    if not frames:
+        return spark.read.format("delta").load(spark_location(location)).limit(0)
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def _read_version(location: str, spark: SparkSession, version: int, storage: Storage) -> DataFrame:
+    from pyspark.sql import functions
+
+    commit = _commit(location, version, storage)
+    rows = spark.read.format("delta").option("versionAsOf", version).load(spark_location(location))
+    return rows.where(functions.col("_metadata.file_name").isin(*map(_file_name, commit.files)))
+
+
+def _commit(location: str, version: int, storage: Storage) -> Commit:
+    log = open_log(location, storage=storage)
+    commit = read_commit(log, version, storage=storage) if log is not None else None
+    if commit is None:
+        raise RefusedError(
+            Problem(
+                code="OUTPUT_GONE",
+                file=join(location, "_delta_log", f"{version:020d}.json"),
+                cause=f"version {version}, which this run made, can't be read any more",
+                consequence="its rows can't be checked",
+                remedy="look at the table, then release the stream with `sluice quality release`",
+            )
+        )
+    return commit
+
+
+def _file_name(file: AddedFile) -> str:
+    return file.path.rpartition("/")[2]
+
+
+def _holds(table: DeltaTable, batch: SinkBatch) -> bool:
+    last = table.transaction_version(batch.query_id)
+    return last is not None and last >= batch.batch_id
+
+
+def _folder(location: str, batch: SinkBatch) -> str:
+    # With the lease's token: a driver that lost its lease may still write, and must not write over this one's files.
+    return join(location, f"batch-{batch.query_id}-{batch.batch_id:08d}-{batch.token}")
+
+
+def _not_committed(location: str, exc: Exception) -> StorageError:
+    return StorageError(
+        f"the batch could not be published: {str(exc).partition(chr(10))[0]}",
+        where=location,
+        remedy="nothing was published; try again",
+    )
