@@ -1,0 +1,143 @@
+"""The gate: the verdict on what a run has measured so far. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sluice.errors import RunError
+from sluice.quality.compile import Check, QualityPlan
+from sluice.quality.history import check_id
+from sluice.quality.measures import merge_batches
+from sluice.quality.results import CheckResult, Verdict, check_results, history_results, verdict
+from sluice.quality.suite import Policy
+
+_COUNTS = ("expect_table_row_count_to_be_between", "expect_column_unique_value_count_to_be_between")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What became of the suite in a run, as far as it has come."""
+
+    verdict: Verdict
+    results: tuple[CheckResult, ...]
+    rows: int | None
+    """How many rows came in; None when it was not measured."""
+    removed: Mapping[str, int]
+    """How many of them `drop` and `quarantine` took away, by policy."""
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        """The checks that did not pass."""
+        return tuple(result for result in self.results if not result.success)
+
+
+def judge_run(
+    plan: QualityPlan,
+    batches: Sequence[Mapping[str, Any] | None],
+    former: Sequence[Mapping[str, float]],
+    *,
+    now: datetime,
+    is_last: bool = True,
+) -> Judgement:
+    """Judge what was observed of a run's batches.
+
+    Args:
+        plan: What was to be observed.
+        batches: Of each batch what was observed; None where nothing arrived, which fails every check that needs it.
+        former: Of each former run, the newest last, `observed_value` by the ids of the rules about history.
+        now: What freshness is measured against, with a zone.
+        is_last: Whether no more batches follow: what more rows may mend fails only then.
+    """
+    seen = [batch for batch in batches if batch is not None]
+    try:
+        if len(seen) < len(batches):
+            raise RunError(f"{len(batches) - len(seen)} of {len(batches)} batches were not measured")
+        values = merge_batches(plan.measures, seen)
+        results = [*check_results(plan, seen)]
+        history = history_results(plan, seen, former, now=now) if is_last else []
+    except RunError as exc:
+        return _unmeasured(plan, exc)
+    if not values[plan.rows]:
+        results = [_of_no_rows(result) for result in results]
+        history = [result for result in history if "freshness" not in result.type]
+    judged = results if is_last else [r for r, c in zip(results, _measured(plan), strict=True) if not _may_mend(r, c)]
+    removed: dict[str, int] = {policy: values[name] for policy, name in plan.removals.items()}
+    return Judgement(verdict([*judged, *history]), (*results, *history), values[plan.rows], removed)
+
+
+def former_values(checks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """`observed_value` by id, of the rules about history in a run record."""
+    return {
+        check["id"]: value
+        for check in checks
+        if check["type"].endswith("_against_history")
+        and isinstance(value := check["result"].get("observed_value"), int | float)
+    }
+
+
+def describe_failed(results: Sequence[CheckResult]) -> str:
+    """Failed checks in one line: how many, and the first of them with their figures."""
+    said = [f"`{result.type}`{_columns(result)}{_figures(result)}" for result in results]
+    return "; ".join(said[:3]) + (f"; and {len(said) - 3} more" if len(said) > 3 else "")
+
+
+def _columns(result: CheckResult) -> str:
+    named = [result.kwargs.get(name) for name in ("column", "column_A", "column_B")] + list(
+        result.kwargs.get("column_list") or ()
+    )
+    columns = [f"`{name}`" for name in named if name]
+    return f" of {', '.join(columns)}" if columns else ""
+
+
+def _figures(result: CheckResult) -> str:
+    found = result.result
+    if (count := found.get("unexpected_count")) is not None:
+        rows = found.get("element_count")
+        return f": {count:,} unexpected" + (f" in {rows:,} rows" if rows is not None else "")
+    if "not_measured" in found.get("details", {}):
+        return f": {found['details']['not_measured']}"
+    return f": {found['observed_value']}" if found.get("observed_value") is not None else ""
+
+
+def _measured(plan: QualityPlan) -> tuple[Check, ...]:
+    return tuple(check for check in plan.checks if check.path != "reread")
+
+
+def _unmeasured(plan: QualityPlan, exc: RunError) -> Judgement:
+    """Nothing can be said: every check fails that needs measures."""
+    results = []
+    for check in _measured(plan):
+        if check.schema_result is not None:
+            success, result = check.schema_result.success, check.schema_result.result
+        else:
+            success, result = False, {"details": {"not_measured": str(exc)}}
+        results.append(CheckResult.of(check.expectation, check.path, success=success, result=result))
+    for rule in (check.rule for check in plan.history):
+        policy: Policy = rule.policy
+        name = check_id(rule)
+        details = {"details": {"not_measured": str(exc)}}
+        kind = f"sluice_{rule.metric}_against_history"
+        results.append(CheckResult(name, kind, {}, policy, success=False, result=details, path="exact"))
+    return Judgement(verdict(results), tuple(results), None, {})
+
+
+def _of_no_rows(result: CheckResult) -> CheckResult:
+    """A stream without news is no failure: only what counts rows, or looks at the columns, says something of it."""
+    if result.path == "schema" or result.type.startswith("expect_table_"):
+        return result
+    return replace(result, success=True)
+
+
+def _may_mend(result: CheckResult, check: Check) -> bool:
+    """Whether more rows may still let a failed check pass, for it counts what only grows."""
+    if result.success:
+        return False
+    value, arguments = result.result.get("observed_value"), check.expectation.arguments
+    if result.type == "expect_table_row_count_to_equal":
+        return bool(value < arguments["value"])
+    if result.type in _COUNTS:
+        return arguments["min_value"] is not None and bool(value < arguments["min_value"])
+    return result.type == "expect_column_distinct_values_to_contain_set"
