@@ -15,10 +15,14 @@ import typer
 from sluice.errors import DeclarationError, SluiceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sluice.home import StreamHome
     from sluice.planning.backfill import BackfillPlan
     from sluice.project import Project
     from sluice.running.preparation import Request
+    from sluice.running.record import RunRecord
+    from sluice.running.runner import Observer
     from sluice.stream import Stream
 
 app = typer.Typer(
@@ -152,30 +156,20 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a stream up to its bound, and stop."""
-    import msgspec
-
-    from sluice.display import progress
     from sluice.running.record import describe_batch
     from sluice.running.runner import run_stream
     from sluice.running.submit import stop_on_sigterm
 
     loaded, request = _request(project, stream, until, to_version, max_batches, strategy, None, run_key)
-    try:
-        with progress(stream) as observer:
-            record = run_stream(loaded, request, observer=observer, stop=stop_on_sigterm())
-    except SluiceError as exc:
-        failed = _read_record(loaded, request.stream, exc.run_id) if as_json and exc.run_id else None
-        if failed is None:
-            raise
-        _print_json(failed)
-        _print_error(exc)
-        raise typer.Exit(exc.exit_code) from exc
-    if as_json:
-        _print_json(msgspec.to_builtins(record))
-        return
-    print(f"{record.stream}: {record.status} ({record.plan['reason']})")
-    for batch in record.batches:
-        print(f"  {describe_batch(batch)}")
+    record = _watched(
+        loaded,
+        request.stream,
+        lambda observer: run_stream(loaded, request, observer=observer, stop=stop_on_sigterm()),
+        as_json=as_json,
+    )
+    if not as_json:
+        for batch in record.batches:
+            print(f"  {describe_batch(batch)}")
 
 
 @app.command("backfill")
@@ -191,9 +185,6 @@ def backfill(
     """Recompute the rows of an interval from all that the live stream has read, and replace them."""
     import signal
 
-    import msgspec
-
-    from sluice.display import progress
     from sluice.project import find_project
     from sluice.running.backfill import backfill_stream
     from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
@@ -212,21 +203,10 @@ def backfill(
         return
     # There is no step to stop after: ended at once, the record says so, and a retry begins again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with progress(stream) as observer:
-            record = backfill_stream(loaded, request, observer=observer)
-    except SluiceError as exc:
-        failed = _read_record(loaded, request.stream, exc.run_id) if as_json and exc.run_id else None
-        if failed is None:
-            raise
-        _print_json(failed)
-        _print_error(exc)
-        raise typer.Exit(exc.exit_code) from exc
-    if as_json:
-        _print_json(msgspec.to_builtins(record))
-        return
-    print(f"{record.stream}: {record.status} ({record.plan['reason']})")
-    if (done := record.backfill) is not None:
+    record = _watched(
+        loaded, request.stream, lambda observer: backfill_stream(loaded, request, observer=observer), as_json=as_json
+    )
+    if not as_json and (done := record.backfill) is not None:
         replaced = "?" if done.rows_replaced is None else f"{done.rows_replaced:,}"
         print(f"  {replaced} rows replaced by {done.rows_written or 0:,}, in version {done.sink_version}")
 
@@ -393,6 +373,29 @@ def _opened(project: str | None, stream: str, checkpoint: str | None) -> tuple[S
     if checkpoint is not None:
         declared = replace(declared, checkpoint=_absolute(checkpoint))
     return declared, loaded.stream_home(declared)
+
+
+def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRecord], *, as_json: bool) -> RunRecord:
+    """Run a stream under a progress display, and print the record's head, or all of it; as JSON also a failed one's."""
+    import msgspec
+
+    from sluice.display import progress
+
+    try:
+        with progress(stream.name) as observer:
+            record = work(observer)
+    except SluiceError as exc:
+        failed = _read_record(project, stream, exc.run_id) if as_json and exc.run_id else None
+        if failed is None:
+            raise
+        _print_json(failed)
+        _print_error(exc)
+        raise typer.Exit(exc.exit_code) from exc
+    if as_json:
+        _print_json(msgspec.to_builtins(record))
+    else:
+        print(f"{record.stream}: {record.status} ({record.plan['reason']})")
+    return record
 
 
 def _read_record(project: Project, stream: Stream, run_id: str) -> Any:

@@ -157,6 +157,21 @@ def load_table(location: str, *, storage: Storage, version: int | None = None) -
         ) from exc
 
 
+def commit_file(location: str, version: int) -> str:
+    """The file of a version's commit."""
+    return join(location, "_delta_log", f"{version:020d}.json")
+
+
+def commit_lines(location: str, version: int, *, storage: Storage) -> list[bytes] | None:
+    """The actions of a version's commit, each still JSON; None when its file is gone (log clean-up).
+
+    Raises:
+        StorageError: It can't be read.
+    """
+    content = storage.read(commit_file(location, version), max_bytes=_MAX_COMMIT_BYTES)
+    return None if content is None else [line for line in content.split(b"\n") if line.strip()]
+
+
 def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | None:
     """Read one version's commit; None when its file is gone (log clean-up).
 
@@ -164,9 +179,8 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         RefusedError: The commit file does not parse.
         StorageError: It can't be read.
     """
-    file = join(log.location, "_delta_log", f"{version:020d}.json")
-    content = storage.read(file, max_bytes=_MAX_COMMIT_BYTES)
-    if content is None:
+    lines = commit_lines(log.location, version, storage=storage)
+    if lines is None:
         return None
     info = _CommitInfo()
     files: list[AddedFile] = []
@@ -174,9 +188,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
     removed: list[str] = []
     removes = False
     try:
-        for line in content.split(b"\n"):
-            if not line.strip():
-                continue
+        for line in lines:
             action = _ACTION.decode(line)
             if action.add is not None and action.add.data_change:
                 files.append(AddedFile(action.add.size, _rows(action.add), action.add.path))
@@ -190,7 +202,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         raise RefusedError(
             Problem(
                 code="DELTA_COMMIT_DAMAGED",
-                file=file,
+                file=commit_file(log.location, version),
                 cause=f"the commit does not parse: {exc}",
                 consequence="no reader can use this table",
                 remedy="restore the file from a backup",

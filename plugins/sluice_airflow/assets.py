@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from sluice.running.record import RunRecord
     from sluice.stream import Stream
+    from sluice_airflow.triggers.arrivals import ArrivalWatch
+    from sluice_airflow.triggers.commits import CommitWatch
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +88,7 @@ def commit_asset(stream: str, *, project: str | None = None) -> Asset:
     """
     from sluice_airflow.triggers.commits import CommitWatch
 
-    name = f"{_name(stream, project)}/commits"
-    watcher = AssetWatcher(name=name, trigger=CommitWatch(asset=name, stream=stream, project=_one_name(project)))
-    return Asset(name=name, uri=_home_uri(stream, "commits", project), group=GROUP, watchers=[watcher])
+    return _watched(stream, "commits", CommitWatch, project)
 
 
 def arrival_asset(stream: str, *, project: str | None = None) -> Asset:
@@ -103,9 +103,7 @@ def arrival_asset(stream: str, *, project: str | None = None) -> Asset:
     """
     from sluice_airflow.triggers.arrivals import ArrivalWatch
 
-    name = f"{_name(stream, project)}/arrivals"
-    watcher = AssetWatcher(name=name, trigger=ArrivalWatch(asset=name, stream=stream, project=_one_name(project)))
-    return Asset(name=name, uri=_home_uri(stream, "arrivals", project), group=GROUP, watchers=[watcher])
+    return _watched(stream, "arrivals", ArrivalWatch, project)
 
 
 def outlets(stream: str | Stream, *, project: str | None = None) -> list[Asset]:
@@ -159,6 +157,13 @@ def partition_key(partition: Partition) -> str:
     return "|".join(_NULL if value is None else value for value in partition)
 
 
+def _watched(stream: str, what: str, watch: type[CommitWatch | ArrivalWatch], project: str | None) -> Asset:
+    name = f"{_name(stream, project)}/{what}"
+    watcher = AssetWatcher(name=name, trigger=watch(asset=name, stream=stream, project=_one_name(project)))
+    uri = _uri(join(airflow_project(project).home, stream, what))
+    return Asset(name=name, uri=uri, group=GROUP, watchers=[watcher])
+
+
 def _is_usable(key: str) -> bool:
     is_usable = bool(key.strip()) and len(key) <= _MAX_KEY
     if not is_usable:
@@ -205,10 +210,6 @@ def _one_name(project: str | None) -> str | None:
 def _sink_uri(stream: Stream) -> str:
     # A sink without a place (a function, a console) still is something that changes.
     return _uri(stream.sink.location) if stream.sink.location else f"sluice://{stream.sink.kind}/{stream.name}"
-
-
-def _home_uri(stream: str, what: str, project: str | None) -> str:
-    return _uri(join(airflow_project(project).home, stream, what))
 
 
 def _uri(location: str) -> str:

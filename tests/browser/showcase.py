@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sluice.documents import encode_document
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
@@ -115,8 +114,7 @@ class Showcase:
 
     def forget(self, stream: str, run_id: str) -> None:
         """Take a run's record away again."""
-        home = self.home(stream)
-        home.storage.delete(join(home.runs_folder(), f"{run_id}.json"))
+        RunRecords(self.home(stream)).forget(run_id)
 
     def newest(self, stream: str) -> RunRecord:
         """A stream's newest run."""
@@ -288,9 +286,7 @@ def _save(showcase: Showcase, stream: str, began: datetime, *, dag_id: str, atte
         "until": began,
         "started_at": iso_time(began + timedelta(seconds=1)),
     }
-    record = _Record(**known | fields)
-    home = showcase.home(stream)
-    home.storage.replace(join(home.runs_folder(), f"{run_id}.json"), encode_document(record))
+    RunRecords(showcase.home(stream)).save(_Record(**known | fields))
     return run_id
 
 

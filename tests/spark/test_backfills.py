@@ -423,36 +423,23 @@ def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
         interval_column="day",
     )
     flights.lab.run(stream, bounded(max_batches=6))
-    read = sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist())
+    read = ids(flights)
 
     record = flights.backfill(stream, 1, 1)
-    after = sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist())
+    after = ids(flights)
     flights.lab.run(stream)
 
     assert len(read) == 12
     assert after == read
     assert record.backfill is not None
     assert record.backfill.rows_written == 12
-    assert sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist()) == list(range(16))
+    assert ids(flights) == list(range(16))
 
 
 def test_a_chain_is_backfilled_from_source_to_sink(flights: Flights) -> None:
     """Downstream counts what was replaced upstream, and leaves to its live stream what was appended meanwhile."""
     flights.land(1, 4)
-    upstream = flights.stream()
-    counts = Stream(
-        name="counts",
-        sources={"flights": sources.delta("lake", skip_change_commits=True)},
-        transform=f"{__name__}:doubled",
-        sink=sinks.delta("counts", partition_by=["flight_date"]),
-        interval_column="flight_date",
-    )
-    windows = replace(
-        counts,
-        name="windows",
-        transform=f"{__name__}:per_day_of",
-        sink=sinks.delta("windows", partition_by=["flight_date"]),
-    )
+    upstream, counts, windows = flights.stream(), downstream("counts", "doubled"), downstream("windows", "per_day_of")
     flights.lab.run(upstream)
     flights.lab.run(counts)
     flights.lab.run(windows)
@@ -478,14 +465,7 @@ def test_a_chain_is_backfilled_from_source_to_sink(flights: Flights) -> None:
 def test_a_chain_whose_live_stream_is_behind(flights: Flights) -> None:
     """What was replaced before the live stream downstream has read it: that one has to go on first."""
     flights.land(1, 2)
-    upstream = flights.stream()
-    counts = Stream(
-        name="counts",
-        sources={"flights": sources.delta("lake", skip_change_commits=True)},
-        transform=f"{__name__}:doubled",
-        sink=sinks.delta("counts", partition_by=["flight_date"]),
-        interval_column="flight_date",
-    )
+    upstream, counts = flights.stream(), downstream("counts", "doubled")
     flights.lab.run(upstream)
     flights.lab.run(counts)
     flights.land(1, 1, rest=True)
@@ -500,6 +480,17 @@ def test_a_chain_whose_live_stream_is_behind(flights: Flights) -> None:
 
     assert sum(row["distance"] for row in flights.lab.table("counts").collect()) == sum(
         2 * row[-1] * times for row, times in flights.rows().items()
+    )
+
+
+def downstream(name: str, transform: str) -> Stream:
+    """A stream that reads the table of flights, into a table of its own name."""
+    return Stream(
+        name=name,
+        sources={"flights": sources.delta("lake", skip_change_commits=True)},
+        transform=f"{__name__}:{transform}",
+        sink=sinks.delta(name, partition_by=["flight_date"]),
+        interval_column="flight_date",
     )
 
 
@@ -563,6 +554,10 @@ def at(file: Path) -> datetime:
 
 def by_day(flights: Flights) -> list[Any]:
     return flights.lab.table("lake").groupBy("flight_date").agg({"n": "sum"}).collect()
+
+
+def ids(flights: Flights) -> list[int]:
+    return sorted(DeltaTable(str(flights.table)).to_pyarrow_table().column("id").to_pylist())
 
 
 def days(flights: Flights) -> list[int]:

@@ -56,7 +56,13 @@ def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Sou
         refusal = find_refusal(seen)
         if refusal is not None:
             raise RefusedError(refusal)
-    return _lags(seen)
+    return source_lags(seen)
+
+
+def source_lags(seen: Survey) -> dict[str, SourceLag]:
+    """What waits in every source, by what was seen of them."""
+    lags = {name: _lag(found) for name, found in seen.available.items()}
+    return lags | {name: SourceLag(0, 0, None, None, reason) for name, reason in seen.unreadable.items()}
 
 
 def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Any]:
@@ -75,7 +81,7 @@ def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str,
         return _document(checkpoint, stream.name, number, {}) | {"source_error": str(exc)}
     names = [line.source for line in seen.lines] if seen.lines else None
     document = _document(seen.checkpoint, stream.name, seen.generation, {}, names)
-    document["lag"] = {name: lag.as_json(now) for name, lag in _lags(seen).items()}
+    document["lag"] = {name: lag.as_json(now) for name, lag in source_lags(seen).items()}
     refusal = find_refusal(seen)
     noticed = [problem for found in seen.available.values() for problem in found.problems]
     known = [*seen.checkpoint.problems, *noticed]
@@ -128,11 +134,6 @@ def _document(
         "lag": lag,
         "problems": [problem.as_json() for problem in checkpoint.problems],
     }
-
-
-def _lags(seen: Survey) -> dict[str, SourceLag]:
-    lags = {name: _lag(found) for name, found in seen.available.items()}
-    return lags | {name: SourceLag(0, 0, None, None, reason) for name, reason in seen.unreadable.items()}
 
 
 def _lag(found: Available) -> SourceLag:

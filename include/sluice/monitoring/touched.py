@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from sluice.storage import Storage, join
-
-_MAX_COMMIT_BYTES = 512 * 1024 * 1024
+from sluice.delta_table import commit_lines
+from sluice.storage import Storage
 
 Partition = tuple[str | None, ...]
 """The values of the partition columns, as Delta writes them; None for null."""
@@ -46,9 +45,7 @@ def touched_partitions(
     """
     touched: set[Partition] = set()
     for version in versions:
-        file = join(location, "_delta_log", f"{version:020d}.json")
-        content = storage.read(file, max_bytes=_MAX_COMMIT_BYTES) or b""
-        for line in filter(None, (line.strip() for line in content.split(b"\n"))):
+        for line in commit_lines(location, version, storage=storage) or ():
             action = _ACTION.decode(line)
             for changed in (action.add, action.remove):
                 if changed is not None and changed.data_change and changed.partition_values:

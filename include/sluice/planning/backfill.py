@@ -22,7 +22,7 @@ from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
 from sluice.storage import join
 from sluice.stream import Interval, ReplaceableSink, SinkSnapshot, SinkState, Slice, Stream
-from sluice.times import iso_millis, iso_time
+from sluice.times import epoch_micros, iso_millis, iso_time
 
 _EMITS_AT_ONCE = {"dedupe", "dedupeWithinWatermark"}
 """Stateful operators that keep no row back until the watermark passes."""
@@ -191,9 +191,6 @@ def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     return Survey(stream, number, record, checkpoint, lines, {}, record.sources if record else {}, {})
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def _look_at_slices(sight: Sight, home: StreamHome) -> Sight:
     seen, snapshot = sight.seen, sight.snapshot
     committed = seen.checkpoint.committed_id
@@ -245,8 +242,7 @@ def _check_state(seen: Survey, interval: Interval, batch: OffsetFile, *, holds_b
             consequence="no recomputation gives the same rows",
             remedy="none; use event-time time-outs in a new stream",
         )
-    end_ms = (interval.end - _EPOCH) // timedelta(milliseconds=1)
-    if holds_back and end_ms > batch.watermark_ms:
+    if holds_back and epoch_micros(interval.end) // 1000 > batch.watermark_ms:
         reached = iso_millis(batch.watermark_ms) if batch.watermark_ms else "nothing yet"
         return Problem(
             code="BACKFILL_BEYOND_WATERMARK",

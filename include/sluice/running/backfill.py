@@ -21,7 +21,7 @@ from sluice.running.driver import following_requests
 from sluice.running.duplicates import check_duplicates, find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
-from sluice.running.query import build_batch, build_query, plan_reader, spark_message
+from sluice.running.query import build_batch, build_query, plan_reader, spark_failed
 from sluice.running.record import BackfillRecord, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer
 from sluice.running.session import close_session, open_session
@@ -221,11 +221,8 @@ class _Backfill:
         except SluiceError:
             raise
         except Exception as exc:
-            raise BatchFailedError(
-                f"Spark failed: {spark_message(exc)}",
-                where=f"stream `{self.record.stream}`",
-                remedy="mend the cause (the driver's log has all of it); this attempt replaced nothing",
-            ) from exc
+            where = f"stream `{self.record.stream}`"
+            raise spark_failed(exc, where=where, consequence="this attempt replaced nothing") from exc
 
     def _open_session(self) -> SparkSession:
         if self.session is None:

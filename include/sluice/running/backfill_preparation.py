@@ -63,7 +63,7 @@ def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock
         return done
     preparation.check_not_held()
     plan = preparation.plan()
-    return preparation.settle(plan) or preparation.keep_plan(plan)
+    return preparation.settle(plan) or preparation.run.keep_planned(preparation.open_record(plan), preparation.former)
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,6 @@ class BackfillPreparation:
             self.run.close_failed(self.open_record(plan), refused)
             raise refused
         return None
-
-    def keep_plan(self, plan: BackfillPlan) -> RunRecord:
-        """Save the record of a backfill that is to begin elsewhere: it has been tried as often as before."""
-        tries = self.former.tries if self.former is not None else 0
-        record = msgspec.structs.replace(self.open_record(plan), tries=tries)
-        self.run.records.save(record)
-        return record
 
     def take_lease(self, run_id: str) -> Lease:
         """Take the right to backfill the interval.

@@ -25,7 +25,7 @@ from sluice.home import Generation
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report
-from sluice.running.query import Query, spark_message
+from sluice.running.query import Query, spark_failed
 from sluice.running.record import BatchRecord
 from sluice.running.session import pinned_conf
 from sluice.storage import Storage, join
@@ -286,11 +286,8 @@ class BatchRunner:
             raise self._failed(exception) from exception
 
     def _failed(self, exc: Exception) -> BatchFailedError:
-        return BatchFailedError(
-            f"Spark failed: {spark_message(exc)}",
-            where=f"stream `{self._query.stream.name}`, {self._state.location}",
-            remedy="mend the cause (the driver's log has all of it); the next run repeats this batch as planned",
-        )
+        where = f"stream `{self._query.stream.name}`, {self._state.location}"
+        return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
 
     def _differs(self, batch_id: int, what: str) -> BatchFailedError:
         return BatchFailedError(

@@ -17,7 +17,7 @@ from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.errors import BatchFailedError
 from sluice.project import Project
 from sluice.running.duplicates import check_duplicates
-from sluice.running.query import Query, build_query, plan_reader, spark_message
+from sluice.running.query import Query, build_query, plan_reader, spark_failed
 from sluice.running.session import choose_shuffle_partitions, pinned_conf
 from sluice.sources.files import files
 from sluice.storage import Storage, join, spark_location
@@ -124,8 +124,5 @@ def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> No
     try:
         writer.trigger(once=True).start().awaitTermination()
     except Exception as exc:
-        raise BatchFailedError(
-            f"Spark failed: {spark_message(exc)}",
-            where=f"stream `{query.stream.name}`, {checkpoint}",
-            remedy="mend the cause (the driver's log has all of it); this attempt replaced nothing",
-        ) from exc
+        where = f"stream `{query.stream.name}`, {checkpoint}"
+        raise spark_failed(exc, where=where, consequence="this attempt replaced nothing") from exc

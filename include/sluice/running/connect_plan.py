@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.home import SourceLine
 from sluice.running.plan_reader import stream_of_its_own
+from sluice.running.plan_tree import Node, parse_plan
 from sluice.stream import OutputMode
 
 if TYPE_CHECKING:
@@ -22,10 +23,7 @@ _ALIAS = "__sluice_source_"
 _ANALYSED = re.compile(
     r"^== Analyzed Logical Plan ==\n(.*?)\n\n== Optimized Logical Plan ==$", re.DOTALL | re.MULTILINE
 )
-_NODE = re.compile(r"(?P<indent>(?:[: ] {2})*(?:[:+]- )?)[~'!]?(?P<kind>\w+)(?P<rest>.*)")
 _LEAVES = {"StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation"}
-_LEVEL = 3
-"""How many characters one level of the tree is wide."""
 _REFUSED = re.compile(r"== Physical Plan ==\n(?:org\.apache\.spark\.)\S*Exception: (.*)")
 _NO_START = "Async progress tracking cannot be used with Once trigger"
 """What Spark says to a query that it has checked and that is not to start; see `ConnectPlans.check_stream`."""
@@ -57,7 +55,7 @@ class ConnectPlans:
         """A union of a source with itself has two lines and two logs: the server analyses each use by itself."""
         leaves: list[str] = []
         lines: list[SourceLine] = []
-        for name, leaf in _streaming_leaves(_analysed(frame)):
+        for name, leaf in _streaming_leaves(parse_plan(_analysed(frame))):
             if name is None:
                 raise stream_of_its_own(leaf)
             if leaf not in leaves:
@@ -103,18 +101,11 @@ def _explained(frame: Any, *, mode: str = "simple") -> str:
     return str(frame._explain_string(mode=mode))
 
 
-def _streaming_leaves(tree: str) -> Iterator[tuple[str | None, str]]:
+def _streaming_leaves(node: Node, source: str | None = None) -> Iterator[tuple[str | None, str]]:
     """The streaming leaves of a plan in order, each with the name of the source that it belongs to."""
-    above: list[tuple[int, str]] = []
-    for number, line in enumerate(tree.split("\n")):
-        node = _NODE.fullmatch(line)
-        # A literal may go on in another line; only the root stands at the margin.
-        if node is None or (number and not node["indent"]):
-            continue
-        depth = len(node["indent"]) // _LEVEL
-        while above and above[-1][0] >= depth:
-            above.pop()
-        if node["kind"] == "SubqueryAlias" and node["rest"].startswith(f" {_ALIAS}"):
-            above.append((depth, node["rest"].removeprefix(f" {_ALIAS}")))
-        elif node["kind"] in _LEAVES:
-            yield (above[-1][1] if above else None), f"{node['kind']}{node['rest']}"
+    if node.kind == "SubqueryAlias" and node.rest.startswith(f" {_ALIAS}"):
+        source = node.rest.removeprefix(f" {_ALIAS}")
+    elif node.kind in _LEAVES:
+        yield source, f"{node.kind}{node.rest}"
+    for child in node.children:
+        yield from _streaming_leaves(child, source)

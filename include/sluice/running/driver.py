@@ -34,10 +34,9 @@ from sluice.storage import is_local, join, local_path
 
 START_PATIENCE = timedelta(seconds=90)
 """How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
-_STOP_POLL_SECONDS = 0.25
 GRACE_SECONDS = 5.0
 """How long a batch may go on after somebody asked the run to end."""
-
+_STOP_POLL_SECONDS = 0.25
 
 _IsFresh = Callable[[object, datetime, timedelta], bool]
 """Whether a sign of life, given since a time, still counts after so much patience."""

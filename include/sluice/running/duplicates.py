@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sluice.errors import Problem, RefusedError
 from sluice.running.plan_reader import PlanReader
+from sluice.running.plan_tree import Node, parse_plan
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NODE = re.compile(r"(?P<indent>(?:[: ] {2})*(?:[:+]- )?)(?P<mark>[~'!]*)(?P<kind>\w+)(?P<rest>.*)")
-_LEVEL = 3
-"""How many characters one level of the tree is wide."""
 _ATTRIBUTE = re.compile(r"#(\d+)")
 _ALIAS = re.compile(r"(?P<expression>.*) AS .*#(?P<id>\d+)L?(?:-T\d+ms)?")
 _DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
@@ -32,14 +29,6 @@ _ALL_FIELDS = "100000"
 
 _Columns = frozenset[str]
 """Columns by the number that Spark gives each."""
-
-
-@dataclass
-class _Node:
-    kind: str
-    is_streaming: bool
-    rest: str
-    children: list[_Node] = field(default_factory=list)
 
 
 def find_ambiguous(frame: DataFrame, column: str, plans: PlanReader) -> str | None:
@@ -66,7 +55,7 @@ def find_ambiguous(frame: DataFrame, column: str, plans: PlanReader) -> str | No
             session.conf.unset(_MOST_FIELDS)
         else:
             session.conf.set(_MOST_FIELDS, before)
-    root = _parse(tree)
+    root = parse_plan(tree)
     return next(_ambiguous(root, frozenset(_ATTRIBUTE.findall(root.rest)), only_streaming=frame.isStreaming), None)
 
 
@@ -91,23 +80,7 @@ def check_duplicates(frame: DataFrame, stream: Stream, plans: PlanReader) -> Non
         )
 
 
-def _parse(tree: str) -> _Node:
-    above: list[_Node] = []
-    for line in tree.split("\n"):
-        found = _NODE.fullmatch(line)
-        # A literal may go on in another line; only the root stands at the margin.
-        if found is None or (above and not found["indent"]):
-            continue
-        depth = len(found["indent"]) // _LEVEL
-        node = _Node(found["kind"], "~" in found["mark"], found["rest"])
-        del above[depth:]
-        if above:
-            above[-1].children.append(node)
-        above.append(node)
-    return above[0]
-
-
-def _ambiguous(node: _Node, wanted: _Columns | None, *, only_streaming: bool) -> Iterator[str]:
+def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> Iterator[str]:
     """Walk down, with the columns of the node's output that the interval column is made of; None for unknown ones."""
     if node.kind in _DEDUPES and (node.is_streaming or not only_streaming):
         keys = frozenset(_ATTRIBUTE.findall(node.rest))
@@ -122,7 +95,7 @@ def _ambiguous(node: _Node, wanted: _Columns | None, *, only_streaming: bool) ->
         yield from _ambiguous(child, of_child, only_streaming=only_streaming)
 
 
-def _origins(node: _Node, wanted: _Columns | None) -> _Columns | None:
+def _origins(node: Node, wanted: _Columns | None) -> _Columns | None:
     if wanted is None:
         return None
     made = {match["id"]: match["expression"] for item in _items(node.rest) if (match := _ALIAS.fullmatch(item))}
@@ -133,14 +106,14 @@ def _origins(node: _Node, wanted: _Columns | None) -> _Columns | None:
     return frozenset(origin for found in origins for origin in found)
 
 
-def _same_positions(first: _Node, other: _Node, wanted: _Columns | None) -> _Columns | None:
+def _same_positions(first: Node, other: Node, wanted: _Columns | None) -> _Columns | None:
     ours, theirs = _outputs(first), _outputs(other)
     if wanted is None or ours is None or theirs is None or len(ours) != len(theirs) or not wanted <= frozenset(ours):
         return None
     return frozenset(there for here, there in zip(ours, theirs, strict=True) if here in wanted)
 
 
-def _outputs(node: _Node) -> list[str] | None:
+def _outputs(node: Node) -> list[str] | None:
     """The columns of a node in order; None when the text does not tell."""
     if node.kind in _MAKES_COLUMNS:
         found = [_ATTRIBUTE.findall(item) for item in _items(node.rest)]

@@ -76,7 +76,9 @@ def prepare_run(project: Project, request: Request, *, clock: Clock = system_clo
         return done
     preparation.check_not_held()
     seen, plan = preparation.look()
-    return preparation.settle(seen, plan) or preparation.keep_plan(seen, plan)
+    return preparation.settle(seen, plan) or preparation.keep_planned(
+        preparation.open_record(seen, plan), preparation.former
+    )
 
 
 @dataclass(frozen=True)
@@ -147,12 +149,11 @@ class Preparation:
             raise refused
         return None
 
-    def keep_plan(self, seen: Survey, plan: Plan) -> RunRecord:
+    def keep_planned(self, record: RunRecord, former: RunRecord | None) -> RunRecord:
         """Save the record of a run that is to begin elsewhere: it has been tried as often as before."""
-        tries = self.former.tries if self.former is not None else 0
-        record = msgspec.structs.replace(self.open_record(seen, plan), tries=tries)
-        self.records.save(record)
-        return record
+        planned = msgspec.structs.replace(record, tries=former.tries if former is not None else 0)
+        self.records.save(planned)
+        return planned
 
     def take_lease(self, generation: int, run_id: str) -> Lease:
         """Take the lease of a generation.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sluice.errors import DeclarationError, QueryRefusedError
+from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
 from sluice.home import SourceLine
 from sluice.project import Project, error_line
 from sluice.running.classic_plan import ClassicPlans
@@ -187,6 +187,15 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
 def _place(transform: Any, stream: Stream) -> str:
     code = getattr(transform, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else f"stream `{stream.name}`, {stream.transform}"
+
+
+def spark_failed(exc: BaseException, *, where: str, consequence: str) -> BatchFailedError:
+    """The error to raise when Spark fails with an exception, at a place; the consequence is that for the batch."""
+    return BatchFailedError(
+        f"Spark failed: {spark_message(exc)}",
+        where=where,
+        remedy=f"mend the cause (the driver's log has all of it); {consequence}",
+    )
 
 
 def spark_message(exc: BaseException) -> str:

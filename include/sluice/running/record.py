@@ -124,13 +124,17 @@ class RunRecords:
     def __init__(self, home: StreamHome) -> None:
         self._storage, self._folder = home.storage, home.runs_folder()
 
+    def file(self, run_id: str) -> str:
+        """The file of a run's record."""
+        return join(self._folder, f"{run_id}.json")
+
     def save(self, record: RunRecord) -> None:
         """Write a record, durably, over its former content.
 
         Raises:
             StorageError: It could not be written.
         """
-        self._storage.replace(join(self._folder, f"{record.run_id}.json"), encode_document(record))
+        self._storage.replace(self.file(record.run_id), encode_document(record))
 
     def close_stopped(self, run_id: str, requested_by: str, now: datetime) -> None:
         """Save a run as stopped in the middle of its work.
@@ -151,7 +155,7 @@ class RunRecords:
         Raises:
             StorageError: It is still there.
         """
-        self._storage.delete(join(self._folder, f"{run_id}.json"))
+        self._storage.delete(self.file(run_id))
 
     def read(self, run_id: str) -> RunRecord | None:
         """One record; None when there is none.
@@ -159,7 +163,7 @@ class RunRecords:
         Raises:
             RefusedError: Its file is damaged.
         """
-        return read_document(self._storage, join(self._folder, f"{run_id}.json"), RunRecord)
+        return read_document(self._storage, self.file(run_id), RunRecord)
 
     def find(self, run_key: str) -> RunRecord | None:
         """The record that bears a run key; None when there is none.

@@ -29,7 +29,6 @@ from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
 from sluice.running.stop import StopEvent
-from sluice.storage import join
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -240,16 +239,12 @@ def check_home(preparation: Preparation, session: SparkSession, record: RunRecor
     Raises:
         DeclarationError: It does not.
     """
-    if is_connected(session) and not sees(session, _record_file(preparation, record)):
+    if is_connected(session) and not sees(session, preparation.records.file(record.run_id)):
         raise DeclarationError(
             "the Spark Connect server does not see the files of this home",
             where=f"{preparation.home.location}, {server_name(preparation.project.spark_master)}",
             remedy="put it where both see it by the same name: on a shared disk, or at a URL that both may read",
         )
-
-
-def _record_file(preparation: Preparation, record: RunRecord) -> str:
-    return join(preparation.home.runs_folder(), f"{record.run_id}.json")
 
 
 def _numbered(lines: tuple[SourceLine, ...]) -> str:

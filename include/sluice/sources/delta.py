@@ -19,6 +19,7 @@ from sluice.delta_table import (
     AddedFile,
     Commit,
     DeltaLog,
+    commit_file,
     file_location,
     is_version_gone,
     open_log,
@@ -28,7 +29,7 @@ from sluice.delta_table import (
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.project import resolve_path
 from sluice.spark_options import spark_options
-from sluice.storage import Storage, join, spark_location
+from sluice.storage import Storage, spark_location
 from sluice.stream import (
     SOURCE_TAG,
     Available,
@@ -484,7 +485,7 @@ def _table_gone(path: str) -> Problem:
 def _version_gone(log: DeltaLog, version: int) -> Problem:
     return Problem(
         code="INPUT_GONE",
-        file=join(log.location, "_delta_log", f"{version:020d}.json"),
+        file=commit_file(log.location, version),
         cause=f"version {version} of the table is needed, and its commit file is gone (log clean-up)",
         consequence="its rows can't be read any more as changes; Spark fails, or passes over them",
         remedy="restore the commit file, or start a new generation from a snapshot",
@@ -514,7 +515,7 @@ def _behind(log: DeltaLog, commit: Commit) -> Problem:
 def _not_append(log: DeltaLog, commit: Commit) -> Problem:
     return Problem(
         code="SOURCE_NOT_APPEND_ONLY",
-        file=join(log.location, "_delta_log", f"{commit.version:020d}.json"),
+        file=commit_file(log.location, commit.version),
         cause=f"version {commit.version} ({commit.operation}) deletes or rewrites rows that were read before",
         consequence="Spark fails with DELTA_SOURCE_TABLE_IGNORE_CHANGES",
         remedy="declare `skip_change_commits=True` to pass over such versions, or start a new generation",

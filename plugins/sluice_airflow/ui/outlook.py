@@ -12,11 +12,11 @@ from typing import Generic, TypeVar
 
 from sluice.errors import Problem, SluiceError
 from sluice.home import StreamHome
-from sluice.monitoring.inspection import SourceLag
+from sluice.monitoring.inspection import SourceLag, source_lags
 from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, positions, survey
-from sluice.stream import Available, Bound, Stream
+from sluice.stream import Bound, Stream
 from sluice_airflow.ui.reading import read_lease
 
 T = TypeVar("T")
@@ -64,7 +64,6 @@ def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
 def _seen(seen: Survey, now: datetime) -> Outlook:
     checkpoint = seen.checkpoint
     committed = checkpoint.planned if not checkpoint.is_pending else checkpoint.previous
-    lags = {name: _lag(found) for name, found in seen.available.items()}
     return Outlook(
         looked_at=now,
         generation=seen.generation,
@@ -73,18 +72,8 @@ def _seen(seen: Survey, now: datetime) -> Outlook:
         committed_id=checkpoint.committed_id,
         planned_offsets={name: at.offset for name, at in positions(seen, checkpoint.planned).items()},
         committed_offsets={name: at.offset for name, at in positions(seen, committed).items()},
-        lags=lags | {name: SourceLag(0, 0, None, None, reason) for name, reason in seen.unreadable.items()},
+        lags=source_lags(seen),
         problems=checkpoint.problems,
-    )
-
-
-def _lag(found: Available) -> SourceLag:
-    rows = [step.rows for step in found.steps]
-    return SourceLag(
-        files=sum(step.files or 0 for step in found.steps),
-        size_bytes=sum(step.size_bytes or 0 for step in found.steps),
-        rows=None if None in rows else sum(row for row in rows if row is not None),
-        oldest_ms=found.oldest_ms,
     )
 
 

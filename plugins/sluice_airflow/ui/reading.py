@@ -104,7 +104,7 @@ def read_run(home: StreamHome, run_id: str) -> RunFile | None:
     if not RUN_ID.fullmatch(run_id):
         return None
     try:
-        record = read_document(home.storage, join(home.runs_folder(), f"{run_id}.json"), ShownRecord)
+        record = read_document(home.storage, RunRecords(home).file(run_id), ShownRecord)
     except SluiceError as exc:
         return RunFile(run_id, error=str(exc))
     return None if record is None else RunFile(run_id, record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sluice.running.connect_plan import _streaming_leaves
+from sluice.running.plan_tree import parse_plan
 
 FILES = "StreamingRelation FileSource[/in], [id#{0}L], name=<Unassigned>"
 
@@ -24,7 +25,7 @@ def test_each_leaf_belongs_to_the_alias_above_it() -> None:
    :     +- {leaf(2)}
    +- ~SubqueryAlias __sluice_source_long_name
       +- {leaf(3)}"""
-    assert list(_streaming_leaves(tree)) == [("b", leaf(1)), ("a", leaf(2)), ("long_name", leaf(3))]
+    assert list(_streaming_leaves(parse_plan(tree))) == [("b", leaf(1)), ("a", leaf(2)), ("long_name", leaf(3))]
 
 
 def test_a_leaf_outside_of_every_alias() -> None:
@@ -34,15 +35,15 @@ def test_a_leaf_outside_of_every_alias() -> None:
 :  +- {leaf(1)}
 :- ~StreamingRelationV2 org.apache.Rate@1, rate, Table@2, [], [value#3L], name=<Unassigned>
 +- Relation [id#4L] json"""
-    assert [name for name, _ in _streaming_leaves(tree)] == ["a", None]
+    assert [name for name, _ in _streaming_leaves(parse_plan(tree))] == ["a", None]
 
 
 def test_a_leaf_alone() -> None:
     """A plan may be nothing but a source."""
-    assert list(_streaming_leaves(f"~SubqueryAlias __sluice_source_a\n+- {leaf(1)}")) == [("a", leaf(1))]
+    assert list(_streaming_leaves(parse_plan(f"~SubqueryAlias __sluice_source_a\n+- {leaf(1)}"))) == [("a", leaf(1))]
 
 
 def test_text_with_line_ends() -> None:
     """A literal that goes on in another line is no node."""
     tree = f"~Project [one\nStreamingRelation, two AS x#1]\n+- ~SubqueryAlias __sluice_source_a\n   +- {leaf(1)}"
-    assert list(_streaming_leaves(tree)) == [("a", leaf(1))]
+    assert list(_streaming_leaves(parse_plan(tree))) == [("a", leaf(1))]

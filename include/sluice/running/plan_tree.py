@@ -1,0 +1,40 @@
+"""The tree of a plan, read from the text that Spark shows of it: a server shows nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_NODE = re.compile(r"(?P<indent>(?:[: ] {2})*(?:[:+]- )?)(?P<mark>[~'!]*)(?P<kind>\w+)(?P<rest>.*)")
+_LEVEL = 3
+"""How many characters one level of the tree is wide."""
+
+
+@dataclass
+class Node:
+    """One operator of a plan."""
+
+    kind: str
+    is_streaming: bool
+    rest: str
+    """What its line says after the kind."""
+    children: list[Node] = field(default_factory=list)
+
+
+def parse_plan(text: str) -> Node:
+    """The root of a plan, by the text of its tree."""
+    above: list[tuple[int, Node]] = []
+    for line in text.split("\n"):
+        found = _NODE.fullmatch(line)
+        # A literal may go on in another line; only the root stands at the margin.
+        if found is None or (above and not found["indent"]):
+            continue
+        depth = len(found["indent"]) // _LEVEL
+        node = Node(found["kind"], "~" in found["mark"], found["rest"])
+        # Subqueries stand two levels below the operator that they are part of.
+        while above and above[-1][0] >= depth:
+            above.pop()
+        if above:
+            above[-1][1].children.append(node)
+        above.append((depth, node))
+    return above[0][1]
