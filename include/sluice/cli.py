@@ -48,7 +48,7 @@ Checkpoint = Annotated[str | None, typer.Option(help="Use this Spark checkpoint,
 
 
 def main() -> None:
-    """Run the command line; exits with the code of DESIGN section 8."""
+    """Run the command line; exits with the code that the error has."""
     try:
         app()
     except SluiceError as exc:
@@ -156,7 +156,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a stream up to its bound, and stop."""
-    from sluice.running.record import describe_batch
+    from sluice.running.record import describe_batch, describe_quality
     from sluice.running.runner import run_stream
     from sluice.running.submit import stop_on_sigterm
 
@@ -170,6 +170,8 @@ def run(
     if not as_json:
         for batch in record.batches:
             print(f"  {describe_batch(batch)}")
+        if record.quality is not None:
+            print(f"  {describe_quality(record.quality)}")
 
 
 @app.command("backfill")

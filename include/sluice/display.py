@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from sluice.running.record import describe_batch
+from sluice.running.record import describe_batch, describe_quality
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from sluice.planning.plan import Plan
-    from sluice.running.record import BatchRecord
+    from sluice.running.record import BatchRecord, QualityRecord
 
 
 class Lines:
@@ -41,6 +41,10 @@ class Lines:
         self._done += 1
         self._rows += batch.input_rows or 0
         self._say(f"{describe_batch(batch)}; {self._done} of {max(self._total, self._done)}{self._left()}")
+
+    def audited(self, quality: QualityRecord) -> None:
+        """One line for the verdict."""
+        self._say(describe_quality(quality))
 
     def _left(self) -> str:
         left = self._total - self._done
@@ -103,6 +107,10 @@ class Bar:
         total = self._progress.tasks[0].total or 0
         done = self._progress.tasks[0].completed + 1
         self._progress.update(self._task, completed=done, total=max(total, done), rows=self._rows)
+
+    def audited(self, quality: QualityRecord) -> None:
+        """Show the verdict."""
+        self._progress.update(self._task, description=f"{self._stream}: {describe_quality(quality)}")
 
 
 @contextmanager

@@ -5,6 +5,8 @@
     │   ├── UnknownStreamError
     │   └── QueryRefusedError
     ├── RefusedError          an operator must decide: state on disk does not allow going on        exit 3
+    │   └── HeldError         what a former run published has failed its suite                      exit 4
+    ├── QualityFailedError    the suite failed: correct the data, the suite, or release it          exit 4
     ├── LeaseHeldError        somebody else is running the stream                                   exit 5
     └── RunError              this run failed; a retry may succeed                                  exit 1
         ├── StorageError
@@ -108,6 +110,18 @@ class RefusedError(SluiceError):
     def __init__(self, problem: Problem) -> None:
         self.finding = problem
         super().__init__(f"{problem.cause}: {problem.consequence}", where=problem.file, remedy=problem.remedy)
+
+
+class HeldError(RefusedError):
+    """The stream is held: rows that a former run published have failed its suite."""
+
+    exit_code = 4
+
+
+class QualityFailedError(SluiceError):
+    """The gate failed: an expectation with the policy `fail` is not met."""
+
+    exit_code = 4
 
 
 class LeaseHeldError(SluiceError):

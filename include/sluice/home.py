@@ -6,6 +6,8 @@
 <home>/<stream>/leases/0001/<token>.json
 <home>/<stream>/runs/<run_id>.json
 <home>/<stream>/checked.json              the last skip
+<home>/<stream>/gate.json                 what quality has yet to say, or has failed
+<home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 """
 
 from __future__ import annotations
@@ -148,6 +150,14 @@ class StreamHome:
     def forget_skips(self) -> None:
         """Begin counting skips anew: a run did something."""
         self.storage.delete(join(self.location, "checked.json"))
+
+    def gate_file(self) -> str:
+        """Where the state of the gate is."""
+        return join(self.location, "gate.json")
+
+    def audit_file(self, generation: int) -> str:
+        """Where the audit of a generation's newest batch is."""
+        return join(self.location, "audits", f"{generation:04d}.json")
 
     def _generation_file(self, number: int) -> str:
         return join(self.location, "generations", f"{number:04d}.json")

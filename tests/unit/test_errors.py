@@ -24,6 +24,8 @@ EXIT_CODES = {
     "UnknownStreamError": 2,
     "QueryRefusedError": 2,
     "RefusedError": 3,
+    "HeldError": 4,
+    "QualityFailedError": 4,
     "LeaseHeldError": 5,
     "RunError": 1,
     "StorageError": 1,

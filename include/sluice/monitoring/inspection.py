@@ -66,7 +66,7 @@ def source_lags(seen: Survey) -> dict[str, SourceLag]:
 
 
 def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Any]:
-    """Everything about a stream's live checkpoint, in the keys of DESIGN section 8.
+    """Everything about a stream's live checkpoint, in the keys of `sluice inspect --json`.
 
     Raises:
         StorageError: It can't be read.
@@ -92,7 +92,7 @@ def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str,
 
 
 def inspect_checkpoint(location: str, storage: Storage) -> dict[str, Any]:
-    """Everything about any Spark checkpoint, whoever made it, in the keys of DESIGN section 8.
+    """Everything about any Spark checkpoint, whoever made it, in the keys of `sluice inspect --json`.
 
     Raises:
         StorageError: It can't be read.

@@ -18,6 +18,11 @@ def explain(plan: Plan) -> Iterator[str]:
         yield f"  strategy {plan.strategy}, {len(plan.batches)} batch{'es' if len(plan.batches) != 1 else ''}"
     for batch in plan.batches:
         yield from _explain_batch(batch)
+    if plan.quality is not None:
+        chosen = plan.quality
+        rereads = f", {chosen.rereads} by Great Expectations" if chosen.rereads else ""
+        yield f"  quality: {chosen.checks} checks of `{chosen.suite}`{rereads}; gate {chosen.gate}, {chosen.measured}"
+        yield f"    {chosen.reason}"
     if plan.problem is not None:
         yield from explain_problem(plan.problem, "refused")
     for warning in plan.warnings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -36,7 +36,7 @@ class SourceRange:
         return self.start == self.end
 
     def as_json(self) -> dict[str, Any]:
-        """The keys of DESIGN section 8."""
+        """As `sluice plan --json` prints it."""
         return {
             "start": _decoded(self.start),
             "end": _decoded(self.end),
@@ -63,13 +63,34 @@ class PlannedBatch:
         return None if None in rows else sum(row for row in rows if row is not None)
 
     def as_json(self) -> dict[str, Any]:
-        """The keys of DESIGN section 8, and the batch's clock."""
+        """As `sluice plan --json` prints it."""
         return {
             "batch_id": self.batch_id,
             "kind": self.kind,
             "timestamp": iso_millis(self.timestamp_ms),
             "sources": {name: source.as_json() for name, source in self.sources.items()},
         }
+
+
+@dataclass(frozen=True)
+class GateChoice:
+    """Where and how a run is judged, and why so."""
+
+    suite: str
+    """The name of the suite."""
+    checks: int
+    gate: Literal["publish", "cache", "write"]
+    """`publish`: a batch is written aside, audited, then published by a commit of metadata. `cache`: it is kept by
+    Spark, audited, then written. `write`: it is written, and audited afterwards."""
+    measured: Literal["observe", "pass"]
+    """`observe`: while the batch is written. `pass`: in a pass of its own over what was kept or written."""
+    rereads: int
+    """How many expectations Great Expectations measures itself, on the rows that the run wrote."""
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of a plan's `quality`."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -89,9 +110,11 @@ class Plan:
     """What was noticed on the way and does not keep the run from going on."""
     started_at: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By source, what `starting` resolves to; kept when the first run begins."""
+    quality: GateChoice | None = None
+    """Where the run is judged; None without a suite, and when nothing is to be run."""
 
     def as_json(self) -> dict[str, Any]:
-        """The keys of DESIGN section 8, and what was noticed on the way."""
+        """As `sluice plan --json` prints it, and run records keep it."""
         return {
             "stream": self.stream,
             "generation": self.generation,
@@ -102,6 +125,7 @@ class Plan:
             "batches": [batch.as_json() for batch in self.batches],
             "problem": None if self.problem is None else self.problem.as_json(),
             "warnings": [warning.as_json() for warning in self.warnings],
+            "quality": None if self.quality is None else self.quality.as_json(),
         }
 
 

@@ -41,6 +41,7 @@ def judge_run(
     *,
     now: datetime,
     is_last: bool = True,
+    rereads: Sequence[CheckResult] = (),
 ) -> Judgement:
     """Judge what was observed of a run's batches.
 
@@ -50,6 +51,7 @@ def judge_run(
         former: Of each former run, the newest last, `observed_value` by the ids of the rules about history.
         now: What freshness is measured against, with a zone.
         is_last: Whether no more batches follow: what more rows may mend fails only then.
+        rereads: What Great Expectations has measured itself.
     """
     seen = [batch for batch in batches if batch is not None]
     try:
@@ -59,13 +61,14 @@ def judge_run(
         results = [*check_results(plan, seen)]
         history = history_results(plan, seen, former, now=now) if is_last else []
     except RunError as exc:
-        return _unmeasured(plan, exc)
+        return _unmeasured(plan, exc, rereads)
     if not values[plan.rows]:
         results = [_of_no_rows(result) for result in results]
         history = [result for result in history if "freshness" not in result.type]
     judged = results if is_last else [r for r, c in zip(results, _measured(plan), strict=True) if not _may_mend(r, c)]
     removed: dict[str, int] = {policy: values[name] for policy, name in plan.removals.items()}
-    return Judgement(verdict([*judged, *history]), (*results, *history), values[plan.rows], removed)
+    told = verdict([*judged, *history, *rereads])
+    return Judgement(told, (*results, *history, *rereads), values[plan.rows], removed)
 
 
 def former_values(checks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -106,7 +109,7 @@ def _measured(plan: QualityPlan) -> tuple[Check, ...]:
     return tuple(check for check in plan.checks if check.path != "reread")
 
 
-def _unmeasured(plan: QualityPlan, exc: RunError) -> Judgement:
+def _unmeasured(plan: QualityPlan, exc: RunError, rereads: Sequence[CheckResult]) -> Judgement:
     """Nothing can be said: every check fails that needs measures."""
     results = []
     for check in _measured(plan):
@@ -121,6 +124,7 @@ def _unmeasured(plan: QualityPlan, exc: RunError) -> Judgement:
         details = {"details": {"not_measured": str(exc)}}
         kind = f"sluice_{rule.metric}_against_history"
         results.append(CheckResult(name, kind, {}, policy, success=False, result=details, path="exact"))
+    results += rereads
     return Judgement(verdict(results), tuple(results), None, {})
 
 

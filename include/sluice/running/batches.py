@@ -20,9 +20,10 @@ from sluice.checkpoint.offsets import (
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.source_log import log_file_name
 from sluice.checkpoint.writer import write_planned_batch
-from sluice.errors import BatchFailedError, Problem, RefusedError
+from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
 from sluice.home import Generation
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
+from sluice.running.audit import Audit
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report
 from sluice.running.query import Query, spark_failed
@@ -50,6 +51,7 @@ class BatchRunner:
         lease: The right to write to it; checked before every batch.
         stop: Once set, no further batch is started.
         state: What the checkpoint says now.
+        audit: Measures and judges the batches; None for streams without a suite.
     """
 
     def __init__(  # noqa: PLR0917 - everything that a batch needs
@@ -60,9 +62,10 @@ class BatchRunner:
         lease: Lease,
         stop: threading.Event,
         state: CheckpointState,
+        audit: Audit | None = None,
     ) -> None:
         self._query, self._generation, self._storage, self._lease = query, generation, storage, lease
-        self._stop, self._state = stop, state
+        self._stop, self._state, self._audit = stop, state, audit
         self._session = query.frame.sparkSession
         self.is_complete = False
         """Whether everything that was planned, and what became due by it, is done."""
@@ -254,7 +257,7 @@ class BatchRunner:
         reported_rows = report.get("sink", {}).get("numOutputRows", -1)
         observed = {} if was_in_sink else report.get("observedMetrics", {})
         output_rows = outcome.output_rows if outcome else (reported_rows if reported_rows >= 0 else None)
-        return BatchRecord(
+        record = BatchRecord(
             batch_id=batch_id,
             kind=kind,
             input_rows=None if was_in_sink else report.get("numInputRows"),
@@ -267,6 +270,7 @@ class BatchRunner:
             sink_version=outcome.version if outcome else None,
             was_in_sink=was_in_sink,
         )
+        return record if self._audit is None else self._audit.note(record)
 
     def _start(self, *, once: bool) -> StreamingQuery:
         try:
@@ -285,7 +289,9 @@ class BatchRunner:
         if exception is not None:
             raise self._failed(exception) from exception
 
-    def _failed(self, exc: Exception) -> BatchFailedError:
+    def _failed(self, exc: Exception) -> SluiceError:
+        if self._audit is not None and (cause := self._audit.cause(exc)) is not None:
+            return cause
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
         return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
 

@@ -10,13 +10,18 @@ import msgspec
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_file
-from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
+from sluice.errors import HeldError, LeaseHeldError, LeaseLostError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import BatchKind, Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
+from sluice.quality.declared_suite import declared_suite
+from sluice.running.audit_record import QUALITY_METRICS
 from sluice.running.connect_session import RemoteSession, end_remote
+from sluice.running.gate_choice import choose_gate
+from sluice.running.gate_state import read_audit
+from sluice.running.held import HELD, Unsettled, find_unsettled, gated, settle
 from sluice.running.lease import Clock, Lease, acquire, check_not_held
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
 from sluice.running.session import is_remote
@@ -120,7 +125,24 @@ class Preparation:
         limits = self.request.limits
         if limits.max_batches is not None:
             limits = replace(limits, max_batches=max(0, limits.max_batches - self._used(seen)))
-        return seen, build_plan(seen, limits, self.now)
+        plan = gated(build_plan(seen, limits, self.now), self.unsettled(seen), self.former)
+        return seen, self._with_gate_choice(plan)
+
+    def unsettled(self, seen: Survey) -> Unsettled | None:
+        """The former run whose rows the gate has not passed; None when there is none."""
+        project, stream = self.project, self.request.stream
+        if stream.quality is None:
+            return None
+        return find_unsettled(project, stream, self.home, lambda former: self._done_batches(former, seen), self.clock())
+
+    def _with_gate_choice(self, plan: Plan) -> Plan:
+        stream, storage = self.request.stream, self.home.storage
+        if plan.verdict not in {"run", "resume"} or stream.quality is None:
+            return plan
+        suite = declared_suite(self.project, stream, storage=storage)
+        if suite is None:
+            return plan
+        return replace(plan, quality=choose_gate(self.project, stream, suite, plan.batches, storage=storage))
 
     def settle(self, seen: Survey, plan: Plan, *, holds_lease: bool = False) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
@@ -134,6 +156,8 @@ class Preparation:
             RefusedError: The plan is to refuse; the record says so.
             LeaseHeldError: The former try is still at work.
         """
+        if (unsettled := self.unsettled(seen)) is not None and unsettled.judged is not None:
+            self._settle_former(unsettled, holds_lease=holds_lease)
         if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
             return self._finish(self.former, seen, holds_lease=holds_lease)
         if plan.verdict == "skip":
@@ -144,10 +168,18 @@ class Preparation:
                 self.records.forget(skipped.run_id)
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.clock()))
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
-            refused = RefusedError(plan.problem)
+            refused = HeldError(plan.problem) if plan.problem.code == HELD else RefusedError(plan.problem)
             self.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None
+
+    def _settle_former(self, unsettled: Unsettled, *, holds_lease: bool) -> None:
+        """Write down what the suite says today of a former run's rows, while nobody else writes any."""
+        if not holds_lease:
+            with self.take_lease(unsettled.gate.generation, unsettled.record.run_id):
+                self._settle_former(unsettled, holds_lease=True)
+            return
+        settle(self.home, unsettled)
 
     def keep_planned(self, record: RunRecord, former: RunRecord | None) -> RunRecord:
         """Save the record of a run that is to begin elsewhere: it has been tried as often as before."""
@@ -263,6 +295,8 @@ class Preparation:
         if not holds_lease and former.status in {"planned", "running"}:
             with self.take_lease(seen.generation, former.run_id):
                 return self._finish(former, seen, holds_lease=True)
+        # The gate may have judged it anew meanwhile.
+        former = self.records.read(former.run_id) or former
         done = msgspec.structs.replace(former, batches=self._done_batches(former, seen), error=None)
         return self.close(done, "succeeded")
 
@@ -299,7 +333,10 @@ class Preparation:
         before: OffsetFile | None = None
         for batch_id in offsets.ids if offsets is not None else ():
             logged = read_offset_file(join(location, str(batch_id)), batch_id, storage=self.home.storage)
-            if logged is not None and iso_millis(logged.timestamp_ms) in {iso_time(self.now), clocks.get(batch_id)}:
+            if logged is not None and iso_millis(logged.timestamp_ms) in {
+                iso_time(former.planned_at),
+                clocks.get(batch_id),
+            }:
                 is_empty = before is not None and before.offsets == logged.offsets
                 own[batch_id] = "no_data" if is_empty else "data"
             before = logged
@@ -311,11 +348,13 @@ class Preparation:
         committed = read_commit_file(join(checkpoint, "commits", str(batch_id)), batch_id, storage=self.home.storage)
         sink = self.request.stream.sink
         outcome = sink.outcome(former.query_id or "", batch_id, storage=self.home.storage)
+        audit = read_audit(self.home, former.generation, batch_id)
         return BatchRecord(
             batch_id=batch_id,
             kind=kind,
             input_rows=None,
             output_rows=outcome.output_rows if outcome else None,
             watermark=iso_millis(committed.next_watermark_ms) if committed and committed.next_watermark_ms else None,
+            observed={} if audit is None else {QUALITY_METRICS: audit.values},
             sink_version=outcome.version if outcome else None,
         )

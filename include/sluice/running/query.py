@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +39,15 @@ class Query:
     """One per source line of an offset file, in Spark's order."""
     has_timers: bool
     """Whether an operator has processing-time timers."""
+    write: Callable[[DataFrame, int], None] | None = None
+    """Writes a batch, in the place of the sink's own stream writer."""
 
     def start(self, checkpoint: str, *, once: bool) -> StreamingQuery:
         """Start it: with Once, which runs the planned batch and stops, or with AvailableNow."""
-        writer = self.stream.sink.writer(self.frame, load_function=self.project.load_function)
+        if self.write is not None:
+            writer = self.frame.writeStream.foreachBatch(self.write)
+        else:
+            writer = self.stream.sink.writer(self.frame, load_function=self.project.load_function)
         writer = writer.outputMode(self.stream.output_mode).option("checkpointLocation", spark_location(checkpoint))
         # One by one: pyspark takes exactly one keyword here.
         writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)

@@ -67,6 +67,35 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     this one are counted in now. None where its records do not tell."""
 
 
+class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the suite in a run."""
+
+    verdict: Literal["pass", "warn", "fail"]
+    checks: tuple[dict[str, Any], ...] = ()
+    """One per expectation, with Great Expectations' own result: `id`, `type`, `kwargs`, `policy`, `success`, `result`
+    and `path`, how it was measured."""
+    suite: str = ""
+    gate: str = ""
+    """Where the run was judged: `publish`, `cache` or `write`."""
+    rows: int | None = None
+    """How many rows came in; None when they were not measured."""
+    dropped: int = 0
+    quarantined: int = 0
+    columns: dict[str, str] = {}
+    """The types of the result, by name: a later run judges these measures anew by them."""
+    released_by: str | None = None
+    """Who let the rows through, or the stream go on, in spite of the verdict."""
+
+
+def describe_quality(quality: QualityRecord) -> str:
+    """The verdict in one line."""
+    failed = sum(not check["success"] for check in quality.checks)
+    said = f"quality: {quality.verdict}, {failed} of {len(quality.checks)} checks failed"
+    for count, what in ((quality.dropped, "dropped"), (quality.quarantined, "quarantined")):
+        said += f", {count:,} rows {what}" if count else ""
+    return said + (f", released by {quality.released_by}" if quality.released_by else "")
+
+
 def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
     rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
@@ -109,6 +138,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
     started_at: str | None = None
     ended_at: str | None = None
     batches: tuple[BatchRecord, ...] = ()
+    quality: QualityRecord | None = None
+    """What became of the suite; None for streams without one, and before anything was measured."""
     error: dict[str, Any] | None = None
     interval: RecordedInterval | None = None
     """The rows that a backfill recomputes; None for a run of the live stream."""

@@ -7,7 +7,7 @@ log before it runs, Spark runs it again as logged, and the sink skips what it ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -20,13 +20,14 @@ from sluice.home import Generation, SourceLine, log_keys
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
+from sluice.running.audit import Audit, open_audit
 from sluice.running.batches import BatchRunner
 from sluice.running.connect_session import is_connected, remote_session, sees, server_name
 from sluice.running.driver import following_requests
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import Query, build_query
-from sluice.running.record import BatchRecord, RunRecord
+from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
 from sluice.running.stop import StopEvent
 from sluice.times import iso_time
@@ -47,6 +48,9 @@ class Observer(Protocol):
     def committed(self, batch: BatchRecord) -> None:
         """A batch is done."""
 
+    def audited(self, quality: QualityRecord) -> None:
+        """The run is judged."""
+
 
 class Silent:
     """An observer that keeps quiet."""
@@ -58,6 +62,9 @@ class Silent:
         """Nothing to say."""
 
     def committed(self, batch: BatchRecord) -> None:
+        """Nothing to say."""
+
+    def audited(self, quality: QualityRecord) -> None:
         """Nothing to say."""
 
 
@@ -87,6 +94,7 @@ def run_stream(
         RefusedError: What is on disk does not allow going on.
         LeaseHeldError: Another run holds the lease.
         RunError: The run failed; its record says how.
+        QualityFailedError: The suite failed; its record says how.
         DeclarationError: A declaration is wrong.
     """
     preparation = Preparation.of(project, request, clock)
@@ -118,6 +126,8 @@ class _Run:
     session: SparkSession | None
     opened: SparkSession | None = None
     """The session, if it is this run's own."""
+    audit: Audit | None = None
+    """Of streams with a suite."""
 
     def execute(self, seen: Survey, plan: Plan) -> RunRecord:
         self._save(plan=plan.as_json(), token=self.lease.token)
@@ -126,8 +136,12 @@ class _Run:
             query, generation, plan = self._prepare(seen, plan)
             self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
             self.observer.planned(plan)
+            self.audit = open_audit(self.preparation, query, plan, self.record)
             is_complete = self._run_batches(query, generation, plan)
+            self._judge(is_last=is_complete)
         except BaseException as exc:
+            if self.audit is not None and self.audit.judged is not None:
+                self.record = msgspec.structs.replace(self.record, quality=self.audit.recorded())
             self.preparation.close_failed(self.record, exc)
             raise
         finally:
@@ -165,12 +179,29 @@ class _Run:
         checkpoint = home.checkpoint_location(generation.generation)
         write_metadata(checkpoint, generation.query_id, storage=home.storage)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(generation))
-        runner = BatchRunner(query, generation, home.storage, self.lease, self.stop, state)
+        if self.audit is not None:
+            self._save(batches=tuple(map(self.audit.note, self.record.batches)))
+            query = replace(query, frame=self.audit.watched(), write=self.audit.write)
+        runner = BatchRunner(query, generation, home.storage, self.lease, self.stop, state, self.audit)
         for done in runner.run(plan):
             generation = self._keep_sink_identity(generation)
             self._save(batches=(*self.record.batches, done))
             self.observer.committed(done)
         return runner.is_complete
+
+    def _judge(self, *, is_last: bool) -> None:
+        """Judge what the run wrote; closes the gate if it has not failed.
+
+        Raises:
+            QualityFailedError: It has failed, and the stream is held.
+        """
+        if self.audit is None:
+            return
+        self.observer.phase("auditing")
+        self.audit.finish(self.record, is_last=is_last)
+        quality = self.audit.recorded()
+        self._save(quality=quality)
+        self.observer.audited(quality)
 
     def _generation(self, seen: Survey, query: Query, started_at: Mapping[str, Mapping[str, Any]]) -> Generation:
         """What is known of the generation; written on its first run, compared on every later one.

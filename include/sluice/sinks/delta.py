@@ -149,4 +149,8 @@ def delta(path: str, *, partition_by: Sequence[str] = (), **options: Any) -> Del
 
 def _output_rows(commit: Commit) -> int | None:
     rows = commit.metrics.get("numOutputRows")
-    return int(rows) if isinstance(rows, str | int) and str(rows).isdigit() else None
+    if isinstance(rows, str | int) and str(rows).isdigit():
+        return int(rows)
+    # A commit of metadata has no metrics of a write; its files say how many rows they have.
+    counts = [file.rows for file in commit.files]
+    return None if None in counts else sum(count for count in counts if count is not None)

@@ -180,7 +180,7 @@ class AppendingSink(RowSink):
         (folder / f"{batch_id}-{uuid4().hex}.json").write_text(json.dumps(rows))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelQuery(Query):
     """A query that the model of Spark runs."""
 
@@ -324,7 +324,7 @@ class Lab:
         lines = tuple(SourceLine(name, str(logs.setdefault(name, len(logs)))) for name in self.lines)
         frame: Any = SimpleNamespace(sparkSession=session)
         self.started_at = started_at
-        return ModelQuery(project, stream, frame, lines, self.has_timers, self.engine)
+        return ModelQuery(project, stream, frame, lines, self.has_timers, engine=self.engine)
 
     def _session(self) -> Any:
         conf = dict(PINNED_CONF)

@@ -104,7 +104,7 @@ class TestOutcome:
         edit_commit(tmp_path, 1, {"operationMetrics": {"numOutputRows": "17"}})
 
         assert outcome(tmp_path, 1) == BatchOutcome(17, version=1)
-        assert outcome(tmp_path, 0) == BatchOutcome(None, version=0)
+        assert outcome(tmp_path, 0) == BatchOutcome(1, version=0)
         assert outcome(tmp_path, 2) is None
         assert outcome(tmp_path, 1, "another") is None
 
@@ -122,18 +122,18 @@ class TestOutcome:
         put(commit_file(tmp_path, 0), b"damaged")
 
         assert outcome(tmp_path, 7) is None
-        assert outcome(tmp_path, 1) == BatchOutcome(None, version=1)
+        assert outcome(tmp_path, 1) == BatchOutcome(1, version=1)
 
     def test_no_table(self, tmp_path: Path) -> None:
         """A table that is not there knows no batch."""
         assert outcome(tmp_path / "lake", 0) is None
 
     @pytest.mark.parametrize(
-        ("rows", "expected"), [("0", 0), (5, 5), ("x", None), (-1, None), (None, None), (1.5, None)]
+        ("rows", "expected"), [("0", 0), (5, 5), ("x", 3), (-1, 3), (None, 3), (1.5, 3)]
     )
     def test_rows(self, tmp_path: Path, rows: object, expected: int | None) -> None:
-        """Only a count is a count."""
-        make_delta(tmp_path, [1], app_id=QUERY_ID)
+        """Only a count is a count; without one, the files say how many rows they have."""
+        make_delta(tmp_path, [1, 2, 3], app_id=QUERY_ID)
         edit_commit(tmp_path, 0, {"operationMetrics": {"numOutputRows": rows}})
 
         assert outcome(tmp_path, 0) == BatchOutcome(expected, version=0)

@@ -1,0 +1,395 @@
+"""Audits a run: measures each batch on its way into the sink, and lets nothing count that fails before it does.
+
+    gate      what happens to a batch
+    publish   written aside and measured on the way; judged; published by one commit of metadata
+    cache     kept by Spark and measured; judged; then split into quarantine and sink
+    write     written, measured on the way; judged when the run ends
+
+What was measured is on disk before a batch is published: a later try finds it there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from sluice.errors import BatchFailedError, DeclarationError, QualityFailedError, SluiceError
+from sluice.home import StreamHome
+from sluice.planning.plan import GateChoice, Plan
+from sluice.project import Project
+from sluice.quality.compile import QualityPlan, compile_suite
+from sluice.quality.declared_suite import declared_suite
+from sluice.quality.gate import Judgement, describe_failed, judge_run
+from sluice.quality.results import CheckResult
+from sluice.running.audit_record import QUALITY_METRICS, former_runs, quality_record
+from sluice.running.gate_choice import choose_gate
+from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audit, keep_gate, read_audit, read_gate
+from sluice.running.preparation import Preparation
+from sluice.running.quarantine import check_quarantine, quarantined_rows
+from sluice.running.query import Query
+from sluice.running.record import BatchRecord, QualityRecord, RunRecord
+from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
+from sluice.times import iso_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PATIENCE_SECONDS = 60.0
+"""How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
+_ABORTED = "sluice quality: "
+
+
+@dataclass
+class Audit:
+    """The audit of one run."""
+
+    project: Project
+    stream: Stream
+    home: StreamHome
+    plan: QualityPlan
+    choice: GateChoice
+    frame: DataFrame
+    """The result of the transform."""
+    query_id: str
+    record: RunRecord
+    """As the run began."""
+    clock: Callable[[], datetime]
+    last_batch: int | None
+    """The id of the last batch that is planned; None when Spark decides."""
+    released: GateState | None = None
+    """The blocked batch that somebody has let through."""
+    judged: Judgement | None = None
+    """The newest judgement."""
+    failure: BaseException | None = None
+    """What ended a batch in its function; Spark only tells that something did."""
+    _values: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+    _former: list[dict[str, float]] | None = None
+
+    def __post_init__(self) -> None:
+        for batch in self.record.batches:
+            self._values[batch.batch_id] = batch.observed.get(QUALITY_METRICS)
+
+    def check(self) -> None:
+        """Fail what the columns alone decide, before anything runs.
+
+        Raises:
+            QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
+            DeclarationError: The quarantine has other columns.
+        """
+        if self.plan.quarantined is not None and self.stream.quarantine_table is not None:
+            check_quarantine(self.stream.quarantine_table, self.frame.dtypes, storage=self.home.storage)
+        judged = judge_run(self.plan, [], [], now=self.clock(), is_last=False)
+        failed = tuple(found for found in judged.failed if found.path == "schema" and found.policy == "fail")
+        if failed:
+            self.judged = Judgement("fail", failed, None, {})
+            raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
+
+    def open_gate(self) -> None:
+        """From now on there may be rows that nobody has judged."""
+        opened = self._gate("open")
+        if (let := self.released) is not None:
+            opened = msgspec.structs.replace(opened, batch_id=let.batch_id, released_by=let.released_by)
+        keep_gate(self.home, opened)
+
+    @property
+    def write(self) -> Callable[[DataFrame, int], None] | None:
+        """The function that writes a batch; None when the sink's own stream writer does."""
+        if self.choice.gate == "write":
+            return None
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            try:
+                (self._publish if self.choice.gate == "publish" else self._write_cached)(frame, batch_id)
+            except BaseException as exc:
+                self.failure = exc
+                raise
+
+        return write
+
+    def watched(self) -> DataFrame:
+        """The result with its measures observed and failing rows left out, for the sink's own stream writer."""
+        if self.choice.gate != "write":
+            return self.frame
+        frame = self.frame
+        if self.choice.measured == "observe":
+            frame = frame.observe(QUALITY_METRICS, *self._measures())
+        for check in self.plan.row_checks("fail"):
+            if check.expectation.mostly == 1.0:
+                said = f"'{_ABORTED}{check.expectation.id}'"
+                frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
+        return self._kept(frame)
+
+    def note(self, batch: BatchRecord) -> BatchRecord:
+        """A committed batch's record, with what was measured of it."""
+        values = self._values.get(batch.batch_id)
+        if values is None and not batch.was_in_sink:
+            values = batch.observed.get(QUALITY_METRICS)
+        if values is None:
+            audit = read_audit(self.home, self.record.generation, batch.batch_id)
+            values = audit.values if audit is not None else self._measure_again(batch)
+        self._values[batch.batch_id] = values
+        observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
+        if values is not None:
+            observed[QUALITY_METRICS] = dict(values)
+        return msgspec.structs.replace(batch, observed=observed)
+
+    def cause(self, exc: BaseException) -> SluiceError | None:
+        """What ended a batch, when it is known better here than from Spark's error; None when it is not."""
+        if isinstance(self.failure, SluiceError):
+            return self.failure
+        text = str(exc)
+        for check in self.plan.row_checks("fail"):
+            if f"{_ABORTED}{check.expectation.id}" in text:
+                told = {"details": {"sluice": "a row that is not as expected ended the batch"}}
+                found = CheckResult.of(check.expectation, check.path, success=False, result=told)
+                self.judged = Judgement("fail", (found,), None, {})
+                return self._failed(self.judged, "nothing of the batch was written; correct the data or the suite")
+        return None
+
+    def finish(self, record: RunRecord, *, is_last: bool) -> None:
+        """Judge the run, and close the gate if it has not failed, or if somebody let it through.
+
+        Args:
+            record: With every batch that was committed.
+            is_last: Whether all is done that was planned.
+
+        Raises:
+            QualityFailedError: It failed, with its rows in the sink: the stream is held.
+        """
+        rereads = self._reread(record)
+        self.judged = self._judge(is_last=is_last, rereads=rereads)
+        if self.judged.verdict != "fail" or self._but_released(is_last=is_last, rereads=rereads).verdict != "fail":
+            close_gate(self.home)
+            return
+        failed = describe_failed(_failing(self.judged))
+        keep_gate(self.home, msgspec.structs.replace(self._gate("failed"), failed=failed))
+        name = self.stream.name
+        raise self._failed(
+            self.judged,
+            f"its rows are in the sink, and the stream `{name}` is held: correct the suite, or let it go on with"
+            f" `sluice quality release {name}`",
+        )
+
+    def recorded(self) -> QualityRecord:
+        """The newest judgement as the run record has it."""
+        judged = self.judged or Judgement("pass", (), None, {})
+        is_released = judged.verdict == "fail" and self.released is not None
+        by = self.released.released_by if self.released is not None and is_released else None
+        return quality_record(judged, self.plan.suite.name, self.choice.gate, dict(self.frame.dtypes), released_by=by)
+
+    def _publish(self, frame: DataFrame, batch_id: int) -> None:
+        sink, batch = self.stream.sink, self._batch(batch_id)
+        assert isinstance(sink, StagingSink)
+        if self._holds(sink, batch_id):
+            return
+        storage = self.home.storage
+        observation, measured = self._observing(frame)
+        folder = sink.write_batch_aside(self._kept(measured), batch, storage=storage)
+        if folder is None:
+            # The table lacks a column, or has another type: Delta's own writer knows what to do.
+            self._write_cached(frame, batch_id)
+            return
+        try:
+            values = self._arrived(observation) if observation is not None else None
+            if values is None and self.plan.removed is None:
+                values = self._measure(frame.sparkSession.read.schema(frame.schema).parquet(folder))
+            self._decide(batch_id, values)
+        except SluiceError:
+            sink.forget_batch(batch, storage=storage)
+            raise
+        sink.publish_batch(batch, storage=storage)
+
+    def _write_cached(self, frame: DataFrame, batch_id: int) -> None:
+        sink, batch, quarantine = self.stream.sink, self._batch(batch_id), self._quarantine()
+        assert isinstance(sink, BatchSink)
+        in_sink = self._holds(sink, batch_id)
+        in_quarantine = quarantine is not None and self._holds(quarantine, batch_id)
+        if in_sink and (quarantine is None or in_quarantine):
+            return
+        decided = read_audit(self.home, self.record.generation, batch_id) if in_sink or in_quarantine else None
+        frame = frame.persist()
+        try:
+            if decided is None:
+                decided = self._decide(batch_id, self._measure(frame))
+            if quarantine is not None and not in_quarantine and decided.quarantined is not None:
+                rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
+                quarantine.write_batch(rows, batch, load_function=self.project.load_function)
+            if not in_sink:
+                kept = frame if decided.removed is None else frame.where(f"NOT {decided.removed}")
+                sink.write_batch(kept, batch, load_function=self.project.load_function)
+        finally:
+            frame.unpersist()
+
+    def _decide(self, batch_id: int, values: Mapping[str, Any] | None) -> BatchAudit:
+        """Judge the run with this batch, and note what was measured before anything of it is published.
+
+        Raises:
+            QualityFailedError: It fails, and nobody has released it.
+        """
+        self._values[batch_id] = values
+        is_last = self.last_batch is not None and batch_id >= self.last_batch
+        self.judged = self._judge(is_last=is_last)
+        is_released = self.released is not None and self.released.batch_id == batch_id
+        if self.judged.verdict == "fail" and not is_released and self._but_released(is_last=is_last).verdict == "fail":
+            failed = describe_failed(_failing(self.judged))
+            keep_gate(self.home, msgspec.structs.replace(self._gate("blocked"), batch_id=batch_id, failed=failed))
+            raise self._failed(
+                self.judged,
+                f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
+                f" through with `sluice quality release {self.stream.name}`",
+            )
+        audit = BatchAudit(
+            batch_id=batch_id,
+            values=dict(values or {}),
+            removed=self.plan.removed,
+            quarantined=self.plan.quarantined,
+        )
+        keep_audit(self.home, self.record.generation, audit)
+        return audit
+
+    def _gate(self, state: Literal["open", "blocked", "failed"]) -> GateState:
+        now, record = iso_time(self.clock()), self.record
+        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now)
+
+    def _but_released(self, *, is_last: bool, rereads: Sequence[CheckResult] = ()) -> Judgement:
+        """The verdict on what nobody has let through."""
+        if self.released is None:
+            return self.judged or Judgement("pass", (), None, {})
+        return self._judge(is_last=is_last, rereads=rereads, without=self.released.batch_id)
+
+    def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: int | None = None) -> Judgement:
+        batches = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
+        return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
+
+    def _reread(self, record: RunRecord) -> list[CheckResult]:
+        """What Great Expectations says of the rows that this run wrote."""
+        return []
+
+    def _history(self) -> list[dict[str, float]]:
+        """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
+        if self._former is None:
+            most = max((check.rule.last for check in self.plan.history), default=0)
+            self._former = former_runs(self.home, self.record.run_id, most) if most else []
+        return self._former
+
+    def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
+        failing = _failing(judged)
+        return QualityFailedError(
+            f"{len(failing)} of {len(judged.results)} checks of the suite `{self.plan.suite.name}` failed:"
+            f" {describe_failed(failing)}",
+            where=self.plan.suite.source,
+            remedy=remedy,
+        )
+
+    def _kept(self, frame: DataFrame) -> DataFrame:
+        return frame if self.plan.removed is None else frame.where(f"NOT {self.plan.removed}")
+
+    def _quarantine(self) -> StagingSink | None:
+        return self.stream.quarantine_table if self.plan.quarantined is not None else None
+
+    def _batch(self, batch_id: int) -> SinkBatch:
+        return SinkBatch(self.query_id, batch_id, self.stream.output_mode, self.record.token or 0)
+
+    def _holds(self, sink: BatchSink, batch_id: int) -> bool:
+        last = sink.state(self.query_id, storage=self.home.storage).last_batch if sink.is_idempotent else None
+        return last is not None and last >= batch_id
+
+    def _measures(self) -> list[Column]:
+        from pyspark.sql import functions
+
+        return [functions.expr(measure.sql).alias(measure.name) for measure in self.plan.measures]
+
+    def _measure(self, frame: DataFrame) -> Mapping[str, Any]:
+        row = frame.agg(*self._measures()).first()
+        return row.asDict() if row is not None else {}
+
+    def _observing(self, frame: DataFrame) -> tuple[Any, DataFrame]:
+        if self.choice.measured == "pass":
+            return None, frame
+        from pyspark.sql import Observation
+
+        observation = Observation(QUALITY_METRICS)
+        return observation, frame.observe(observation, *self._measures())
+
+    def _measure_again(self, batch: BatchRecord) -> Mapping[str, Any] | None:
+        """The measures of a batch that is in the sink, from there; None when some of its rows are not."""
+        sink = self.stream.sink
+        if self.plan.removed is not None or not isinstance(sink, StagingSink):
+            return None
+        versions = [batch.sink_version] if batch.sink_version is not None else []
+        if not versions and batch.output_rows:
+            return None
+        try:
+            rows = sink.read_versions(self.frame.sparkSession, versions, storage=self.home.storage)
+            return self._measure(rows.select(*self.frame.columns))
+        except SluiceError:
+            raise
+        except Exception as exc:
+            raise BatchFailedError(
+                f"batch {batch.batch_id} could not be measured in the sink: {exc}",
+                where=sink.location,
+                remedy="run it again",
+            ) from exc
+
+    def _arrived(self, observation: Any) -> Mapping[str, Any] | None:
+        """What was observed; None when it does not arrive."""
+        found: list[Mapping[str, Any]] = []
+        waiting = threading.Thread(target=lambda: found.append(observation.get), name="sluice-observed", daemon=True)
+        waiting.start()
+        waiting.join(_PATIENCE_SECONDS)
+        return found[0] if found else None
+
+
+def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord) -> Audit | None:
+    """Begin the audit of a run, and open the gate; None for a stream without a suite.
+
+    Raises:
+        DeclarationError: The suite is wrong, or does not fit the result or the sink.
+        QualityFailedError: The columns of the result fail it.
+    """
+    project, stream, home = preparation.project, preparation.request.stream, preparation.home
+    suite = declared_suite(project, stream, storage=home.storage)
+    if suite is None or record.query_id is None:
+        return None
+    compiled = compile_suite(suite, dict(query.frame.dtypes))
+    refuse_rereads(compiled, stream)
+    gate = read_gate(home)
+    audit = Audit(
+        project=project,
+        stream=stream,
+        home=home,
+        plan=compiled,
+        choice=plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage),
+        frame=query.frame,
+        query_id=record.query_id,
+        record=record,
+        clock=preparation.clock,
+        last_batch=plan.batches[-1].batch_id if plan.batches and plan.strategy == "exact" else None,
+        released=gate if gate is not None and gate.released_by is not None else None,
+    )
+    audit.check()
+    audit.open_gate()
+    return audit
+
+
+def _failing(judged: Judgement) -> list[Any]:
+    return [result for result in judged.failed if result.policy == "fail"]
+
+
+def refuse_rereads(plan: QualityPlan, stream: Stream) -> None:
+    """Make sure that the sink's rows can be read again where an expectation needs it.
+
+    Raises:
+        DeclarationError: They can't.
+    """
+    if plan.rereads and not isinstance(stream.sink, StagingSink):
+        raise DeclarationError(
+            f"`{plan.rereads[0].type}` reads again what the run wrote, which a {stream.sink.kind} sink can't tell",
+            where=plan.rereads[0].place,
+            remedy="use a Delta sink, or remove it from this suite",
+        )

@@ -1,0 +1,108 @@
+"""What the gate has yet to say of a stream, or has failed: kept in the home, so that no kill loses a verdict.
+
+A run opens the gate before its first batch and closes it once its rows are judged and did not fail. Whoever comes
+later and finds it open judges those rows first. Rows that failed hold the stream, until they pass (the suite was
+corrected) or a person releases them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.home import StreamHome
+from sluice.times import iso_time
+
+
+class GateState(Document, frozen=True, kw_only=True):
+    """The gate of a stream that is not closed."""
+
+    state: Literal["open", "blocked", "failed"]
+    """`open`: a run writes rows, or has died before they were judged. `blocked`: a batch was not published. `failed`:
+    published rows have failed, and the stream is held."""
+    run_id: str
+    generation: int
+    since: str
+    batch_id: int | None = None
+    """The batch that was not published."""
+    failed: str = ""
+    """What has failed, for people."""
+    released_by: str | None = None
+    """Who lets the blocked batch through, whatever its verdict."""
+
+
+class BatchAudit(Document, frozen=True, kw_only=True):
+    """What was measured of a batch, and which rows it is split by: on disk before anything of it is published."""
+
+    batch_id: int
+    values: dict[str, Any]
+    removed: str | None = None
+    quarantined: str | None = None
+
+
+def read_gate(home: StreamHome) -> GateState | None:
+    """The gate's state; None when it is closed.
+
+    Raises:
+        RefusedError: Its file is damaged.
+        StorageError: It can't be read.
+    """
+    return read_document(home.storage, home.gate_file(), GateState)
+
+
+def keep_gate(home: StreamHome, state: GateState) -> None:
+    """Write the gate's state, durably.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    home.storage.replace(home.gate_file(), encode_document(state))
+
+
+def close_gate(home: StreamHome) -> None:
+    """Everything that was published is judged, and has not failed.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    home.storage.delete(home.gate_file())
+
+
+def read_audit(home: StreamHome, generation: int, batch_id: int) -> BatchAudit | None:
+    """What was measured of a batch, if it is the newest one that was.
+
+    Raises:
+        RefusedError: The file is damaged.
+        StorageError: It can't be read.
+    """
+    found = read_document(home.storage, home.audit_file(generation), BatchAudit)
+    return found if found is not None and found.batch_id == batch_id else None
+
+
+def keep_audit(home: StreamHome, generation: int, audit: BatchAudit) -> None:
+    """Write what was measured of a batch, durably, over what was measured of the one before.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    home.storage.replace(home.audit_file(generation), encode_document(audit))
+
+
+def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState | None:
+    """Let a blocked batch through at the next run, or a held stream go on; gives what was released, None for nothing.
+
+    Raises:
+        RefusedError: A file of the home is damaged.
+        StorageError: It could not be written.
+    """
+    gate = read_gate(home)
+    if gate is None or gate.state == "open":
+        return None
+    if gate.state == "blocked":
+        keep_gate(home, msgspec.structs.replace(gate, released_by=released_by, since=iso_time(now)))
+    else:
+        close_gate(home)
+    return gate

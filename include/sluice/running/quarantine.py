@@ -1,0 +1,67 @@
+"""The quarantine: a Delta table of rows that failed, with why, and the run and batch that put them there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sluice.delta_table import load_table, open_log
+from sluice.errors import DeclarationError
+from sluice.quality.compile import Check, QualityPlan
+from sluice.storage import Storage
+from sluice.stream import StagingSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
+"""The columns that a quarantine has beyond the row's own."""
+
+
+def quarantined_rows(frame: DataFrame, plan: QualityPlan, condition: str, run_id: str, batch_id: int) -> DataFrame:
+    """The rows that go to the quarantine, with the expectations that each one fails."""
+    from pyspark.sql import functions
+
+    failed = [
+        functions.when(functions.expr(f"coalesce({check.unexpected}, false)"), functions.lit(describe(check)))
+        for check in plan.row_checks("warn", "drop", "quarantine", "fail")
+    ]
+    why = functions.array_compact(functions.array(*failed))
+    return frame.where(condition).withColumns(
+        {FAILED: why, RUN: functions.lit(run_id), BATCH: functions.lit(batch_id).cast("long")}
+    )
+
+
+def describe(check: Check) -> str:
+    """An expectation as a quarantine names it: its type and its columns."""
+    return f"{check.expectation.type}({', '.join(column.name for column in check.columns)})"
+
+
+def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:
+    """Make sure that a quarantine is one of this stream's, or that there is none yet.
+
+    Args:
+        table: The quarantine.
+        columns: Names and types of the result, as `DataFrame.dtypes` has them.
+        storage: Where it is.
+
+    Raises:
+        DeclarationError: The result has a column of ours, or the table has other columns.
+        StorageError: The table can't be read.
+    """
+    ours = {FAILED, RUN, BATCH}
+    if taken := ours.intersection(name for name, _ in columns):
+        raise DeclarationError(
+            f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
+            where=table.location,
+            remedy="call it something else in the transform",
+        )
+    if open_log(table.location or "", storage=storage) is None:
+        return
+    found = {field.name for field in load_table(table.location or "", storage=storage).schema().fields}
+    if missing := ours - found:
+        raise DeclarationError(
+            f"the table is no quarantine: it has no column `{min(missing)}`",
+            where=table.location,
+            remedy="give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`",
+        )
