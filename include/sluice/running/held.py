@@ -22,10 +22,6 @@ from sluice.running.gate_state import GateState, close_gate, keep_gate, read_gat
 from sluice.running.record import BatchRecord, RunRecord, RunRecords
 from sluice.stream import Stream
 
-HELD = "HELD_BY_QUALITY"
-"""The code of the problem that a held stream has."""
-
-
 @dataclass(frozen=True)
 class Unsettled:
     """A former run whose published rows the gate has not passed."""
@@ -101,7 +97,7 @@ def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> 
     gate = unsettled.gate
     if unsettled.is_held:
         problem = Problem(
-            code=HELD,
+            code="HELD_BY_QUALITY",
             file=gate.run_id,
             cause=f"what run {gate.run_id} wrote has failed the suite `{unsettled.suite_name}`: {_why(unsettled)}",
             consequence="more rows would be written beside those that failed",

@@ -21,7 +21,7 @@ from sluice.running.audit_record import QUALITY_METRICS
 from sluice.running.connect_session import RemoteSession, end_remote
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import read_audit
-from sluice.running.held import HELD, Unsettled, find_unsettled, gated, settle
+from sluice.running.held import Unsettled, find_unsettled, gated, settle
 from sluice.running.lease import Clock, Lease, acquire, check_not_held
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
 from sluice.running.session import is_remote
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
 """The one refusal that a run mends itself: the query tells the order."""
+_HELD = "HELD_BY_QUALITY"
 
 
 def system_clock() -> datetime:
@@ -168,7 +169,7 @@ class Preparation:
                 self.records.forget(skipped.run_id)
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.clock()))
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
-            refused = HeldError(plan.problem) if plan.problem.code == HELD else RefusedError(plan.problem)
+            refused = (HeldError if plan.problem.code == _HELD else RefusedError)(plan.problem)
             self.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None
