@@ -22,6 +22,7 @@ from sluice.running.gate_state import GateState, close_gate, keep_gate, read_gat
 from sluice.running.record import BatchRecord, RunRecord, RunRecords
 from sluice.stream import Stream
 
+
 @dataclass(frozen=True)
 class Unsettled:
     """A former run whose published rows the gate has not passed."""

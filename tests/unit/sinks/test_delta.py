@@ -128,9 +128,7 @@ class TestOutcome:
         """A table that is not there knows no batch."""
         assert outcome(tmp_path / "lake", 0) is None
 
-    @pytest.mark.parametrize(
-        ("rows", "expected"), [("0", 0), (5, 5), ("x", 3), (-1, 3), (None, 3), (1.5, 3)]
-    )
+    @pytest.mark.parametrize(("rows", "expected"), [("0", 0), (5, 5), ("x", 3), (-1, 3), (None, 3), (1.5, 3)])
     def test_rows(self, tmp_path: Path, rows: object, expected: int | None) -> None:
         """Only a count is a count; without one, the files say how many rows they have."""
         make_delta(tmp_path, [1, 2, 3], app_id=QUERY_ID)
