@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sluice.errors import BatchFailedError, DeclarationError, QualityFailedError, SluiceError
+from sluice.errors import DeclarationError, QualityFailedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import GateChoice, Plan
 from sluice.project import Project
@@ -33,11 +33,12 @@ from sluice.running.preparation import Preparation
 from sluice.running.quarantine import check_quarantine, quarantined_rows
 from sluice.running.query import Query
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
+from sluice.running.written_rows import WrittenRows, measure, measures
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
@@ -73,6 +74,12 @@ class Audit:
     def __post_init__(self) -> None:
         for batch in self.record.batches:
             self._values[batch.batch_id] = batch.observed.get(QUALITY_METRICS)
+
+    @property
+    def _written(self) -> WrittenRows:
+        """What the run has written, to be read again."""
+        session, columns = self.frame.sparkSession, tuple(self.frame.columns)
+        return WrittenRows(self.stream, session, self.home.storage, self.plan, columns)
 
     def check(self) -> None:
         """Fail what the columns alone decide, before anything runs.
@@ -117,7 +124,7 @@ class Audit:
             return self.frame
         frame = self.frame
         if self.choice.measured == "observe":
-            frame = frame.observe(QUALITY_METRICS, *self._measures())
+            frame = frame.observe(QUALITY_METRICS, *measures(self.plan))
         for check in self.plan.row_checks("fail"):
             if check.expectation.mostly == 1.0:
                 said = f"'{_ABORTED}{check.expectation.id}'"
@@ -131,7 +138,7 @@ class Audit:
             values = batch.observed.get(QUALITY_METRICS)
         if values is None:
             audit = read_audit(self.home, self.record.generation, batch.batch_id)
-            values = audit.values if audit is not None else self._measure_again(batch)
+            values = audit.values if audit is not None else self._written.measure(batch)
         self._values[batch.batch_id] = values
         observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
         if values is not None:
@@ -161,9 +168,8 @@ class Audit:
         Raises:
             QualityFailedError: It failed, with its rows in the sink: the stream is held.
         """
-        rereads = self._reread(record)
-        self.judged = self._judge(is_last=is_last, rereads=rereads)
-        if self.judged.verdict != "fail" or self._but_released(is_last=is_last, rereads=rereads).verdict != "fail":
+        self.judged = self._judge(is_last=is_last, rereads=self._written.reread(record.batches))
+        if self.judged.verdict != "fail" or self._is_released(record, is_last=is_last):
             close_gate(self.home)
             return
         failed = describe_failed(_failing(self.judged))
@@ -197,7 +203,7 @@ class Audit:
         try:
             values = self._arrived(observation) if observation is not None else None
             if values is None and self.plan.removed is None:
-                values = self._measure(frame.sparkSession.read.schema(frame.schema).parquet(folder))
+                values = measure(self.plan, frame.sparkSession.read.schema(frame.schema).parquet(folder))
             self._decide(batch_id, values)
         except SluiceError:
             sink.forget_batch(batch, storage=storage)
@@ -215,7 +221,7 @@ class Audit:
         frame = frame.persist()
         try:
             if decided is None:
-                decided = self._decide(batch_id, self._measure(frame))
+                decided = self._decide(batch_id, measure(self.plan, frame))
             if quarantine is not None and not in_quarantine and decided.quarantined is not None:
                 rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
                 quarantine.write_batch(rows, batch, load_function=self.project.load_function)
@@ -256,6 +262,13 @@ class Audit:
         now, record = iso_time(self.clock()), self.record
         return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now)
 
+    def _is_released(self, record: RunRecord, *, is_last: bool) -> bool:
+        """Whether the run only fails for a batch that somebody has let through."""
+        if self.released is None:
+            return False
+        others = [batch for batch in record.batches if batch.batch_id != self.released.batch_id]
+        return self._but_released(is_last=is_last, rereads=self._written.reread(others)).verdict != "fail"
+
     def _but_released(self, *, is_last: bool, rereads: Sequence[CheckResult] = ()) -> Judgement:
         """The verdict on what nobody has let through."""
         if self.released is None:
@@ -265,10 +278,6 @@ class Audit:
     def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: int | None = None) -> Judgement:
         batches = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
         return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
-
-    def _reread(self, record: RunRecord) -> list[CheckResult]:
-        """What Great Expectations says of the rows that this run wrote."""
-        return []
 
     def _history(self) -> list[dict[str, float]]:
         """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
@@ -299,42 +308,13 @@ class Audit:
         last = sink.state(self.query_id, storage=self.home.storage).last_batch if sink.is_idempotent else None
         return last is not None and last >= batch_id
 
-    def _measures(self) -> list[Column]:
-        from pyspark.sql import functions
-
-        return [functions.expr(measure.sql).alias(measure.name) for measure in self.plan.measures]
-
-    def _measure(self, frame: DataFrame) -> Mapping[str, Any]:
-        row = frame.agg(*self._measures()).first()
-        return row.asDict() if row is not None else {}
-
     def _observing(self, frame: DataFrame) -> tuple[Any, DataFrame]:
         if self.choice.measured == "pass":
             return None, frame
         from pyspark.sql import Observation
 
         observation = Observation(QUALITY_METRICS)
-        return observation, frame.observe(observation, *self._measures())
-
-    def _measure_again(self, batch: BatchRecord) -> Mapping[str, Any] | None:
-        """The measures of a batch that is in the sink, from there; None when some of its rows are not."""
-        sink = self.stream.sink
-        if self.plan.removed is not None or not isinstance(sink, StagingSink):
-            return None
-        versions = [batch.sink_version] if batch.sink_version is not None else []
-        if not versions and batch.output_rows:
-            return None
-        try:
-            rows = sink.read_versions(self.frame.sparkSession, versions, storage=self.home.storage)
-            return self._measure(rows.select(*self.frame.columns))
-        except SluiceError:
-            raise
-        except Exception as exc:
-            raise BatchFailedError(
-                f"batch {batch.batch_id} could not be measured in the sink: {exc}",
-                where=sink.location,
-                remedy="run it again",
-            ) from exc
+        return observation, frame.observe(observation, *measures(self.plan))
 
     def _arrived(self, observation: Any) -> Mapping[str, Any] | None:
         """What was observed; None when it does not arrive."""
