@@ -18,7 +18,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
-        "operators": [_modules("operators.run_stream")],
+        "operators": [_modules("operators.run_stream", "operators.audit_stream")],
         "sensors": [_modules("sensors.progress", "sensors.lag")],
         "triggers": [
             _modules("triggers.run", "triggers.progress", "triggers.lag", "triggers.commits", "triggers.arrivals")

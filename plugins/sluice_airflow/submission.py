@@ -1,12 +1,14 @@
-"""Starts the driver of a run: a connection of the Spark provider's and a request become a command."""
+"""Starts drivers, of runs and of audits: a connection of the Spark provider's and a request become a command."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +17,18 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
+from sluice.errors import RunError
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request
 from sluice.running.session import driver_environment, spark_conf
+from sluice.running.table_audit import TableAuditRequest
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from sluice.project import Project
+    from sluice.stream import Stream
 
 _SPARK, _SPARK_CONNECT = "spark", "spark_connect"
 _OTHER_SPARKS = {"SPARK_REMOTE", "SLUICE_SPARK_MASTER"}
@@ -42,20 +47,68 @@ def launch(project: Project, request: Request | BackfillRequest, run_id: str, co
         AirflowFailException: The connection is missing, has another type, or names nothing.
         SluiceError: The driver can't be started, or lacks something that it needs.
     """
-    connection = _connection(conn_id)
-    arguments = ["--project", project.root, *_arguments(request)]
     drivers = Drivers(project.stream_home(request.stream))
+    with _submission(project, request.stream, _arguments(request), conn_id) as submission:
+        return drivers.launch(run_id, submission.command, submission.environment, datetime.now(UTC))
+
+
+@contextmanager
+def audit_driver(
+    project: Project, request: TableAuditRequest, audit_id: str, conn_id: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start the driver of an audit, in a process group of its own; its output comes through `stdout`.
+
+    Args:
+        project: The project of the stream.
+        request: What is to be audited.
+        audit_id: The name of the audit, under which its outcome is found.
+        conn_id: As for `launch`.
+
+    Raises:
+        AirflowFailException: The connection is missing, has another type, or names nothing.
+        SluiceError: The driver can't be started, or lacks something that it needs.
+    """
+    with _submission(project, request.stream, _audit_arguments(request, audit_id), conn_id) as submission:
+        try:
+            driver = subprocess.Popen(
+                list(submission.command),
+                env=dict(submission.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise RunError(
+                f"the driver could not be started: {exc.strerror}",
+                where=str(exc.filename),
+                remedy="check that pyspark is installed where this task runs",
+            ) from exc
+        with driver:
+            yield driver
+        if submission.settings is not None:
+            # One that was killed has not removed them.
+            Path(submission.settings).unlink(missing_ok=True)
+
+
+@contextmanager
+def _submission(project: Project, stream: Stream, arguments: Sequence[str], conn_id: str) -> Iterator[_Submission]:
+    """The command of a driver; its settings are there for the driver unless it could not be started."""
+    connection = _connection(conn_id)
+    given = ["--project", project.root, "--stream", stream.name, *arguments]
     # What the worker itself was told of Spark is not what the connection says.
     inherited = {name: value for name, value in os.environ.items() if name not in _OTHER_SPARKS}
     if connection.conn_type == _SPARK_CONNECT:
-        command, environment = [sys.executable, str(_entry()), *arguments], _connect_environment(conn_id)
-        return drivers.launch(run_id, command, inherited | environment, datetime.now(UTC))
-    settings = _write_settings(spark_conf(project, request.stream, _master(connection)))
+        yield _Submission([sys.executable, str(_entry()), *given], inherited | _connect_environment(conn_id))
+        return
+    settings = _write_settings(spark_conf(project, stream, _master(connection)))
     try:
-        submission = _spark_submit(conn_id, request.stream.name, settings, [*arguments, "--settings", settings])
-        return drivers.launch(run_id, submission.command, {**inherited, **submission.environment}, datetime.now(UTC))
+        submission = _spark_submit(conn_id, stream.name, settings, [*given, "--settings", settings])
+        yield _Submission(submission.command, {**inherited, **submission.environment}, settings)
     except BaseException:
-        os.unlink(settings)
+        Path(settings).unlink(missing_ok=True)
         raise
 
 
@@ -63,6 +116,8 @@ def launch(project: Project, request: Request | BackfillRequest, run_id: str, co
 class _Submission:
     command: Sequence[str]
     environment: Mapping[str, str]
+    settings: str | None = None
+    """The file of its settings, which the driver removes once it has begun."""
 
 
 def _spark_submit(conn_id: str, stream: str, settings: str, arguments: list[str]) -> _Submission:
@@ -127,7 +182,7 @@ def _environment() -> dict[str, str]:
 
 def _arguments(request: Request | BackfillRequest) -> list[str]:
     """What `sluice/running/submit.py` is called with; never part of a shell's command line."""
-    arguments = ["--stream", request.stream.name, "--run-key", request.run_key or ""]
+    arguments = ["--run-key", request.run_key or ""]
     if isinstance(request, BackfillRequest):
         start, end = request.interval.start.isoformat(), request.interval.end.isoformat()
         return [*arguments, "--start", start, "--end", end]
@@ -139,6 +194,18 @@ def _arguments(request: Request | BackfillRequest) -> list[str]:
     if request.limits.max_batches is not None:
         arguments += ["--max-batches", str(request.limits.max_batches)]
     return arguments
+
+
+def _audit_arguments(request: TableAuditRequest, audit_id: str) -> list[str]:
+    given = {
+        "audit": audit_id,
+        "suite": request.suite,
+        "where": request.where,
+        "from-version": request.from_version,
+        "to-version": request.to_version,
+    }
+    # In one word each: a condition may begin with a dash.
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
 
 def _entry() -> Path:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.connect_server import DELTA, Server, free_port, serving
 from tests.spark.connect_streams import STREAMS
-from tests.spark.lab import Lab, append_outside, bounded, log_bytes, snapshot, write_numbers
+from tests.spark.lab import Lab, append_outside, bounded, log_bytes, snapshot, write_files, write_numbers
+from tests.unit.quality import suites
 
 pytestmark = pytest.mark.spark
 
@@ -203,6 +205,30 @@ def test_functions_of_the_project(work: Work) -> None:
     work.declare("with_function")
     work.run()
     assert rows(work.root) == [(10,), (11,)]
+
+
+def test_what_is_read_again(work: Work) -> None:
+    """Great Expectations measures a server's frames, also with functions of its own, over all batches of the run."""
+    write_files(work.root / "a", {"0.json": '{"id": 1}\n{"id": 2}', "1.json": '{"id": 2}'})
+    row = partial(suites.row, policy="warn", column="id")
+    expectations = [
+        row("expect_column_values_to_be_unique", row_condition='col("id") > 1', condition_parser="great_expectations"),
+        row("expect_column_median_to_be_between", min_value=2),
+        row("expect_column_values_to_match_strftime_format", strftime_format="%Y"),
+        row("unexpected_rows_expectation", unexpected_rows_query="SELECT * FROM {batch} WHERE id = 1"),
+    ]
+    del expectations[-1]["kwargs"]["column"]
+    (work.root / "suite.json").write_bytes(suites.document(*expectations))
+    work.declare("checked")
+
+    quality = work.run()["quality"]
+
+    assert (quality["gate"], quality["rows"]) == ("write", 3)
+    distinct, median, python, query = quality["checks"]
+    assert (distinct["result"]["element_count"], distinct["result"]["unexpected_count"]) == (2, 2)
+    assert median["result"] == {"observed_value": 2.0}
+    assert "not_measured" in python["result"]["details"]
+    assert query["result"]["observed_value"] == 1
 
 
 @in_campaigns

@@ -2,10 +2,12 @@
 
     spark-submit .../sluice/running/submit.py --project DIR --stream NAME [--until T] [--run-key KEY] ...
     spark-submit .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY] ...
+    spark-submit .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] [--where W] ...
 
-With `--start` and `--end` it is a backfill of that interval.
+With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table.
 
-Exits as the command line does: 0 done or nothing to do, 1 failed, 2 declaration error, 3 refused, 5 lease held.
+Exits as the command line does: 0 done or nothing to do, 1 failed, 2 declaration error, 3 refused, 4 quality failed,
+5 lease held.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import FrameType
 
+    from sluice.project import Project
     from sluice.running.stop import StopEvent
+    from sluice.stream import Stream
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         project = find_project(given.project)
         stream, observer = project.stream(given.stream), Lines(given.stream)
+        if given.audit:
+            return _audit(project, stream, given)
         # A backfill has no step to stop after: a signal ends it at once, and a retry begins again.
         stop = StopEvent() if given.start else stop_on_sigterm()
         end_group_when_asked(stop, RunRecords(project.stream_home(stream)))
@@ -63,6 +69,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sluice {given.stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
         return exc.exit_code
     return 0
+
+
+def _audit(project: Project, stream: Stream, given: argparse.Namespace) -> int:
+    """Audit the stream's table; returns the exit code."""
+    from sluice.errors import QualityFailedError
+    from sluice.running.record import describe_quality
+    from sluice.running.table_audit import TableAuditRequest, audit_table
+
+    request = TableAuditRequest(
+        stream,
+        suite=given.suite,
+        where=given.where,
+        from_version=given.from_version,
+        to_version=given.to_version,
+    )
+    audit = audit_table(project, request, audit_id=given.audit)
+    print(f"sluice {stream.name}: {describe_quality(audit.quality)}", file=sys.stderr, flush=True)
+    return QualityFailedError.exit_code if audit.quality.verdict == "fail" else 0
 
 
 def stop_on_sigterm() -> StopEvent:
@@ -90,6 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--strategy", choices=["exact", "drain"])
     parser.add_argument("--start", default="", help="recompute the rows from this time on (ISO 8601)")
     parser.add_argument("--end", default="", help="the end of the rows to recompute; exclusive")
+    parser.add_argument("--audit", help="audit the table, and give the audit this id")
+    parser.add_argument("--suite", help="audit with another suite than the stream's")
+    parser.add_argument("--where", help="audit the rows that meet a condition in Spark SQL")
+    parser.add_argument("--from-version", type=int, help="audit what this version and later ones added")
     parser.add_argument("--run-key", help="names the run for its retries")
     parser.add_argument("--settings", help="the properties file that spark-submit has read, to be removed")
     return parser

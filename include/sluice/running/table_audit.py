@@ -8,7 +8,7 @@ It is no run: it writes no row, takes no lease and holds no stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sluice.delta_table import open_log
 from sluice.documents import Document, encode_document, read_document
@@ -124,6 +124,18 @@ def audit_table(
     return audit
 
 
+def check_audit(project: Project, request: TableAuditRequest) -> None:
+    """Make sure, without a JVM, that there is a suite, and a table with these versions.
+
+    Raises:
+        DeclarationError: There is not.
+        StorageError: The table's log can't be read.
+    """
+    home = project.stream_home(request.stream)
+    _suite(project, request, home)
+    _version(request, home)
+
+
 def read_table_audit(home: StreamHome, audit_id: str) -> TableAudit | None:
     """An audit by its name; None when it did not come to its end.
 
@@ -236,7 +248,7 @@ def _unread(request: TableAuditRequest, reason: str) -> BatchFailedError:
     )
 
 
-def summary(audit: TableAudit) -> dict[str, object]:
+def summary(audit: TableAudit) -> dict[str, Any]:
     """What downstream tasks may want to know of an audit.
 
     Keys: `audit_id`, `stream`, `version`, `from_version`, `verdict`, `rows`, `checks` (how many), `failed` (the types

@@ -13,7 +13,6 @@ from airflow.configuration import conf
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.driver import Driver, Drivers
@@ -26,6 +25,7 @@ from sluice_airflow.assets import emit_events
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.rendered import number
 from sluice_airflow.run_keys import run_key
 from sluice_airflow.submission import launch
 from sluice_airflow.triggers.run import RunTrigger
@@ -155,8 +155,8 @@ class RunStreamOperator(BaseOperator):
         Raises:
             DeclarationError: `until` is no time, or one of the others no whole number.
         """
-        bound = Bound(until=parse_time(self.until, where="until"), to_version=_number("to_version", self.to_version))
-        return Limits(bound, _number("max_batches", self.max_batches))
+        bound = Bound(until=parse_time(self.until, where="until"), to_version=number("to_version", self.to_version))
+        return Limits(bound, number("max_batches", self.max_batches))
 
     def _request(self, project: Project, context: Context) -> Request | BackfillRequest:
         stream = project.stream(self.stream)
@@ -170,8 +170,8 @@ class RunStreamOperator(BaseOperator):
         mine = run_key(context["ti"], self.retries or 0)
         if mine.generation == 0:
             return
-        for number in range(mine.generation):
-            record = RunRecords(drivers.home).find(str(replace(mine, generation=number)))
+        for generation in range(mine.generation):
+            record = RunRecords(drivers.home).find(str(replace(mine, generation=generation)))
             if record is not None and drivers.is_running(record, datetime.now(UTC)):
                 by = "Airflow: the task was cleared"
                 request_stop(drivers.home, record.run_id, requested_by=by, now=datetime.now(UTC))
@@ -250,15 +250,6 @@ class RunStreamOperator(BaseOperator):
         for line in lines:
             self.log.info("%s", line)
         self.log.info("::endgroup::")
-
-
-def _number(name: str, value: str | int | None) -> int | None:
-    text = "" if value is None else str(value)
-    if text in {"", "None"}:
-        return None
-    if not text.isdecimal():
-        raise DeclarationError(f"{text!r} is no whole number", where=name, remedy="give one, or leave it empty")
-    return int(text)
 
 
 def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:

@@ -1,0 +1,136 @@
+"""The operator that audits the table of a stream, apart from the stream's own runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from sluice.running.record import describe_quality
+from sluice.running.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
+from sluice_airflow.listeners.drivers_pool import POOL
+from sluice_airflow.outcomes import as_airflow_errors
+from sluice_airflow.projects import airflow_project
+from sluice_airflow.rendered import number, text
+from sluice_airflow.submission import audit_driver
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from sluice.project import Project
+
+_WORTHLESS_RETRIES = (2, 3)
+"""Exit codes of a driver that say that a person has to do something."""
+
+
+class AuditStreamOperator(BaseOperator):
+    """Checks the Delta table of a stream as it stands, with the stream's suite or another one.
+
+    All of it, the rows that meet a condition, or what versions added. Spark is started through the same connection as
+    for the stream's runs, as a driver of its own: the worker needs no memory for it. The task stays with its driver and
+    ends it when it is killed; an audit writes nothing but its outcome, so a lost worker costs only time. It holds no
+    stream: whoever must wait for the audit is downstream of it.
+
+    Args:
+        stream: The stream's name.
+        suite: Another suite: a JSON file, `module:function` or a Python file, as `Stream(quality=...)` takes them.
+        where: Only the rows that meet this condition in Spark SQL, such as `flight_date = '{{ ds }}'`; empty for all.
+        from_version: Only what this version and later ones added; empty for the table as it stands.
+        to_version: The table as this version left it; empty for the newest.
+        conn_id: A connection of type `spark` that names the master, or of type `spark_connect`.
+        project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
+        pool: Where the task takes its slot: the slots bound the drivers at work.
+        kwargs: What every operator takes.
+    """
+
+    template_fields: Sequence[str] = ("stream", "suite", "where", "from_version", "to_version", "conn_id", "project")
+    ui_color = "#e4f3e1"
+
+    _driver: subprocess.Popen[str] | None = None
+    _is_killed = False
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        suite: str | None = None,
+        where: str | None = None,
+        from_version: str | int | None = None,
+        to_version: str | int | None = None,
+        conn_id: str = "spark_default",
+        project: str | None = None,
+        pool: str = POOL,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(pool=pool, **kwargs)
+        self.stream = stream
+        self.suite = suite
+        self.where = where
+        self.from_version = from_version
+        self.to_version = to_version
+        self.conn_id = conn_id
+        self.project = project
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Audit the table; returns a summary (see `sluice.running.table_audit.summary`).
+
+        Raises:
+            AirflowFailException: The verdict is `fail`, or trying again would not help.
+            AirflowException: It failed; a retry may succeed.
+        """
+        with as_airflow_errors():
+            project = airflow_project(self.project)
+            request = self._request(project)
+            home = project.stream_home(request.stream)
+            check_audit(project, request)
+            audit_id = new_audit_id()
+            with audit_driver(project, request, audit_id, self.conn_id) as driver:
+                code = self._follow(driver)
+            audit = read_table_audit(home, audit_id)
+            if audit is None:
+                message = f"the driver of audit {audit_id} ended with exit code {code}; its output is above"
+                raise (AirflowFailException if code in _WORTHLESS_RETRIES else AirflowException)(message)
+            self.log.info("audit %s of version %s: %s", audit_id, audit.version, describe_quality(audit.quality))
+            found = summary(audit)
+            if audit.quality.verdict == "fail":
+                # A failed task returns nothing; whoever looks at it may want to know.
+                context["ti"].xcom_push(key="return_value", value=found)
+                raise AirflowFailException(
+                    f"audit {audit_id}: {describe_quality(audit.quality)}: {', '.join(found['failed'])}"
+                )
+            return found
+
+    def on_kill(self) -> None:
+        """End the driver."""
+        self._is_killed = True
+        if self._driver is not None and self._driver.poll() is None:
+            os.killpg(self._driver.pid, signal.SIGKILL)
+
+    def _request(self, project: Project) -> TableAuditRequest:
+        return TableAuditRequest(
+            project.stream(self.stream),
+            suite=text(self.suite),
+            where=text(self.where),
+            from_version=number("from_version", self.from_version),
+            to_version=number("to_version", self.to_version),
+        )
+
+    def _follow(self, driver: subprocess.Popen[str]) -> int:
+        """Show what a driver says until it ends; gives its exit code."""
+        self._driver = driver
+        if self._is_killed:
+            self.on_kill()
+        self.log.info("::group::Driver log (process %s)", driver.pid)
+        try:
+            for line in driver.stdout or ():
+                self.log.info("%s", line.rstrip())
+        except BaseException:
+            self.on_kill()
+            raise
+        self.log.info("::endgroup::")
+        return driver.wait()
