@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.utils.state import TaskInstanceState
 from airflow_project import StreamProject
 from deltalake import write_deltalake
@@ -100,6 +100,22 @@ def test_a_wrong_request_starts_no_jvm(table: StreamProject, arguments: dict[str
 
     assert isinstance(refused.value.__cause__, DeclarationError)
     assert where in str(refused.value)
+
+
+@pytest.mark.spark
+def test_what_spark_can_not_do_is_said(table: StreamProject) -> None:
+    """The driver's last words are the error's: a condition that does not parse needs a person."""
+    operator = AuditStreamOperator(
+        task_id="a",
+        stream="events",
+        project=str(table.root),
+        suite="suite.json",
+        where="n >",
+        conn_id="spark_test",
+    )
+
+    with pytest.raises(AirflowFailException, match=r"exit code 2: sluice events: QueryRefusedError: the condition"):
+        operator.execute({})
 
 
 @pytest.mark.spark

@@ -58,9 +58,9 @@ def not_measured(plan: QualityPlan, why: str) -> list[CheckResult]:
 def load_great_expectations() -> ModuleType:
     """Import Great Expectations, which takes seconds, without what it says of itself and to its makers."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
         import great_expectations
-    logging.getLogger("great_expectations").setLevel(logging.ERROR)
     return great_expectations
 
 

@@ -90,10 +90,10 @@ class AuditStreamOperator(BaseOperator):
             check_audit(project, request)
             audit_id = new_audit_id()
             with audit_driver(project, request, audit_id, self.conn_id) as driver:
-                code = self._follow(driver)
+                code, said = self._follow(driver)
             audit = read_table_audit(home, audit_id)
             if audit is None:
-                message = f"the driver of audit {audit_id} ended with exit code {code}; its output is above"
+                message = f"the driver of audit {audit_id} ended with exit code {code}: {said}"
                 raise (AirflowFailException if code in _WORTHLESS_RETRIES else AirflowException)(message)
             self.log.info("audit %s of version %s: %s", audit_id, audit.version, describe_quality(audit.quality))
             found = summary(audit)
@@ -120,8 +120,9 @@ class AuditStreamOperator(BaseOperator):
             to_version=number("to_version", self.to_version),
         )
 
-    def _follow(self, driver: subprocess.Popen[str]) -> int:
-        """Show what a driver says until it ends; gives its exit code."""
+    def _follow(self, driver: subprocess.Popen[str]) -> tuple[int, str]:
+        """Show what a driver says until it ends; gives its exit code and its last words."""
+        said = "it said nothing"
         self._driver = driver
         if self._is_killed:
             self.on_kill()
@@ -129,8 +130,9 @@ class AuditStreamOperator(BaseOperator):
         try:
             for line in driver.stdout or ():
                 self.log.info("%s", line.rstrip())
+                said = line.strip() or said
         except BaseException:
             self.on_kill()
             raise
         self.log.info("::endgroup::")
-        return driver.wait()
+        return driver.wait(), said
