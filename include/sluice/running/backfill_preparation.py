@@ -37,9 +37,8 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     Raises:
         SluiceError: See `look` and `build_backfill_plan`.
     """
-    streams = {name: declared.stream for name, declared in project.streams().items()}
     home = project.stream_home(request.stream)
-    return build_backfill_plan(look(request.stream, home, request.interval, streams))
+    return build_backfill_plan(look(request.stream, home, request.interval, project.readable_streams()))
 
 
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:
