@@ -369,10 +369,21 @@ def show_quality(
 
 
 @quality_app.command("release")
-def release_quality(stream: StreamName, project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Let a batch through that the gate has blocked, or a stream go on that it holds."""
+def release_quality(
+    stream: StreamName,
+    rows: Annotated[bool, typer.Option("--rows", help="Send repaired rows of the quarantine into the sink.")] = False,
+    where: Annotated[str | None, typer.Option(help="With --rows: only those that meet this, in Spark SQL.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a blocked batch through or a held stream go on; with --rows, send back quarantined rows that pass by now."""
     from sluice.running.gate_state import release_gate
 
+    if where is not None and not rows:
+        raise typer.BadParameter("it needs --rows", param_hint="--where")
+    if rows:
+        _release_rows(project, stream, where, as_json=as_json)
+        return
     _, home = _opened(project, stream, None)
     gate = release_gate(home, _user_name(), datetime.now(UTC))
     if as_json:
@@ -581,6 +592,25 @@ def _print_quality(report: QualityReport) -> None:
         for check in report.checks
     ]
     print_table(f"Checks of run {report.run.run_id}", ("", "policy", "what must hold", "what was seen"), checks)
+
+
+def _release_rows(project: str | None, stream: str, where: str | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from sluice.display import spark_log_aside
+    from sluice.project import find_project
+    from sluice.running.release_rows import release_rows
+
+    loaded = find_project(project)
+    with spark_log_aside(stream):
+        done = release_rows(loaded, loaded.stream(stream), where, _user_name())
+    if as_json:
+        _print_json({"stream": stream, **msgspec.to_builtins(done)})
+        return
+    for release in done.finished:
+        print(f"{stream}: finished the release {release.release_id} by {release.released_by}: {release.rows:,} rows")
+    stay = f"; {done.release.left:,} still fail, and stay" if done.release.left else ""
+    print(f"{stream}: {done.release.rows:,} rows of the quarantine are in the sink{stay}")
 
 
 def _user_name() -> str:
