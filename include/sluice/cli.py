@@ -396,6 +396,37 @@ def release_quality(
         print(f"{stream}: goes on, with the rows of run {gate.run_id} in its sink ({gate.failed})")
 
 
+@quality_app.command("suggest")
+def suggest_quality(
+    stream: StreamName,
+    output: Annotated[Path | None, typer.Option(help="Write the suite to this new file; else it is printed.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Look at this many rows at most.")] = 1_000_000,
+    project: ProjectFolder = None,
+) -> None:
+    """Write a suite to edit, from what the sink's table has, or else what the sources have."""
+    from sluice.display import spark_log_aside
+    from sluice.documents import encode_document
+    from sluice.project import find_project
+    from sluice.running.suggestion import suggest
+
+    if output is not None and output.exists():
+        raise DeclarationError(
+            "the file is there already", where=str(output), remedy="give a new one: what was edited is not written over"
+        )
+    loaded = find_project(project)
+    with spark_log_aside(stream):
+        suite = suggest(loaded, loaded.stream(stream), rows=rows, now=datetime.now(UTC))
+    if output is None:
+        _print_json(suite)
+        return
+    _write_file(output, encode_document(suite).decode())
+    print(
+        f"wrote {len(suite['expectations'])} expectations to {output}; edit it, then declare"
+        f' Stream(quality="{output}")',
+        file=sys.stderr,
+    )
+
+
 @jars_app.command("fetch")
 def fetch_jars() -> None:
     """Bring every pinned jar into the shared cache, checked by hash."""
