@@ -12,6 +12,7 @@ import msgspec
 from sluice.quality import sentences
 
 _SLOTS, _PITCH, _HEIGHT = 20, 6, 24
+_LARGEST = 1e300
 _LEAST = 3.0
 """The smallest bar: a check that held is to be seen too."""
 
@@ -230,7 +231,7 @@ def _amount(check: CheckDocument) -> float | None:
     """What the trend of a check shows: the share of unexpected rows, else the number that was observed."""
     for name in ("unexpected_percent", "unexpected_count", "observed_value"):
         value = check.result.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
             return float(value)
     return None if check.success else 1.0
 

@@ -14,7 +14,7 @@ def rule(kind: str, kwargs: Mapping[str, Any]) -> str:
     say = _RULES.get(kind)
     try:
         said = say(kwargs) if say is not None else _plain(kind, kwargs)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         # A record is a file: what it says of a check may lack anything.
         said = _plain(kind, kwargs)
     mostly = kwargs.get("mostly")
@@ -26,6 +26,13 @@ def rule(kind: str, kwargs: Mapping[str, Any]) -> str:
 
 def finding(result: Mapping[str, Any], *, success: bool) -> str:
     """What was seen: "12 of 10,000 rows do not (0.12 %)"."""
+    try:
+        return _finding(result, success=success)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return "the record does not tell"
+
+
+def _finding(result: Mapping[str, Any], *, success: bool) -> str:
     details = result.get("details")
     details = details if isinstance(details, Mapping) else {}
     for told in ("not_measured", "sluice"):
