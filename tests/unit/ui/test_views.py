@@ -379,10 +379,12 @@ def test_a_record_that_can_not_be_read() -> None:
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["verdict", "checks", "batches", "batch_id", "sources", "start", "end", "rows", "type",
-                         "kwargs", "result", "policy", "success", "id", "element_count", "unexpected_count",
-                         "missing_count", "partial_missing_list", "observed_value", "details", "mean", "former_runs",
-                         "column", "value_set", "min_value", "max_value", "mostly", "row_condition", "message", "retryable", "problem", "reason", "x"]), inner, max_size=4),
+        st.sampled_from([
+            "verdict", "checks", "batches", "batch_id", "sources", "start", "end", "rows", "type", "kwargs", "result",
+            "policy", "success", "id", "element_count", "unexpected_count", "missing_count", "partial_missing_list",
+            "observed_value", "details", "mean", "former_runs", "column", "value_set", "min_value", "max_value",
+            "mostly", "row_condition", "message", "retryable", "problem", "reason", "x",
+        ]), inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
 
