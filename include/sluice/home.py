@@ -8,6 +8,7 @@
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
+<home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
 """
 
 from __future__ import annotations
@@ -158,6 +159,10 @@ class StreamHome:
     def audit_file(self, generation: int) -> str:
         """Where the audit of a generation's newest batch is."""
         return join(self.location, "audits", f"{generation:04d}.json")
+
+    def releases_folder(self) -> str:
+        """Where the releases of quarantined rows are."""
+        return join(self.location, "releases")
 
     def _generation_file(self, number: int) -> str:
         return join(self.location, "generations", f"{number:04d}.json")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
 """The columns that a quarantine has beyond the row's own."""
+RELEASE = "_release_id"
+"""The column that claims a row for a release; a quarantine has it from its first release on."""
 
 
 def quarantined_rows(frame: DataFrame, plan: QualityPlan, condition: str, run_id: str, batch_id: int) -> DataFrame:
@@ -50,7 +52,7 @@ def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, 
         StorageError: The table can't be read.
     """
     ours = {FAILED, RUN, BATCH}
-    if taken := ours.intersection(name for name, _ in columns):
+    if taken := (ours | {RELEASE}).intersection(name for name, _ in columns):
         raise DeclarationError(
             f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
             where=table.location,
