@@ -24,7 +24,7 @@ from sluice.monitoring.inspection import inspect_stream
 from sluice.project import find_project
 from sluice.running.lease import LeaseFile
 from sluice.running.preparation import system_clock
-from sluice.running.record import RunRecord, RunRecords, describe_batch
+from sluice.running.record import QualityRecord, RunRecord, RunRecords, describe_batch
 
 WORK = REPOSITORY / "var" / "demo"
 LANDING = WORK / "data" / "landing" / "flights"
@@ -179,8 +179,12 @@ def _row(record: RunRecord) -> tuple[Any, ...]:
         f"{sum(batch.input_rows or 0 for batch in record.batches):,}",
         f"{sum(batch.output_rows or 0 for batch in record.batches):,}",
         record.batches[-1].watermark if record.batches else None,
-        record.quality.verdict if record.quality else None,
+        _verdict(record.quality) if record.quality else None,
     )
+
+
+def _verdict(quality: QualityRecord) -> str:
+    return quality.verdict + (f", released by {quality.released_by}" if quality.released_by else "")
 
 
 def _compare(watermark: str) -> bool:
