@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,13 +26,15 @@ from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, judge_run
 from sluice.quality.results import CheckResult
-from sluice.running.audit_record import QUALITY_METRICS, former_runs, quality_record
+from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_choice import choose_gate
-from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audit, keep_gate, read_audit, read_gate
+from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
+from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
 from sluice.running.quarantine import check_quarantine, quarantined_rows
-from sluice.running.query import Query
+from sluice.running.query import Query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
+from sluice.running.session import is_remote
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
 _ABORTED = "sluice quality: "
+_EMITS_LATER = "EventTimeWatermark"
+"""In Spark's plan of a query whose rows may come out only in batches without data, which no plan has."""
 
 
 @dataclass
@@ -59,8 +63,9 @@ class Audit:
     record: RunRecord
     """As the run began."""
     clock: Callable[[], datetime]
+    lease: Lease
     last_batch: int | None
-    """The id of the last batch that is planned; None when Spark decides."""
+    """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
     released: GateState | None = None
     """The blocked batch that somebody has let through."""
     judged: Judgement | None = None
@@ -68,6 +73,9 @@ class Audit:
     failure: BaseException | None = None
     """What ended a batch in its function; Spark only tells that something did."""
     _values: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+    _audits: dict[int, BatchAudit] = field(default_factory=dict)
+    """Those of batches that no record may have yet."""
+    _noted: set[int] = field(default_factory=set)
     _former: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
@@ -102,9 +110,14 @@ class Audit:
         if self.choice.gate == "write":
             return None
 
+        return self._guarded(self._publish if self.choice.gate == "publish" else self._write_cached)
+
+    def _guarded(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+        """A function for Spark to call with a batch, whose error is kept."""
+
         def write(frame: DataFrame, batch_id: int) -> None:
             try:
-                (self._publish if self.choice.gate == "publish" else self._write_cached)(frame, batch_id)
+                function(frame, batch_id)
             except BaseException as exc:
                 self.failure = exc
                 raise
@@ -124,6 +137,12 @@ class Audit:
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
         return self._kept(frame)
 
+    def replaying(self, query: Query) -> Query:
+        """The query for a batch that the sink holds already: it is only measured, whichever way it went there."""
+        if self.choice.gate != "write" or is_remote(self.project):
+            return query
+        return replace(query, frame=self.frame, write=self._guarded(self._recall))
+
     def note(self, batch: BatchRecord) -> BatchRecord:
         """A committed batch's record, with what was measured of it."""
         values = self._values.get(batch.batch_id)
@@ -133,6 +152,7 @@ class Audit:
             audit = read_audit(self.home, self.record.generation, batch.batch_id)
             values = audit.values if audit is not None else self._measure_again(batch)
         self._values[batch.batch_id] = values
+        self._noted.add(batch.batch_id)
         observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
         if values is not None:
             observed[QUALITY_METRICS] = dict(values)
@@ -186,6 +206,7 @@ class Audit:
         sink, batch = self.stream.sink, self._batch(batch_id)
         assert isinstance(sink, StagingSink)
         if self._holds(sink, batch_id):
+            self._recall(frame, batch_id)
             return
         storage = self.home.storage
         observation, measured = self._observing(frame)
@@ -196,9 +217,12 @@ class Audit:
             return
         try:
             values = self._arrived(observation) if observation is not None else None
-            if values is None and self.plan.removed is None:
-                values = self._measure(frame.sparkSession.read.schema(frame.schema).parquet(folder))
+            if values is None:
+                # What was written says it, but for rows that were left out.
+                written = frame.sparkSession.read.schema(frame.schema).parquet(folder)
+                values = self._measure(written if self.plan.removed is None else frame)
             self._decide(batch_id, values)
+            self.lease.check()
         except SluiceError:
             sink.forget_batch(batch, storage=storage)
             raise
@@ -210,12 +234,15 @@ class Audit:
         in_sink = self._holds(sink, batch_id)
         in_quarantine = quarantine is not None and self._holds(quarantine, batch_id)
         if in_sink and (quarantine is None or in_quarantine):
+            self._recall(frame, batch_id)
             return
-        decided = read_audit(self.home, self.record.generation, batch_id) if in_sink or in_quarantine else None
         frame = frame.persist()
         try:
+            # Once rows are in one of the two, the others are those that were decided then.
+            decided = self._recall(frame, batch_id) if in_sink or in_quarantine else None
             if decided is None:
                 decided = self._decide(batch_id, self._measure(frame))
+            self.lease.check()
             if quarantine is not None and not in_quarantine and decided.quarantined is not None:
                 rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
                 quarantine.write_batch(rows, batch, load_function=self.project.load_function)
@@ -225,12 +252,34 @@ class Audit:
         finally:
             frame.unpersist()
 
+    def _recall(self, frame: DataFrame, batch_id: int) -> BatchAudit | None:
+        """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""
+        audit = self._known_audit(batch_id)
+        found = audit.values if audit is not None else {}
+        if not {measure.name for measure in self.plan.measures} <= found.keys():
+            found = {**found, **self._measure(frame, audit)}
+            if audit is not None:
+                audit = msgspec.structs.replace(audit, values=found)
+                self._keep_audit(audit)
+        self._values[batch_id] = found
+        return audit
+
+    def _known_audit(self, batch_id: int) -> BatchAudit | None:
+        return read_audit(self.home, self.record.generation, batch_id)
+
+    def _keep_audit(self, audit: BatchAudit) -> None:
+        for batch_id in sorted(self._noted & self._audits.keys())[:-1]:
+            del self._audits[batch_id]
+        self._audits[audit.batch_id] = audit
+        keep_audits(self.home, self.record.generation, self._audits.values())
+
     def _decide(self, batch_id: int, values: Mapping[str, Any] | None) -> BatchAudit:
         """Judge the run with this batch, and note what was measured before anything of it is published.
 
         Raises:
             QualityFailedError: It fails, and nobody has released it.
         """
+        self.lease.check()
         self._values[batch_id] = values
         is_last = self.last_batch is not None and batch_id >= self.last_batch
         self.judged = self._judge(is_last=is_last)
@@ -249,12 +298,13 @@ class Audit:
             removed=self.plan.removed,
             quarantined=self.plan.quarantined,
         )
-        keep_audit(self.home, self.record.generation, audit)
+        self._keep_audit(audit)
         return audit
 
     def _gate(self, state: Literal["open", "blocked", "failed"]) -> GateState:
         now, record = iso_time(self.clock()), self.record
-        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now)
+        columns = dict(self.frame.dtypes)
+        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now, columns=columns)
 
     def _but_released(self, *, is_last: bool, rereads: Sequence[CheckResult] = ()) -> Judgement:
         """The verdict on what nobody has let through."""
@@ -263,7 +313,8 @@ class Audit:
         return self._judge(is_last=is_last, rereads=rereads, without=self.released.batch_id)
 
     def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: int | None = None) -> Judgement:
-        batches = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
+        measured = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
+        batches = counted(measured, self.stream.output_mode)
         return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
 
     def _reread(self, record: RunRecord) -> list[CheckResult]:
@@ -304,9 +355,21 @@ class Audit:
 
         return [functions.expr(measure.sql).alias(measure.name) for measure in self.plan.measures]
 
-    def _measure(self, frame: DataFrame) -> Mapping[str, Any]:
-        row = frame.agg(*self._measures()).first()
-        return row.asDict() if row is not None else {}
+    def _measure(self, frame: DataFrame, decided: BatchAudit | None = None) -> Mapping[str, Any]:
+        row = frame.agg(*self._measures(), *self._counts(decided)).first()
+        found = row.asDict() if row is not None else {}
+        # Rows that have left already are counted by the rule that they left by.
+        return found | {name: found.pop(policy) for policy, name in self.plan.removals.items() if policy in found}
+
+    def _counts(self, decided: BatchAudit | None) -> list[Column]:
+        """How many rows each policy took away when a batch was split, by the policy's name."""
+        from pyspark.sql import functions
+
+        if decided is None:
+            return []
+        quarantined = decided.quarantined or "false"
+        taken = {"quarantine": quarantined, "drop": f"{decided.removed or 'false'} AND NOT {quarantined}"}
+        return [functions.expr(f"count_if({taken[policy]})").alias(policy) for policy in self.plan.removals]
 
     def _observing(self, frame: DataFrame) -> tuple[Any, DataFrame]:
         if self.choice.measured == "pass":
@@ -345,7 +408,7 @@ class Audit:
         return found[0] if found else None
 
 
-def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord) -> Audit | None:
+def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord, lease: Lease) -> Audit | None:
     """Begin the audit of a run, and open the gate; None for a stream without a suite.
 
     Raises:
@@ -356,9 +419,11 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
     suite = declared_suite(project, stream, storage=home.storage)
     if suite is None or record.query_id is None:
         return None
-    compiled = compile_suite(suite, dict(query.frame.dtypes))
+    compiled = compile_suite(suite, dict(query.frame.dtypes), sample=suite.sample)
     refuse_rereads(compiled, stream)
     gate = read_gate(home)
+    is_planned = plan.batches and plan.strategy == "exact"
+    emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
     audit = Audit(
         project=project,
         stream=stream,
@@ -369,7 +434,8 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
         query_id=record.query_id,
         record=record,
         clock=preparation.clock,
-        last_batch=plan.batches[-1].batch_id if plan.batches and plan.strategy == "exact" else None,
+        lease=lease,
+        last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
         released=gate if gate is not None and gate.released_by is not None else None,
     )
     audit.check()
