@@ -24,12 +24,13 @@ from sluice.planning.plan import GateChoice, Plan
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
-from sluice.quality.gate import Judgement, describe_failed, judge_run
+from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
 from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
 from sluice.running.lease import Lease
+from sluice.running.measuring import aggregates
 from sluice.running.preparation import Preparation
 from sluice.running.quarantine import check_quarantine, quarantined_rows
 from sluice.running.query import Query, plan_reader
@@ -130,7 +131,7 @@ class Audit:
             return self.frame
         frame = self.frame
         if self.choice.measured == "observe":
-            frame = frame.observe(QUALITY_METRICS, *self._measures())
+            frame = frame.observe(QUALITY_METRICS, *aggregates(self.plan))
         for check in self.plan.row_checks("fail"):
             if check.expectation.mostly == 1.0:
                 said = f"'{_ABORTED}{check.expectation.id}'"
@@ -186,7 +187,7 @@ class Audit:
         if self.judged.verdict != "fail" or self._but_released(is_last=is_last, rereads=rereads).verdict != "fail":
             close_gate(self.home)
             return
-        failed = describe_failed(_failing(self.judged))
+        failed = describe_failed(failing_results(self.judged))
         keep_gate(self.home, msgspec.structs.replace(self._gate("failed"), failed=failed))
         name = self.stream.name
         raise self._failed(
@@ -285,7 +286,7 @@ class Audit:
         self.judged = self._judge(is_last=is_last)
         is_released = self.released is not None and self.released.batch_id == batch_id
         if self.judged.verdict == "fail" and not is_released and self._but_released(is_last=is_last).verdict == "fail":
-            failed = describe_failed(_failing(self.judged))
+            failed = describe_failed(failing_results(self.judged))
             keep_gate(self.home, msgspec.structs.replace(self._gate("blocked"), batch_id=batch_id, failed=failed))
             raise self._failed(
                 self.judged,
@@ -329,13 +330,7 @@ class Audit:
         return self._former
 
     def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
-        failing = _failing(judged)
-        return QualityFailedError(
-            f"{len(failing)} of {len(judged.results)} checks of the suite `{self.plan.suite.name}` failed:"
-            f" {describe_failed(failing)}",
-            where=self.plan.suite.source,
-            remedy=remedy,
-        )
+        return quality_failed(judged, self.plan.suite, remedy)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
         return frame if self.plan.removed is None else frame.where(f"NOT {self.plan.removed}")
@@ -350,13 +345,8 @@ class Audit:
         last = sink.state(self.query_id, storage=self.home.storage).last_batch if sink.is_idempotent else None
         return last is not None and last >= batch_id
 
-    def _measures(self) -> list[Column]:
-        from pyspark.sql import functions
-
-        return [functions.expr(measure.sql).alias(measure.name) for measure in self.plan.measures]
-
     def _measure(self, frame: DataFrame, decided: BatchAudit | None = None) -> Mapping[str, Any]:
-        row = frame.agg(*self._measures(), *self._counts(decided)).first()
+        row = frame.agg(*aggregates(self.plan), *self._counts(decided)).first()
         found = row.asDict() if row is not None else {}
         # Rows that have left already are counted by the rule that they left by.
         return found | {name: found.pop(policy) for policy, name in self.plan.removals.items() if policy in found}
@@ -377,7 +367,7 @@ class Audit:
         from pyspark.sql import Observation
 
         observation = Observation(QUALITY_METRICS)
-        return observation, frame.observe(observation, *self._measures())
+        return observation, frame.observe(observation, *aggregates(self.plan))
 
     def _measure_again(self, batch: BatchRecord) -> Mapping[str, Any] | None:
         """The measures of a batch that is in the sink, from there; None when some of its rows are not."""
@@ -441,10 +431,6 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
     audit.check()
     audit.open_gate()
     return audit
-
-
-def _failing(judged: Judgement) -> list[Any]:
-    return [result for result in judged.failed if result.policy == "fail"]
 
 
 def refuse_rereads(plan: QualityPlan, stream: Stream) -> None:

@@ -62,6 +62,24 @@ def choose_gate(
     )
 
 
+def choose_backfill_gate(project: Project, stream: Stream, suite: Suite) -> GateChoice:
+    """How a backfill is judged: in one way only, which every sink that can be backfilled allows.
+
+    Raises:
+        DeclarationError: The sink can't do what a policy asks for.
+    """
+    if _policies(suite, "quarantine"):
+        _check_quarantine(project, stream, suite)
+    return GateChoice(
+        suite=suite.name,
+        checks=len(suite.expectations),
+        gate="cache",
+        measured="pass",
+        rereads=sum(e.kind.path == "reread" or _is_exact_only(e) for e in suite.expectations),
+        reason="the rows of the interval are kept and measured before they replace any; rules about history rest",
+    )
+
+
 def _is_exact_only(expectation: Any) -> bool:
     return expectation.kind.path == "sketch" and not expectation.is_approximate
 
