@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sluice.errors import BatchFailedError, DeclarationError, QualityFailedError, SluiceError
+from sluice.errors import DeclarationError, QualityFailedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import GateChoice, Plan
 from sluice.project import Project
@@ -30,17 +30,17 @@ from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, q
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
 from sluice.running.lease import Lease
-from sluice.running.measuring import aggregates
 from sluice.running.preparation import Preparation
 from sluice.running.quarantine import check_quarantine, quarantined_rows
 from sluice.running.query import Query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
+from sluice.running.written_rows import WrittenRows, measure, measures
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
@@ -82,6 +82,12 @@ class Audit:
     def __post_init__(self) -> None:
         for batch in self.record.batches:
             self._values[batch.batch_id] = batch.observed.get(QUALITY_METRICS)
+
+    @property
+    def _written(self) -> WrittenRows:
+        """What the run has written, to be read again."""
+        session, columns = self.frame.sparkSession, tuple(self.frame.columns)
+        return WrittenRows(self.stream, session, self.home.storage, self.plan, columns)
 
     def check(self) -> None:
         """Fail what the columns alone decide, before anything runs.
@@ -131,7 +137,7 @@ class Audit:
             return self.frame
         frame = self.frame
         if self.choice.measured == "observe":
-            frame = frame.observe(QUALITY_METRICS, *aggregates(self.plan))
+            frame = frame.observe(QUALITY_METRICS, *measures(self.plan))
         for check in self.plan.row_checks("fail"):
             if check.expectation.mostly == 1.0:
                 said = f"'{_ABORTED}{check.expectation.id}'"
@@ -151,7 +157,7 @@ class Audit:
             values = batch.observed.get(QUALITY_METRICS)
         if values is None:
             audit = read_audit(self.home, self.record.generation, batch.batch_id)
-            values = audit.values if audit is not None else self._measure_again(batch)
+            values = audit.values if audit is not None else self._written.measure(batch)
         self._values[batch.batch_id] = values
         self._noted.add(batch.batch_id)
         observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
@@ -182,9 +188,8 @@ class Audit:
         Raises:
             QualityFailedError: It failed, with its rows in the sink: the stream is held.
         """
-        rereads = self._reread(record)
-        self.judged = self._judge(is_last=is_last, rereads=rereads)
-        if self.judged.verdict != "fail" or self._but_released(is_last=is_last, rereads=rereads).verdict != "fail":
+        self.judged = self._judge(is_last=is_last, rereads=self._written.reread(record.batches))
+        if self.judged.verdict != "fail" or self._is_released(record, is_last=is_last):
             close_gate(self.home)
             return
         failed = describe_failed(failing_results(self.judged))
@@ -221,7 +226,7 @@ class Audit:
             if values is None:
                 # What was written says it, but for rows that were left out.
                 written = frame.sparkSession.read.schema(frame.schema).parquet(folder)
-                values = self._measure(written if self.plan.removed is None else frame)
+                values = measure(self.plan, written if self.plan.removed is None else frame)
             self._decide(batch_id, values)
             self.lease.check()
         except SluiceError:
@@ -242,7 +247,7 @@ class Audit:
             # Once rows are in one of the two, the others are those that were decided then.
             decided = self._recall(frame, batch_id) if in_sink or in_quarantine else None
             if decided is None:
-                decided = self._decide(batch_id, self._measure(frame))
+                decided = self._decide(batch_id, measure(self.plan, frame))
             self.lease.check()
             if quarantine is not None and not in_quarantine and decided.quarantined is not None:
                 rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
@@ -258,7 +263,7 @@ class Audit:
         audit = self._known_audit(batch_id)
         found = audit.values if audit is not None else {}
         if not {measure.name for measure in self.plan.measures} <= found.keys():
-            found = {**found, **self._measure(frame, audit)}
+            found = {**found, **self._measure_decided(frame, audit)}
             if audit is not None:
                 audit = msgspec.structs.replace(audit, values=found)
                 self._keep_audit(audit)
@@ -307,6 +312,13 @@ class Audit:
         columns = dict(self.frame.dtypes)
         return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now, columns=columns)
 
+    def _is_released(self, record: RunRecord, *, is_last: bool) -> bool:
+        """Whether the run only fails for a batch that somebody has let through."""
+        if self.released is None:
+            return False
+        others = [batch for batch in record.batches if batch.batch_id != self.released.batch_id]
+        return self._but_released(is_last=is_last, rereads=self._written.reread(others)).verdict != "fail"
+
     def _but_released(self, *, is_last: bool, rereads: Sequence[CheckResult] = ()) -> Judgement:
         """The verdict on what nobody has let through."""
         if self.released is None:
@@ -317,10 +329,6 @@ class Audit:
         measured = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
         batches = counted(measured, self.stream.output_mode)
         return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
-
-    def _reread(self, record: RunRecord) -> list[CheckResult]:
-        """What Great Expectations says of the rows that this run wrote."""
-        return []
 
     def _history(self) -> list[dict[str, float]]:
         """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
@@ -345,21 +353,18 @@ class Audit:
         last = sink.state(self.query_id, storage=self.home.storage).last_batch if sink.is_idempotent else None
         return last is not None and last >= batch_id
 
-    def _measure(self, frame: DataFrame, decided: BatchAudit | None = None) -> Mapping[str, Any]:
-        row = frame.agg(*aggregates(self.plan), *self._counts(decided)).first()
-        found = row.asDict() if row is not None else {}
-        # Rows that have left already are counted by the rule that they left by.
-        return found | {name: found.pop(policy) for policy, name in self.plan.removals.items() if policy in found}
-
-    def _counts(self, decided: BatchAudit | None) -> list[Column]:
-        """How many rows each policy took away when a batch was split, by the policy's name."""
+    def _measure_decided(self, frame: DataFrame, audit: BatchAudit | None) -> dict[str, Any]:
+        """The measures of a batch that is split already: rows that have left are counted by the rule they left by."""
         from pyspark.sql import functions
 
-        if decided is None:
-            return []
-        quarantined = decided.quarantined or "false"
-        taken = {"quarantine": quarantined, "drop": f"{decided.removed or 'false'} AND NOT {quarantined}"}
-        return [functions.expr(f"count_if({taken[policy]})").alias(policy) for policy in self.plan.removals]
+        found = dict(measure(self.plan, frame))
+        if audit is not None and self.plan.removals:
+            quarantined = audit.quarantined or "false"
+            taken = {"quarantine": quarantined, "drop": f"{audit.removed or 'false'} AND NOT {quarantined}"}
+            names = self.plan.removals.items()
+            counts = [functions.expr(f"count_if({taken[policy]})").alias(name) for policy, name in names]
+            found |= frame.agg(*counts).collect()[0].asDict()
+        return found
 
     def _observing(self, frame: DataFrame) -> tuple[Any, DataFrame]:
         if self.choice.measured == "pass":
@@ -367,27 +372,7 @@ class Audit:
         from pyspark.sql import Observation
 
         observation = Observation(QUALITY_METRICS)
-        return observation, frame.observe(observation, *aggregates(self.plan))
-
-    def _measure_again(self, batch: BatchRecord) -> Mapping[str, Any] | None:
-        """The measures of a batch that is in the sink, from there; None when some of its rows are not."""
-        sink = self.stream.sink
-        if self.plan.removed is not None or not isinstance(sink, StagingSink):
-            return None
-        versions = [batch.sink_version] if batch.sink_version is not None else []
-        if not versions and batch.output_rows:
-            return None
-        try:
-            rows = sink.read_versions(self.frame.sparkSession, versions, storage=self.home.storage)
-            return self._measure(rows.select(*self.frame.columns))
-        except SluiceError:
-            raise
-        except Exception as exc:
-            raise BatchFailedError(
-                f"batch {batch.batch_id} could not be measured in the sink: {exc}",
-                where=sink.location,
-                remedy="run it again",
-            ) from exc
+        return observation, frame.observe(observation, *measures(self.plan))
 
     def _arrived(self, observation: Any) -> Mapping[str, Any] | None:
         """What was observed; None when it does not arrive."""

@@ -10,10 +10,11 @@ from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, judge_run
+from sluice.quality.reread import reread
 from sluice.running.audit_record import quality_record
-from sluice.running.measuring import measure
 from sluice.running.quarantine import check_quarantine, quarantine_condition, quarantined_rows
 from sluice.running.record import QualityRecord
+from sluice.running.written_rows import measure
 from sluice.storage import Storage
 from sluice.stream import Replacement, StagingSink, Stream
 
@@ -95,8 +96,9 @@ def audit_interval(
         check_quarantine(stream.quarantine_table, frame.dtypes, storage=storage)
     rows = frame.where(wanted.interval.condition(wanted.column, kind)).persist()
     try:
-        judged = judge_run(plan, [measure(rows, plan)], [], now=now)
+        audit = BackfillAudit(stream, plan, rows, Judgement("pass", (), None, {}))
+        judged = judge_run(plan, [measure(plan, rows)], [], now=now, rereads=reread(plan, audit.kept))
     except BaseException:
         rows.unpersist()
         raise
-    return BackfillAudit(stream, plan, rows, judged)
+    return replace(audit, judged=judged)
