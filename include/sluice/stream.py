@@ -467,6 +467,17 @@ class StagingSink(BatchSink):
         """A table beside this one, with an ending after its name."""
 
     @abstractmethod
+    def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
+        """Let Spark put rows in the place of those that meet a condition, in one commit.
+
+        Args:
+            frame: The new rows, all of which meet the condition.
+            condition: In SQL.
+            application: Names the replacement in the sink's own log.
+            version: A version of that application that the log holds already is passed over.
+        """
+
+    @abstractmethod
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
         """The rows that versions of the table added.
 

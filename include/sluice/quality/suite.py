@@ -26,6 +26,8 @@ _RUNTIME = frozenset({"batch_id", "result_format", "catch_exceptions", "windows"
 """Arguments that a suite may hold and that say nothing about the rows."""
 _ROW_POLICIES = ("drop", "quarantine")
 _OURS = ("policy", "approximate")
+_OURS_OF_SUITE = ("history", "gate", "measured", "sample")
+MAX_SAMPLE = 200
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Suite:
     meta: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     """The file or function that it comes from."""
+
+    @property
+    def sample(self) -> int:
+        """How many unexpected values each check of rows keeps in the run record."""
+        return int(self.meta.get("sluice", {}).get("sample", 0))
 
 
 class _Row(msgspec.Struct, kw_only=True):
@@ -145,8 +152,32 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
                     f"`{row.type}` is there twice", where=f"{found[known].place} and {number}", remedy="remove one"
                 )
         found[expectation.id] = found[_digest(row)] = expectation
+    _check_suite_meta(file.meta or {}, source)
     unique = tuple({id(expectation): expectation for expectation in found.values()}.values())
     return Suite(file.name, unique, file.meta or {}, source)
+
+
+def _check_suite_meta(meta: Mapping[str, Any], source: str) -> None:
+    ours, place = meta.get("sluice", {}), f"{source}, meta.sluice"
+    if not isinstance(ours, dict):
+        raise DeclarationError("`meta.sluice` is no object", where=source, remedy='write {"sluice": {"sample": 20}}')
+    _check_names(ours, _OURS_OF_SUITE, place)
+    sample = ours.get("sample", 0)
+    if not isinstance(sample, int) or isinstance(sample, bool) or not 0 <= sample <= MAX_SAMPLE:
+        raise DeclarationError(
+            f"`sample` is {sample!r}", where=place, remedy=f"keep 0 to {MAX_SAMPLE} unexpected values of each check"
+        )
+
+
+def _check_names(ours: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
+    for name in ours:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise DeclarationError(
+                f"`meta.sluice` has no `{name}`",
+                where=place,
+                remedy=f"did you mean `{near[0]}`?" if near else f"it has: {', '.join(known)}",
+            )
 
 
 def _expectation(row: _Row, place: str) -> Expectation:
@@ -204,14 +235,7 @@ def _our_meta(row: _Row, place: str) -> dict[str, Any]:
     ours = (row.meta or {}).get("sluice", {})
     if not isinstance(ours, dict):
         raise DeclarationError("`meta.sluice` is no object", where=place, remedy='write {"sluice": {"policy": "warn"}}')
-    for name in ours:
-        if name not in _OURS:
-            near = difflib.get_close_matches(name, _OURS, n=1)
-            raise DeclarationError(
-                f"`meta.sluice` has no `{name}`",
-                where=place,
-                remedy=f"did you mean `{near[0]}`?" if near else f"it has: {', '.join(_OURS)}",
-            )
+    _check_names(ours, _OURS, place)
     return ours
 
 

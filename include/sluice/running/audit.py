@@ -12,36 +12,41 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sluice.errors import BatchFailedError, DeclarationError, QualityFailedError, SluiceError
+from sluice.errors import DeclarationError, QualityFailedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import GateChoice, Plan
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
-from sluice.quality.gate import Judgement, describe_failed, judge_run
+from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
-from sluice.running.audit_record import QUALITY_METRICS, former_runs, quality_record
+from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_choice import choose_gate
-from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audit, keep_gate, read_audit, read_gate
+from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
+from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
 from sluice.running.quarantine import check_quarantine, quarantined_rows
-from sluice.running.query import Query
+from sluice.running.query import Query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
+from sluice.running.session import is_remote
+from sluice.running.written_rows import WrittenRows, measure, measures
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
 _ABORTED = "sluice quality: "
+_EMITS_LATER = "EventTimeWatermark"
+"""In Spark's plan of a query whose rows may come out only in batches without data, which no plan has."""
 
 
 @dataclass
@@ -59,8 +64,9 @@ class Audit:
     record: RunRecord
     """As the run began."""
     clock: Callable[[], datetime]
+    lease: Lease
     last_batch: int | None
-    """The id of the last batch that is planned; None when Spark decides."""
+    """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
     released: GateState | None = None
     """The blocked batch that somebody has let through."""
     judged: Judgement | None = None
@@ -68,11 +74,20 @@ class Audit:
     failure: BaseException | None = None
     """What ended a batch in its function; Spark only tells that something did."""
     _values: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+    _audits: dict[int, BatchAudit] = field(default_factory=dict)
+    """Those of batches that no record may have yet."""
+    _noted: set[int] = field(default_factory=set)
     _former: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
         for batch in self.record.batches:
             self._values[batch.batch_id] = batch.observed.get(QUALITY_METRICS)
+
+    @property
+    def _written(self) -> WrittenRows:
+        """What the run has written, to be read again."""
+        session, columns = self.frame.sparkSession, tuple(self.frame.columns)
+        return WrittenRows(self.stream, session, self.home.storage, self.plan, columns)
 
     def check(self) -> None:
         """Fail what the columns alone decide, before anything runs.
@@ -102,9 +117,14 @@ class Audit:
         if self.choice.gate == "write":
             return None
 
+        return self._guarded(self._publish if self.choice.gate == "publish" else self._write_cached)
+
+    def _guarded(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+        """A function for Spark to call with a batch, whose error is kept."""
+
         def write(frame: DataFrame, batch_id: int) -> None:
             try:
-                (self._publish if self.choice.gate == "publish" else self._write_cached)(frame, batch_id)
+                function(frame, batch_id)
             except BaseException as exc:
                 self.failure = exc
                 raise
@@ -117,12 +137,18 @@ class Audit:
             return self.frame
         frame = self.frame
         if self.choice.measured == "observe":
-            frame = frame.observe(QUALITY_METRICS, *self._measures())
+            frame = frame.observe(QUALITY_METRICS, *measures(self.plan))
         for check in self.plan.row_checks("fail"):
             if check.expectation.mostly == 1.0:
                 said = f"'{_ABORTED}{check.expectation.id}'"
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
         return self._kept(frame)
+
+    def replaying(self, query: Query) -> Query:
+        """The query for a batch that the sink holds already: it is only measured, whichever way it went there."""
+        if self.choice.gate != "write" or is_remote(self.project):
+            return query
+        return replace(query, frame=self.frame, write=self._guarded(self._recall))
 
     def note(self, batch: BatchRecord) -> BatchRecord:
         """A committed batch's record, with what was measured of it."""
@@ -131,8 +157,9 @@ class Audit:
             values = batch.observed.get(QUALITY_METRICS)
         if values is None:
             audit = read_audit(self.home, self.record.generation, batch.batch_id)
-            values = audit.values if audit is not None else self._measure_again(batch)
+            values = audit.values if audit is not None else self._written.measure(batch)
         self._values[batch.batch_id] = values
+        self._noted.add(batch.batch_id)
         observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
         if values is not None:
             observed[QUALITY_METRICS] = dict(values)
@@ -161,12 +188,11 @@ class Audit:
         Raises:
             QualityFailedError: It failed, with its rows in the sink: the stream is held.
         """
-        rereads = self._reread(record)
-        self.judged = self._judge(is_last=is_last, rereads=rereads)
-        if self.judged.verdict != "fail" or self._but_released(is_last=is_last, rereads=rereads).verdict != "fail":
+        self.judged = self._judge(is_last=is_last, rereads=self._written.reread(record.batches))
+        if self.judged.verdict != "fail" or self._is_released(record, is_last=is_last):
             close_gate(self.home)
             return
-        failed = describe_failed(_failing(self.judged))
+        failed = describe_failed(failing_results(self.judged))
         keep_gate(self.home, msgspec.structs.replace(self._gate("failed"), failed=failed))
         name = self.stream.name
         raise self._failed(
@@ -186,6 +212,7 @@ class Audit:
         sink, batch = self.stream.sink, self._batch(batch_id)
         assert isinstance(sink, StagingSink)
         if self._holds(sink, batch_id):
+            self._recall(frame, batch_id)
             return
         storage = self.home.storage
         observation, measured = self._observing(frame)
@@ -196,9 +223,12 @@ class Audit:
             return
         try:
             values = self._arrived(observation) if observation is not None else None
-            if values is None and self.plan.removed is None:
-                values = self._measure(frame.sparkSession.read.schema(frame.schema).parquet(folder))
+            if values is None:
+                # What was written says it, but for rows that were left out.
+                written = frame.sparkSession.read.schema(frame.schema).parquet(folder)
+                values = measure(self.plan, written if self.plan.removed is None else frame)
             self._decide(batch_id, values)
+            self.lease.check()
         except SluiceError:
             sink.forget_batch(batch, storage=storage)
             raise
@@ -210,12 +240,15 @@ class Audit:
         in_sink = self._holds(sink, batch_id)
         in_quarantine = quarantine is not None and self._holds(quarantine, batch_id)
         if in_sink and (quarantine is None or in_quarantine):
+            self._recall(frame, batch_id)
             return
-        decided = read_audit(self.home, self.record.generation, batch_id) if in_sink or in_quarantine else None
         frame = frame.persist()
         try:
+            # Once rows are in one of the two, the others are those that were decided then.
+            decided = self._recall(frame, batch_id) if in_sink or in_quarantine else None
             if decided is None:
-                decided = self._decide(batch_id, self._measure(frame))
+                decided = self._decide(batch_id, measure(self.plan, frame))
+            self.lease.check()
             if quarantine is not None and not in_quarantine and decided.quarantined is not None:
                 rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
                 quarantine.write_batch(rows, batch, load_function=self.project.load_function)
@@ -225,18 +258,40 @@ class Audit:
         finally:
             frame.unpersist()
 
+    def _recall(self, frame: DataFrame, batch_id: int) -> BatchAudit | None:
+        """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""
+        audit = self._known_audit(batch_id)
+        found = audit.values if audit is not None else {}
+        if not {measure.name for measure in self.plan.measures} <= found.keys():
+            found = {**found, **self._measure_decided(frame, audit)}
+            if audit is not None:
+                audit = msgspec.structs.replace(audit, values=found)
+                self._keep_audit(audit)
+        self._values[batch_id] = found
+        return audit
+
+    def _known_audit(self, batch_id: int) -> BatchAudit | None:
+        return read_audit(self.home, self.record.generation, batch_id)
+
+    def _keep_audit(self, audit: BatchAudit) -> None:
+        for batch_id in sorted(self._noted & self._audits.keys())[:-1]:
+            del self._audits[batch_id]
+        self._audits[audit.batch_id] = audit
+        keep_audits(self.home, self.record.generation, self._audits.values())
+
     def _decide(self, batch_id: int, values: Mapping[str, Any] | None) -> BatchAudit:
         """Judge the run with this batch, and note what was measured before anything of it is published.
 
         Raises:
             QualityFailedError: It fails, and nobody has released it.
         """
+        self.lease.check()
         self._values[batch_id] = values
         is_last = self.last_batch is not None and batch_id >= self.last_batch
         self.judged = self._judge(is_last=is_last)
         is_released = self.released is not None and self.released.batch_id == batch_id
         if self.judged.verdict == "fail" and not is_released and self._but_released(is_last=is_last).verdict == "fail":
-            failed = describe_failed(_failing(self.judged))
+            failed = describe_failed(failing_results(self.judged))
             keep_gate(self.home, msgspec.structs.replace(self._gate("blocked"), batch_id=batch_id, failed=failed))
             raise self._failed(
                 self.judged,
@@ -249,12 +304,20 @@ class Audit:
             removed=self.plan.removed,
             quarantined=self.plan.quarantined,
         )
-        keep_audit(self.home, self.record.generation, audit)
+        self._keep_audit(audit)
         return audit
 
     def _gate(self, state: Literal["open", "blocked", "failed"]) -> GateState:
         now, record = iso_time(self.clock()), self.record
-        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now)
+        columns = dict(self.frame.dtypes)
+        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now, columns=columns)
+
+    def _is_released(self, record: RunRecord, *, is_last: bool) -> bool:
+        """Whether the run only fails for a batch that somebody has let through."""
+        if self.released is None:
+            return False
+        others = [batch for batch in record.batches if batch.batch_id != self.released.batch_id]
+        return self._but_released(is_last=is_last, rereads=self._written.reread(others)).verdict != "fail"
 
     def _but_released(self, *, is_last: bool, rereads: Sequence[CheckResult] = ()) -> Judgement:
         """The verdict on what nobody has let through."""
@@ -263,12 +326,9 @@ class Audit:
         return self._judge(is_last=is_last, rereads=rereads, without=self.released.batch_id)
 
     def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: int | None = None) -> Judgement:
-        batches = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
+        measured = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
+        batches = counted(measured, self.stream.output_mode)
         return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
-
-    def _reread(self, record: RunRecord) -> list[CheckResult]:
-        """What Great Expectations says of the rows that this run wrote."""
-        return []
 
     def _history(self) -> list[dict[str, float]]:
         """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
@@ -278,13 +338,7 @@ class Audit:
         return self._former
 
     def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
-        failing = _failing(judged)
-        return QualityFailedError(
-            f"{len(failing)} of {len(judged.results)} checks of the suite `{self.plan.suite.name}` failed:"
-            f" {describe_failed(failing)}",
-            where=self.plan.suite.source,
-            remedy=remedy,
-        )
+        return quality_failed(judged, self.plan.suite, remedy)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
         return frame if self.plan.removed is None else frame.where(f"NOT {self.plan.removed}")
@@ -299,14 +353,18 @@ class Audit:
         last = sink.state(self.query_id, storage=self.home.storage).last_batch if sink.is_idempotent else None
         return last is not None and last >= batch_id
 
-    def _measures(self) -> list[Column]:
+    def _measure_decided(self, frame: DataFrame, audit: BatchAudit | None) -> dict[str, Any]:
+        """The measures of a batch that is split already: rows that have left are counted by the rule they left by."""
         from pyspark.sql import functions
 
-        return [functions.expr(measure.sql).alias(measure.name) for measure in self.plan.measures]
-
-    def _measure(self, frame: DataFrame) -> Mapping[str, Any]:
-        row = frame.agg(*self._measures()).first()
-        return row.asDict() if row is not None else {}
+        found = dict(measure(self.plan, frame))
+        if audit is not None and self.plan.removals:
+            quarantined = audit.quarantined or "false"
+            taken = {"quarantine": quarantined, "drop": f"{audit.removed or 'false'} AND NOT {quarantined}"}
+            names = self.plan.removals.items()
+            counts = [functions.expr(f"count_if({taken[policy]})").alias(name) for policy, name in names]
+            found |= frame.agg(*counts).collect()[0].asDict()
+        return found
 
     def _observing(self, frame: DataFrame) -> tuple[Any, DataFrame]:
         if self.choice.measured == "pass":
@@ -314,27 +372,7 @@ class Audit:
         from pyspark.sql import Observation
 
         observation = Observation(QUALITY_METRICS)
-        return observation, frame.observe(observation, *self._measures())
-
-    def _measure_again(self, batch: BatchRecord) -> Mapping[str, Any] | None:
-        """The measures of a batch that is in the sink, from there; None when some of its rows are not."""
-        sink = self.stream.sink
-        if self.plan.removed is not None or not isinstance(sink, StagingSink):
-            return None
-        versions = [batch.sink_version] if batch.sink_version is not None else []
-        if not versions and batch.output_rows:
-            return None
-        try:
-            rows = sink.read_versions(self.frame.sparkSession, versions, storage=self.home.storage)
-            return self._measure(rows.select(*self.frame.columns))
-        except SluiceError:
-            raise
-        except Exception as exc:
-            raise BatchFailedError(
-                f"batch {batch.batch_id} could not be measured in the sink: {exc}",
-                where=sink.location,
-                remedy="run it again",
-            ) from exc
+        return observation, frame.observe(observation, *measures(self.plan))
 
     def _arrived(self, observation: Any) -> Mapping[str, Any] | None:
         """What was observed; None when it does not arrive."""
@@ -345,7 +383,7 @@ class Audit:
         return found[0] if found else None
 
 
-def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord) -> Audit | None:
+def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord, lease: Lease) -> Audit | None:
     """Begin the audit of a run, and open the gate; None for a stream without a suite.
 
     Raises:
@@ -356,9 +394,11 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
     suite = declared_suite(project, stream, storage=home.storage)
     if suite is None or record.query_id is None:
         return None
-    compiled = compile_suite(suite, dict(query.frame.dtypes))
+    compiled = compile_suite(suite, dict(query.frame.dtypes), sample=suite.sample)
     refuse_rereads(compiled, stream)
     gate = read_gate(home)
+    is_planned = plan.batches and plan.strategy == "exact"
+    emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
     audit = Audit(
         project=project,
         stream=stream,
@@ -369,16 +409,13 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
         query_id=record.query_id,
         record=record,
         clock=preparation.clock,
-        last_batch=plan.batches[-1].batch_id if plan.batches and plan.strategy == "exact" else None,
+        lease=lease,
+        last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
         released=gate if gate is not None and gate.released_by is not None else None,
     )
     audit.check()
     audit.open_gate()
     return audit
-
-
-def _failing(judged: Judgement) -> list[Any]:
-    return [result for result in judged.failed if result.policy == "fail"]
 
 
 def refuse_rereads(plan: QualityPlan, stream: Stream) -> None:

@@ -6,7 +6,8 @@ the retry finds in the sink's own log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ import msgspec
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.planning.backfill import BackfillPlan
 from sluice.project import Project
+from sluice.quality.gate import quality_failed
+from sluice.running.backfill_audit import BackfillAudit, audit_interval
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, application_of
 from sluice.running.bounded_stream import run_bounded_stream
 from sluice.running.driver import following_requests
@@ -68,6 +71,7 @@ def backfill_stream(
         RefusedError: Rows would be lost or doubled; the record says why.
         LeaseHeldError: Another backfill of the interval is under way; or the interval needs the live stream's lease,
             and a run holds it.
+        QualityFailedError: The suite failed, and nothing was replaced; the record says how.
         RunError: It failed; nothing was replaced, or the record says what was.
     """
     preparation = BackfillPreparation.of(project, request, clock)
@@ -151,9 +155,10 @@ class _Backfill:
         """Replace whole partitions by one commit of metadata; the live stream may go on meanwhile."""
         sink = self.preparation.sink
         wanted = self._begin(plan)
-        frame = self._result(plan, wanted.attempt)
-        self.observer.phase("writing the rows aside")
-        self._write(lambda: sink.write_aside(frame, wanted))
+        with self._audited(plan, wanted) as (frame, put_aside):
+            self.observer.phase("writing the rows aside")
+            self._write(lambda: sink.write_aside(frame, wanted))
+            put_aside()
         self.observer.phase("publishing")
         return sink.publish(wanted, storage=self.preparation.home.storage)
 
@@ -164,10 +169,11 @@ class _Backfill:
         sink = self.preparation.sink
         plan = self._plan_again()
         wanted = self._begin(plan)
-        frame = self._result(plan, wanted.attempt)
-        lease.check()
-        self.observer.phase("replacing the rows")
-        self._write(lambda: sink.replace_rows(frame, wanted))
+        with self._audited(plan, wanted) as (frame, put_aside):
+            lease.check()
+            put_aside()
+            self.observer.phase("replacing the rows")
+            self._write(lambda: sink.replace_rows(frame, wanted))
         return sink.find_replacement(wanted.application, wanted.version, storage=self.preparation.home.storage)
 
     def _begin(self, plan: BackfillPlan) -> Replacement:
@@ -185,6 +191,44 @@ class _Backfill:
             application=application_of(self.record.run_id),
             attempt=attempt,
         )
+
+    @contextmanager
+    def _audited(self, plan: BackfillPlan, wanted: Replacement) -> Iterator[tuple[DataFrame, Callable[[], None]]]:
+        """The rows to be published, once they are judged, and what puts the others into the quarantine.
+
+        The quarantine goes first: who dies in between has not published yet, and a retry does both anew.
+
+        Raises:
+            QualityFailedError: They fail.
+        """
+        preparation, stream = self.preparation, self.preparation.request.stream
+        frame, storage = self._result(plan, wanted.attempt), preparation.home.storage
+        found: list[BackfillAudit | None] = []
+
+        def judge() -> None:
+            now = preparation.run.clock()
+            found.append(audit_interval(preparation.project, stream, frame, wanted, now=now, storage=storage))
+
+        if plan.quality is not None:
+            self.observer.phase("auditing")
+            self._write(judge)
+        audit = found[0] if found else None
+        if audit is None:
+            yield frame, lambda: None
+            return
+        try:
+            self._save(quality=audit.recorded())
+            self.observer.audited(audit.recorded())
+            if audit.judged.verdict == "fail":
+                remedy = "nothing was replaced; correct the transform or the suite, and run the backfill again"
+                raise quality_failed(audit.judged, audit.plan.suite, remedy)
+            batch_id, run_id = plan.batch_id or 0, self.record.run_id
+            yield (
+                audit.kept,
+                lambda: self._write(lambda: audit.replace_quarantined(wanted, run_id, batch_id, storage=storage)),
+            )
+        finally:
+            audit.end()
 
     def _result(self, plan: BackfillPlan, attempt: int) -> DataFrame:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -11,6 +11,8 @@ from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
+from sluice.quality.declared_suite import declared_suite
+from sluice.running.gate_choice import choose_backfill_gate
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
@@ -37,8 +39,10 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     Raises:
         SluiceError: See `look` and `build_backfill_plan`.
     """
-    home = project.stream_home(request.stream)
-    return build_backfill_plan(look(request.stream, home, request.interval, project.readable_streams()))
+    stream, home = request.stream, project.stream_home(request.stream)
+    plan = build_backfill_plan(look(stream, home, request.interval, project.readable_streams()))
+    suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
+    return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
 
 
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:

@@ -62,6 +62,24 @@ def choose_gate(
     )
 
 
+def choose_backfill_gate(project: Project, stream: Stream, suite: Suite) -> GateChoice:
+    """How a backfill is judged: in one way only, which every sink that can be backfilled allows.
+
+    Raises:
+        DeclarationError: The sink can't do what a policy asks for.
+    """
+    if _policies(suite, "quarantine"):
+        _check_quarantine(project, stream, suite)
+    return GateChoice(
+        suite=suite.name,
+        checks=len(suite.expectations),
+        gate="cache",
+        measured="pass",
+        rereads=sum(e.kind.path == "reread" or _is_exact_only(e) for e in suite.expectations),
+        reason="the rows of the interval are kept and measured before they replace any; rules about history rest",
+    )
+
+
 def _is_exact_only(expectation: Any) -> bool:
     return expectation.kind.path == "sketch" and not expectation.is_approximate
 
@@ -74,12 +92,14 @@ def _gate(project: Project, stream: Stream, suite: Suite, storage: Storage) -> t
         return "write", "over Spark Connect, batches are audited after they are written"
     if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
         return "cache", "a function writes the batch, and may read it more than once"
-    if not _can_fail(suite):
-        return "write", "no expectation has the policy `fail`"
     if not isinstance(stream.sink, BatchSink):
         return "write", f"a {stream.sink.kind} sink publishes what it writes"
+    if not _can_fail(suite) and not _removes(suite):
+        return "write", "no expectation has the policy `fail`"
     obstacle = _aside_obstacle(stream, storage)
-    return ("cache", obstacle) if obstacle is not None else ("publish", "nothing is published that fails")
+    # The measures of rows that are left out can't be taken again in the sink: they must be on disk before the others.
+    reason = "nothing is published that fails" if _can_fail(suite) else "what is left out is counted before it is gone"
+    return ("cache", obstacle) if obstacle is not None else ("publish", reason)
 
 
 def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, storage: Storage) -> None:

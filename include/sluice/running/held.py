@@ -17,7 +17,7 @@ from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, judge_run
 from sluice.quality.results import CheckResult
-from sluice.running.audit_record import QUALITY_METRICS, former_runs, quality_record
+from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_state import GateState, close_gate, keep_gate, read_gate
 from sluice.running.record import BatchRecord, RunRecord, RunRecords
 from sluice.stream import Stream
@@ -33,11 +33,13 @@ class Unsettled:
     judged: Judgement | None
     """What the suite says of it today; None when only Spark can tell, for something was not measured."""
     suite_name: str = ""
+    released_by: str | None = None
+    """Who has let through all that fails of it."""
 
     @property
     def is_held(self) -> bool:
         """Whether the stream must not go on."""
-        return self.judged is not None and self.judged.verdict == "fail"
+        return self.judged is not None and self.judged.verdict == "fail" and self.released_by is None
 
 
 def find_unsettled(
@@ -69,14 +71,26 @@ def find_unsettled(
         # Nobody can say any more what it wrote, or nobody wants to know.
         return None
     record = msgspec.structs.replace(record, batches=recovered(record))
-    if record.quality is None or not record.batches:
+    columns = _columns(record, gate)
+    if not columns or not record.batches:
         return Unsettled(gate, record, None if record.batches else Judgement("pass", (), 0, {}), suite.name)
-    plan = compile_suite(suite, record.quality.columns)
-    return Unsettled(gate, record, _judge(plan, record, home, now), suite.name)
+    plan = compile_suite(suite, columns, sample=suite.sample)
+    judged = _judge(plan, record, stream, home, now)
+    if judged is None or judged.verdict != "fail" or gate.released_by is None:
+        return Unsettled(gate, record, judged, suite.name)
+    others = tuple(batch for batch in record.batches if batch.batch_id != gate.batch_id)
+    but_released = _judge(plan, msgspec.structs.replace(record, batches=others), stream, home, now)
+    is_released = but_released is not None and but_released.verdict != "fail"
+    return Unsettled(gate, record, judged, suite.name, gate.released_by if is_released else None)
 
 
-def _judge(plan: QualityPlan, record: RunRecord, home: StreamHome, now: datetime) -> Judgement | None:
-    measured = [batch.observed.get(QUALITY_METRICS) for batch in record.batches]
+def _columns(record: RunRecord, gate: GateState) -> dict[str, str]:
+    """The columns of the result; a driver that died before its verdict has left them with the gate alone."""
+    return record.quality.columns if record.quality is not None else gate.columns
+
+
+def _judge(plan: QualityPlan, record: RunRecord, stream: Stream, home: StreamHome, now: datetime) -> Judgement | None:
+    measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(record.batches, stream.output_mode)]
     names = {measure.name for measure in plan.measures}
     if any(found is None or not names <= found.keys() for found in measured):
         return None
@@ -88,7 +102,10 @@ def _judge(plan: QualityPlan, record: RunRecord, home: StreamHome, now: datetime
         CheckResult.of(e, "reread", success=checks[e.id]["success"], result=checks[e.id]["result"])
         for e in plan.rereads
     ]
-    return judge_run(plan, measured, former_runs(home, record.run_id, most), now=now, rereads=rereads)
+    planned = {batch["batch_id"] for batch in record.plan["batches"]}
+    is_last = planned <= {batch.batch_id for batch in record.batches}
+    former = former_runs(home, record.run_id, most)
+    return judge_run(plan, measured, former, now=now, is_last=is_last, rereads=rereads)
 
 
 def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> Plan:
@@ -119,10 +136,16 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
     if judged is None:
         return record
     changes: dict[str, Any] = {}
-    if record.quality is not None and judged.results:
-        changes["quality"] = quality_record(judged, unsettled.suite_name, record.quality.gate, record.quality.columns)
-    if judged.verdict == "fail":
-        keep_gate(home, msgspec.structs.replace(unsettled.gate, state="failed", failed=_why(unsettled)))
+    gate, columns = unsettled.gate, _columns(record, unsettled.gate)
+    if judged.results:
+        chosen = record.quality.gate if record.quality is not None else (record.plan["quality"] or {}).get("gate", "")
+        by = unsettled.released_by
+        changes["quality"] = quality_record(judged, unsettled.suite_name, chosen, columns, released_by=by)
+    if unsettled.is_held:
+        keep_gate(home, msgspec.structs.replace(gate, state="failed", failed=_why(unsettled), columns=columns))
+    elif gate.released_by is not None and gate.batch_id not in {batch.batch_id for batch in record.batches}:
+        # What somebody has let through has not been published yet.
+        keep_gate(home, msgspec.structs.replace(gate, state="blocked"))
     else:
         if record.error is not None and record.error["type"] == "QualityFailedError":
             changes |= {"status": "succeeded", "error": None}

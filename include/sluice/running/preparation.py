@@ -157,8 +157,8 @@ class Preparation:
             RefusedError: The plan is to refuse; the record says so.
             LeaseHeldError: The former try is still at work.
         """
-        if (unsettled := self.unsettled(seen)) is not None and unsettled.judged is not None:
-            self._settle_former(unsettled, holds_lease=holds_lease)
+        if holds_lease or plan.verdict in {"skip", "refuse"}:
+            self._settle_former(seen, plan, holds_lease=holds_lease)
         if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
             return self._finish(self.former, seen, holds_lease=holds_lease)
         if plan.verdict == "skip":
@@ -174,13 +174,23 @@ class Preparation:
             raise refused
         return None
 
-    def _settle_former(self, unsettled: Unsettled, *, holds_lease: bool) -> None:
+    def _settle_former(self, seen: Survey, plan: Plan, *, holds_lease: bool) -> None:
         """Write down what the suite says today of a former run's rows, while nobody else writes any."""
-        if not holds_lease:
-            with self.take_lease(unsettled.gate.generation, unsettled.record.run_id):
-                self._settle_former(unsettled, holds_lease=True)
+        unsettled = self.unsettled(seen)
+        if unsettled is None or unsettled.judged is None:
             return
-        settle(self.home, unsettled)
+        if holds_lease:
+            settle(self.home, unsettled)
+            return
+        try:
+            with self.take_lease(unsettled.gate.generation, unsettled.record.run_id) as lease:
+                # What was seen before the lease may have been the run at its work.
+                self._settle_former(self.look()[0], plan, holds_lease=True)
+                self.close_dead(lease.taken_from)
+        except LeaseHeldError:
+            # A run is at work, and judges its rows itself; there is nothing to do beside it.
+            if plan.verdict != "skip":
+                raise
 
     def keep_planned(self, record: RunRecord, former: RunRecord | None) -> RunRecord:
         """Save the record of a run that is to begin elsewhere: it has been tried as often as before."""

@@ -39,6 +39,11 @@ def describe(check: Check) -> str:
     return f"{check.expectation.type}({', '.join(column.name for column in check.columns)})"
 
 
+def quarantine_condition(interval: str, batch_id: int) -> str:
+    """Those rows of a quarantine that lie in an interval and are of batches up to one."""
+    return f"{interval} AND {BATCH} <= {batch_id}"
+
+
 def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:
     """Make sure that a quarantine is one of this stream's, or that there is none yet.
 

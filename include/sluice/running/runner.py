@@ -136,7 +136,7 @@ class _Run:
             query, generation, plan = self._prepare(seen, plan)
             self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
             self.observer.planned(plan)
-            self.audit = open_audit(self.preparation, query, plan, self.record)
+            self.audit = open_audit(self.preparation, query, plan, self.record, self.lease)
             is_complete = self._run_batches(query, generation, plan)
             self._judge(is_last=is_complete)
         except BaseException as exc:
