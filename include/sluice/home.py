@@ -66,6 +66,8 @@ class Checked(Document, frozen=True, kw_only=True):
     """How many since the last run that did something."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """By source, what `starting` was resolved to: a stream whose first run has yet to come has begun already."""
+    until: datetime | None = None
+    """Nothing new had arrived before this moment; None when nobody knows, for the bound was a version."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,9 @@ class StreamHome:
         """
         return read_document(self.storage, join(self.location, "checked.json"), Checked)
 
-    def keep_skip(self, reason: str, now: datetime, sources: Mapping[str, Mapping[str, Any]]) -> None:
+    def keep_skip(
+        self, reason: str, now: datetime, sources: Mapping[str, Mapping[str, Any]], *, until: datetime | None = None
+    ) -> None:
         """Note a skip, and what `starting` was resolved to.
 
         Raises:
@@ -145,6 +149,7 @@ class StreamHome:
             reason=reason,
             skips=last.skips + 1 if last else 1,
             sources={name: dict(found) for name, found in sources.items()},
+            until=until,
         )
         self.storage.replace(join(self.location, "checked.json"), encode_document(checked))
 

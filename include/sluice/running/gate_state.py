@@ -15,6 +15,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.home import StreamHome
+from sluice.running.record import RunRecords
 from sluice.times import iso_time
 
 
@@ -111,5 +112,15 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     if gate.state == "blocked":
         keep_gate(home, msgspec.structs.replace(gate, released_by=released_by, since=iso_time(now)))
     else:
+        _note_release(home, gate.run_id, released_by)
         close_gate(home)
     return gate
+
+
+def _note_release(home: StreamHome, run_id: str, released_by: str) -> None:
+    """Say in the record of a run whose rows have failed who lets the stream go on."""
+    records = RunRecords(home)
+    record = records.read(run_id)
+    if record is not None and record.quality is not None:
+        quality = msgspec.structs.replace(record.quality, released_by=released_by)
+        records.save(msgspec.structs.replace(record, quality=quality))

@@ -162,7 +162,9 @@ class Preparation:
         if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
             return self._finish(self.former, seen, holds_lease=holds_lease)
         if plan.verdict == "skip":
-            self.home.keep_skip(plan.reason, self.now, plan.started_at)
+            bound = self.request.limits.bound
+            until = None if bound.to_version is not None else bound.until or self.now
+            self.home.keep_skip(plan.reason, self.now, plan.started_at, until=until)
             skipped = self.open_record(seen, plan)
             if self.former is not None:
                 # Planned, and then done by another run before it began.
