@@ -154,7 +154,7 @@ def plan(
 ) -> None:
     """Say what a run would do, and why. Starts no JVM, changes nothing."""
     from sluice.planning.explain import explain
-    from sluice.running.preparation import plan_stream
+    from sluice.running.preparation import plan_stream, refusal
 
     loaded, request = _request(project, stream, until, to_version, max_batches, strategy, checkpoint)
     made = plan_stream(loaded, request)
@@ -162,8 +162,8 @@ def plan(
         _print_json(made.as_json())
     else:
         print("\n".join(explain(made)))
-    if made.verdict == "refuse":
-        raise typer.Exit(3)
+    if made.problem is not None:
+        raise typer.Exit(refusal(made.problem).exit_code)
 
 
 @app.command("run")

@@ -1,9 +1,10 @@
 """A driver of a stream with a suite that kills its whole process group with SIGKILL at one chosen step.
 
-    crashing_quality_driver.py PROJECT STREAM RUN_KEY STRATEGY before|after STEP [COUNT]
+    crashing_quality_driver.py PROJECT STREAM RUN_KEY STRATEGY before|after|stop STEP [COUNT]
 
 The step is a name of `STEPS`, `write` for any file that Sluice writes or deletes, leases apart, or the path of a file:
-it dies as soon as that is there. With a count, it dies at the so-manyth time.
+it dies as soon as that is there. With a count, it dies at the so-manyth time. `stop` only stops it, with SIGSTOP, just
+before the step.
 """
 
 import os
@@ -19,8 +20,10 @@ from sluice.planning.planner import Limits
 from sluice.project import find_project
 from sluice.running import audit, held
 from sluice.running.audit import Audit
+from sluice.running.gate_state import GateState
 from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
+from sluice.sinks import parquet_aside
 from sluice.sinks.delta import DeltaSink
 from sluice.sinks.foreach_batch import ForeachBatchSink
 from sluice.storage import Storage
@@ -43,6 +46,8 @@ def dying(name: Callable[..., str], function: Callable[..., Any]) -> Callable[..
         seen += is_it
         if is_it and seen == count and moment == "before":
             die()
+        if is_it and seen == count and moment == "stop":
+            os.killpg(0, signal.SIGSTOP)
         result = function(*args, **kwargs)
         if is_it and seen == count and moment == "after":
             die()
@@ -59,6 +64,10 @@ def of_table(sink: DeltaSink, *_args: Any, **_kwargs: Any) -> str:
     return "quarantine" if sink.path.endswith("_quarantine") else "sink"
 
 
+def of_gate(_home: object, state: GateState) -> str:
+    return state.state
+
+
 def of_file(_storage: Storage, location: str, *_content: bytes) -> str:
     return "lease" if "/leases/" in location else "write"
 
@@ -66,13 +75,14 @@ def of_file(_storage: Storage, location: str, *_content: bytes) -> str:
 STEPS = [
     (DeltaSink, "write_batch_aside", always("aside")),
     (DeltaSink, "publish_batch", always("publish")),
+    (parquet_aside, "find_added", always("commit")),
     (DeltaSink, "write_batch", of_table),
     (ForeachBatchSink, "write_batch", always("sink")),
-    (Audit, "open_gate", always("open")),
     (Audit, "_decide", always("decide")),
     (Audit, "note", always("note")),
     (Audit, "finish", always("finish")),
     (audit, "close_gate", always("close")),
+    (audit, "keep_gate", of_gate),
     (held, "settle", always("settle")),
     (Storage, "put_if_absent", of_file),
     (Storage, "replace", of_file),

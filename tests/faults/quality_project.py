@@ -1,6 +1,7 @@
 """A project whose numbered rows are checked by a suite on their way, and drivers that die meanwhile."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -142,15 +143,16 @@ class Checked:
     def run(self, session: SparkSession, run_key: str | None = None) -> RunRecord:
         return run_stream(self.project, Request(self.project.stream(STREAM), Limits(), run_key), session=session)
 
-    def crash(self, *step: str, run_key: str = "", strategy: str = "exact") -> int:
-        """Let a driver die at a step; gives what it returned."""
+    def start(self, *step: str, run_key: str = "", strategy: str = "exact") -> subprocess.Popen[bytes]:
+        """Start a driver that dies, or is stopped, at a step."""
         with (self.root / "driver.log").open("ab") as log:
             command = [sys.executable, DRIVER, str(self.root), STREAM, run_key, strategy, *step]
-            driver = subprocess.Popen(command, cwd=self.root, stdout=log, stderr=log, start_new_session=True)
-            return driver.wait(timeout=240)
+            return subprocess.Popen(command, cwd=self.root, stdout=log, stderr=log, start_new_session=True)
 
-    def driver_log(self) -> str:
-        return (self.root / "driver.log").read_text()[-4000:]
+    def crash(self, *step: str, run_key: str = "", strategy: str = "exact") -> None:
+        """Let a driver die at a step."""
+        returned = self.start(*step, run_key=run_key, strategy=strategy).wait(timeout=240)
+        assert returned == -signal.SIGKILL, (self.root / "driver.log").read_text()[-4000:]
 
     def judged(self) -> Counter[int]:
         """How often each committed batch is in a record that has a verdict on its measures."""

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
-from pyspark.sql import DataFrame
 
-from sluice import Stream, sinks
-from sluice.errors import HeldError, QualityFailedError
-from sluice.running.gate_state import read_gate, release_gate
-from sluice.running.preparation import system_clock
-from tests.spark.lab import Lab, write_files, write_numbers
-from tests.spark.test_quality_gates import declare_suite, gate_of, ids, stream
+from tests.spark.lab import Lab, write_files
+from tests.spark.test_quality_gates import declare_suite, gate_of, stream
 from tests.unit.quality.suites import row
 
 pytestmark = pytest.mark.spark

@@ -98,6 +98,16 @@ def quality_failed(judged: Judgement, suite: Suite, remedy: str) -> QualityFaile
     )
 
 
+def failing_columns(plan: QualityPlan) -> Judgement | None:
+    """The judgement when the columns alone let every run fail; None when they don't."""
+    results = tuple(
+        CheckResult.of(check.expectation, check.path, success=found.success, result=found.result)
+        for check in plan.checks
+        if (found := check.schema_result) is not None and not found.success and check.expectation.policy == "fail"
+    )
+    return Judgement("fail", results, None, {}) if results else None
+
+
 def failing_results(judged: Judgement) -> list[CheckResult]:
     """The checks that let the run fail."""
     return [result for result in judged.failed if result.policy == "fail"]

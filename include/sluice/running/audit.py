@@ -24,18 +24,20 @@ from sluice.planning.plan import GateChoice, Plan
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
-from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run, quality_failed
+from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
+from sluice.quality.suite import Suite
 from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
 from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
 from sluice.running.quarantine import check_quarantine, quarantined_rows
-from sluice.running.query import Query, plan_reader
+from sluice.running.query import Query, plan_reader, spark_message
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
 from sluice.running.written_rows import WrittenRows, measure, measures
+from sluice.storage import Storage
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
@@ -69,6 +71,8 @@ class Audit:
     """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
     released: GateState | None = None
     """The blocked batch that somebody has let through."""
+    begun: BatchAudit | None = None
+    """What was decided of a batch whose rows are in part published, by a driver that died then."""
     judged: Judgement | None = None
     """The newest judgement."""
     failure: BaseException | None = None
@@ -94,14 +98,9 @@ class Audit:
 
         Raises:
             QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
-            DeclarationError: The quarantine has other columns.
         """
-        if self.plan.quarantined is not None and self.stream.quarantine_table is not None:
-            check_quarantine(self.stream.quarantine_table, self.frame.dtypes, storage=self.home.storage)
-        judged = judge_run(self.plan, [], [], now=self.clock(), is_last=False)
-        failed = tuple(found for found in judged.failed if found.path == "schema" and found.policy == "fail")
-        if failed:
-            self.judged = Judgement("fail", failed, None, {})
+        self.judged = failing_columns(self.plan)
+        if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
 
     def open_gate(self) -> None:
@@ -235,7 +234,7 @@ class Audit:
         sink.publish_batch(batch, storage=storage)
 
     def _write_cached(self, frame: DataFrame, batch_id: int) -> None:
-        sink, batch, quarantine = self.stream.sink, self._batch(batch_id), self._quarantine()
+        sink, batch, quarantine = self.stream.sink, self._batch(batch_id), self._quarantine(batch_id)
         assert isinstance(sink, BatchSink)
         in_sink = self._holds(sink, batch_id)
         in_quarantine = quarantine is not None and self._holds(quarantine, batch_id)
@@ -343,8 +342,9 @@ class Audit:
     def _kept(self, frame: DataFrame) -> DataFrame:
         return frame if self.plan.removed is None else frame.where(f"NOT {self.plan.removed}")
 
-    def _quarantine(self) -> StagingSink | None:
-        return self.stream.quarantine_table if self.plan.quarantined is not None else None
+    def _quarantine(self, batch_id: int) -> StagingSink | None:
+        has_begun = self.begun is not None and self.begun.batch_id == batch_id
+        return self.stream.quarantine_table if self.plan.quarantined is not None or has_begun else None
 
     def _batch(self, batch_id: int) -> SinkBatch:
         return SinkBatch(self.query_id, batch_id, self.stream.output_mode, self.record.token or 0)
@@ -394,9 +394,12 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
     suite = declared_suite(project, stream, storage=home.storage)
     if suite is None or record.query_id is None:
         return None
-    compiled = compile_suite(suite, dict(query.frame.dtypes), sample=suite.sample)
-    refuse_rereads(compiled, stream)
+    compiled = fit_suite(suite, stream, query.frame, storage=home.storage)
     gate = read_gate(home)
+    choice = plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage)
+    begun = _begun(preparation, plan, record)
+    if begun is not None and choice.gate != "cache":
+        choice = replace(choice, gate="cache", measured="pass", reason=f"batch {begun.batch_id} is split already")
     is_planned = plan.batches and plan.strategy == "exact"
     emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
     audit = Audit(
@@ -404,7 +407,7 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
         stream=stream,
         home=home,
         plan=compiled,
-        choice=plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage),
+        choice=choice,
         frame=query.frame,
         query_id=record.query_id,
         record=record,
@@ -412,10 +415,45 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
         lease=lease,
         last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
         released=gate if gate is not None and gate.released_by is not None else None,
+        begun=begun,
     )
     audit.check()
     audit.open_gate()
     return audit
+
+
+def fit_suite(suite: Suite, stream: Stream, frame: DataFrame, *, storage: Storage) -> QualityPlan:
+    """Compile a suite for the result of a transform, and let Spark analyse what is measured. Runs no job.
+
+    Raises:
+        DeclarationError: It does not fit the result, the sink or the quarantine.
+    """
+    plan = compile_suite(suite, dict(frame.dtypes), sample=suite.sample)
+    refuse_rereads(plan, stream)
+    if plan.quarantined is not None and stream.quarantine_table is not None:
+        check_quarantine(stream.quarantine_table, frame.dtypes, storage=storage)
+    try:
+        _ = frame.agg(*measures(plan)).schema
+    except Exception as exc:
+        raise DeclarationError(
+            f"Spark does not take what the suite measures: {spark_message(exc)}",
+            where=suite.source,
+            remedy="correct the expectation, or the transform",
+        ) from exc
+    return plan
+
+
+def _begun(preparation: Preparation, plan: Plan, record: RunRecord) -> BatchAudit | None:
+    """The audit of a batch that is to run again, and that the quarantine holds: whatever the suite says today."""
+    table, home = preparation.request.stream.quarantine_table, preparation.home
+    for batch in plan.batches:
+        audit = read_audit(home, record.generation, batch.batch_id) if batch.kind == "uncommitted" else None
+        if audit is None or audit.quarantined is None or table is None:
+            continue
+        last = table.state(record.query_id, storage=home.storage).last_batch
+        if last is not None and last >= batch.batch_id:
+            return audit
+    return None
 
 
 def refuse_rereads(plan: QualityPlan, stream: Stream) -> None:

@@ -12,7 +12,7 @@ from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
 from sluice.running.session import is_remote
 from sluice.storage import Storage
-from sluice.stream import BatchSink, StagingSink, Stream
+from sluice.stream import BatchSink, Sink, StagingSink, Stream
 
 Gate = Literal["publish", "cache", "write"]
 Measured = Literal["observe", "pass"]
@@ -129,9 +129,33 @@ def _check_quarantine(project: Project, stream: Stream, suite: Suite) -> None:
         remedy = "use `drop`, or a Delta sink"
     elif stream.output_mode != "append":
         problem, remedy = f"in output mode `{stream.output_mode}` a batch has rows of former ones", "use `drop`"
+    elif (user := _user_of(_place(stream.quarantine_table), project, stream)) is not None:
+        problem = f"its table, {_place(stream.quarantine_table)}, is {user}"
+        remedy = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
     if problem is not None:
         place = next(e.place for e in suite.expectations if e.policy == "quarantine")
         raise DeclarationError(f"`policy` is `quarantine`, but {problem}", where=place, remedy=remedy)
+
+
+def _user_of(place: str, project: Project, stream: Stream) -> str | None:
+    """What else a place is, of this stream or another one; None when nothing."""
+    if place == _place(stream.sink):
+        return "the sink itself"
+    for name, source in stream.sources.items():
+        if source.location.rstrip("/") == place:
+            return f"the source `{name}`"
+    for name, other in project.readable_streams().items():
+        if name == stream.name:
+            continue
+        if _place(other.sink) == place:
+            return f"the sink of stream `{name}`"
+        if other.quality is not None and _place(other.quarantine_table) == place:
+            return f"the quarantine of stream `{name}`"
+    return None
+
+
+def _place(sink: Sink | None) -> str:
+    return (sink.location or "").rstrip("/") if sink is not None else ""
 
 
 def _aside_obstacle(stream: Stream, storage: Storage) -> str | None:

@@ -63,7 +63,7 @@ def find_unsettled(
         DeclarationError: The suite is wrong.
     """
     gate = read_gate(home)
-    if gate is None or gate.state == "blocked":
+    if gate is None:
         return None
     record = RunRecords(home).read(gate.run_id)
     suite = declared_suite(project, stream, storage=home.storage) if record is not None else None
@@ -71,6 +71,9 @@ def find_unsettled(
         # Nobody can say any more what it wrote, or nobody wants to know.
         return None
     record = msgspec.structs.replace(record, batches=recovered(record))
+    if gate.state == "blocked" and (record.quality is not None or not record.batches):
+        # Its driver lived to say what became of the batches before.
+        return None
     columns = _columns(record, gate)
     if not columns or not record.batches:
         return Unsettled(gate, record, None if record.batches else Judgement("pass", (), 0, {}), suite.name)
@@ -146,7 +149,7 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
     elif gate.released_by is not None and gate.batch_id not in {batch.batch_id for batch in record.batches}:
         # What somebody has let through has not been published yet.
         keep_gate(home, msgspec.structs.replace(gate, state="blocked"))
-    else:
+    elif gate.state != "blocked":
         if record.error is not None and record.error["type"] == "QualityFailedError":
             changes |= {"status": "succeeded", "error": None}
         close_gate(home)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import load_table, open_log
+from sluice.delta_table import load_table, open_log, spark_columns
 from sluice.errors import DeclarationError
 from sluice.quality.compile import Check, QualityPlan
 from sluice.storage import Storage
@@ -18,6 +18,7 @@ FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
 """The columns that a quarantine has beyond the row's own."""
 RELEASE = "_release_id"
 """The column that claims a row for a release; a quarantine has it from its first release on."""
+_OURS = ((FAILED, "array<string>"), (RUN, "string"), (BATCH, "bigint"))
 
 
 def quarantined_rows(frame: DataFrame, plan: QualityPlan, condition: str, run_id: str, batch_id: int) -> DataFrame:
@@ -56,8 +57,7 @@ def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, 
         DeclarationError: The result has a column of ours, or the table has other columns.
         StorageError: The table can't be read.
     """
-    ours = {FAILED, RUN, BATCH}
-    if taken := (ours | {RELEASE}).intersection(name for name, _ in columns):
+    if taken := {FAILED, RUN, BATCH, RELEASE}.intersection(name for name, _ in columns):
         raise DeclarationError(
             f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
             where=table.location,
@@ -65,10 +65,23 @@ def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, 
         )
     if open_log(table.location or "", storage=storage) is None:
         return
-    found = {field.name for field in load_table(table.location or "", storage=storage).schema().fields}
-    if missing := ours - found:
-        raise DeclarationError(
-            f"the table is no quarantine: it has no column `{min(missing)}`",
-            where=table.location,
-            remedy="give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`",
-        )
+    own = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
+    found = {
+        name.casefold(): kind for name, kind in spark_columns(load_table(table.location or "", storage=storage)).items()
+    }
+    for name, kind in (*_OURS, *columns):
+        there = found.get(name.casefold())
+        if there is None and name in dict(_OURS):
+            raise DeclarationError(
+                f"the table is no quarantine: it has no column `{name}`", where=table.location, remedy=own
+            )
+        if there is None and not table.takes_new_columns:
+            raise DeclarationError(
+                f"the quarantine has no column `{name}`, which the result has",
+                where=table.location,
+                remedy="let it take new columns: `Stream(quarantine=sinks.delta(PATH, merge_schema=True))`",
+            )
+        if there is not None and there != kind:
+            raise DeclarationError(
+                f"`{name}` is {there} in the quarantine, and {kind} in the result", where=table.location, remedy=own
+            )

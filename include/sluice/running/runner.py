@@ -25,7 +25,7 @@ from sluice.running.batches import BatchRunner
 from sluice.running.connect_session import is_connected, remote_session, sees, server_name
 from sluice.running.driver import following_requests
 from sluice.running.lease import Clock, Lease
-from sluice.running.preparation import Preparation, Request, system_clock
+from sluice.running.preparation import Preparation, Request, refusal, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
@@ -171,7 +171,7 @@ class _Run:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
             plan = self.preparation.look()[1]
             if plan.problem is not None:
-                raise RefusedError(plan.problem)
+                raise refusal(plan.problem)
         return query, generation, plan
 
     def _run_batches(self, query: Query, generation: Generation, plan: Plan) -> bool:

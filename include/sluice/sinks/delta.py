@@ -110,6 +110,10 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
         published_batch.forget_batch(self.path, batch, storage=storage)
 
+    @property
+    def takes_new_columns(self) -> bool:
+        return self.options.get("mergeSchema") == "true"
+
     def beside(self, ending: str) -> DeltaSink:
         return DeltaSink(f"{self.path.rstrip('/')}{ending}", ())
 
