@@ -636,12 +636,13 @@ def _release_rows(project: str | None, stream: str, where: str | None, *, as_jso
     with spark_log_aside(stream):
         done = release_rows(loaded, loaded.stream(stream), where, _user_name())
     if as_json:
-        _print_json({"stream": stream, **msgspec.to_builtins(done)})
+        released, finished = (msgspec.to_builtins(found) for found in (done.release, done.finished))
+        _print_json({"stream": stream, "release": released, "finished": finished})
         return
     for release in done.finished:
-        print(f"{stream}: finished the release {release.release_id} by {release.released_by}: {release.rows:,} rows")
-    stay = f"; {done.release.left:,} still fail, and stay" if done.release.left else ""
-    print(f"{stream}: {done.release.rows:,} rows of the quarantine are in the sink{stay}")
+        print(f"{stream}: finished release {release.release_id} by {release.released_by}; rows sent: {release.rows:,}")
+    stay = f"; rows that still fail, and stay: {done.release.left:,}" if done.release.left else ""
+    print(f"{stream}: rows sent from the quarantine to the sink: {done.release.rows:,}{stay}")
 
 
 def _user_name() -> str:

@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
 from test_sensors import MODES, later, result, run
 
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, HeldError, Problem, QualityFailedError, SluiceError
 from sluice.running.gate_state import GateState, keep_gate, release_gate
 from sluice.running.record import QualityRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
+from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.sensors.quality import QualitySensor
 from sluice_airflow.triggers import shared_poll
 from sluice_airflow.triggers.quality import QualityTrigger
@@ -168,6 +170,19 @@ class TestWhatCounts:
 
         assert met(stream_project, "warn")
         assert not met(stream_project, "pass")
+
+
+@pytest.mark.parametrize(
+    "error", [HeldError(Problem("HELD_BY_QUALITY", "r", "it failed", "more", "release it")), QualityFailedError("no")]
+)
+def test_quality_is_not_retried(error: SluiceError) -> None:
+    """Neither a failed gate nor a held stream gets better by itself, in a worker or from a record."""
+    with pytest.raises(AirflowFailException), as_airflow_errors():
+        raise error
+    failure = {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}
+    record = RunRecord(run_id="r", stream="s", generation=1, planned_at=NOON, plan={}, status="failed", error=failure)
+    with pytest.raises(AirflowFailException):
+        conclude(record)
 
 
 @pytest.mark.spark

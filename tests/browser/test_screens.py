@@ -135,7 +135,7 @@ def test_quality(browser: Browser, server: ApiServer, showcase: Showcase, scheme
     assert "sluice quality release reports" in browser.find("article.problem").text
     text = browser.run("return document.body.innerText")
     assert "dep_delay must lie between -60 and 1440" in text
-    assert "1 of 4 checks failed, 1 of which stops the run" in text
+    assert "1 of 4 checks failed, and stops the run" in text
     browser.screenshot(SHOTS / f"held-{scheme}.png")
     browser.find("article.problem button").click()
     browser.until(lambda: browser.all("article.problem button") == [], "the release")

@@ -14,6 +14,7 @@ from sluice.errors import DeclarationError, LeaseHeldError
 from sluice.running.lease import acquire
 from sluice.running.release_rows import Released, read_releases, release_rows
 from sluice.sinks.delta import DeltaSink
+from sluice.storage import Storage
 from sluice.stream import FunctionLoader, SinkBatch
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, ids, stream, up_to
@@ -112,6 +113,34 @@ def test_a_killed_release_is_finished_once(lab: Lab, *, is_written: bool) -> Non
     assert done.release.rows == 1
     assert ids(lab) == [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert ids(lab, "out_quarantine") == []
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_release_killed_between_its_steps(lab: Lab, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    """Before anything, with rows claimed that its document does not tell of, and with all done but that."""
+    quarantined(lab)
+    declare_suite(lab, up_to(8, "quarantine"))
+    left = [writes]
+    write = Storage.replace
+
+    def write_or_die(storage: Storage, location: str, content: bytes) -> None:
+        if "/releases/" in location:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+        write(storage, location, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "replace", write_or_die)
+        with pytest.raises(Killed):
+            release(lab)
+
+    done = release(lab)
+
+    sent = [found.rows for found in (*done.finished, done.release)]
+    assert sent == [[3], [3, 0], [3, 0]][writes]
+    assert ids(lab) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert ids(lab, "out_quarantine") == [9]
 
 
 def test_a_run_keeps_a_release_waiting(lab: Lab) -> None:

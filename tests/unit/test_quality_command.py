@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sluice.home import StreamHome
@@ -138,7 +139,7 @@ def test_the_page_stands_alone(project: Path) -> None:
     assert {"script", "img", "link", "iframe"}.isdisjoint(page.tags)
     assert "@import" not in text
     assert "url(" not in text
-    assert "1 of 2 checks failed, 1 of which stops the run" in page.text
+    assert "1 of 2 checks failed, and stops the run" in page.text
     assert "dep_delay must lie between -60 and 1440" in page.text
     assert HOSTILE in page.text
     assert page.tags.count("svg") == 3
@@ -183,15 +184,27 @@ def test_a_batch_is_released(project: Path) -> None:
 
 
 def test_a_held_stream_is_released(project: Path) -> None:
-    """The gate is closed; there is nothing to release after that."""
-    keep_gate(home(project), gate("failed"))
+    """The gate is closed, and the run's record says by whom; there is nothing to release after that."""
+    failed = RunRecords(home(project)).run_ids()[0]
+    keep_gate(home(project), msgspec.structs.replace(gate("failed"), run_id=failed))
 
     assert "the stream is held" in sluice(project, "visits").stdout
     document = json.loads(sluice(project, "release", "visits", "--json").stdout)
 
     assert document["released"]["state"] == "failed"
     assert read_gate(home(project)) is None
+    record = RunRecords(home(project)).read(failed)
+    assert record is not None
+    assert record.quality is not None
+    assert (record.quality.verdict, bool(record.quality.released_by)) == ("fail", True)
+    assert "let it through" in page_of(project)
     assert "nothing is blocked or held" in sluice(project, "release", "visits").stdout
+
+
+def page_of(project: Path) -> str:
+    file = project / "page.html"
+    sluice(project, "visits", "--html", str(file))
+    return file.read_text("utf-8")
 
 
 def test_a_damaged_record_is_named(project: Path) -> None:

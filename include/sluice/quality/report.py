@@ -185,7 +185,9 @@ def _headline(checks: int, failed: int, stopping: int, run: JudgedRun) -> str:
     if not stopping:
         return f"{failed:,} of {of} failed, none of which stops the run"
     who = f"; {_quoted(run.released_by)} let it through" if run.released_by else ""
-    return f"{failed:,} of {of} failed, {stopping:,} of which stop{'s' if stopping == 1 else ''} the run{who}"
+    which = "" if stopping == failed else f"{stopping:,} of which "
+    stop = "stops" if stopping == 1 else "stop"
+    return f"{failed:,} of {of} failed, {which or 'and '}{stop} the run{who}"
 
 
 def _remarks(run: JudgedRun, hold: Hold | None, stream: str) -> list[str]:

@@ -24,7 +24,7 @@ code{font:13px ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;overflow
 table{border-collapse:collapse;width:100%}td,th{padding:10px 16px;text-align:left;vertical-align:top;
 border-top:1px solid var(--edge)}thead th{border-top:0;font-weight:500;font-size:13px;color:var(--quiet)}
 .mark{color:var(--tone);font-weight:600;white-space:nowrap}.number{text-align:right}td.words{overflow-wrap:anywhere}
-svg{display:block}rect{fill:var(--tone)}
+svg{display:block}p svg{margin-bottom:10px}rect{fill:var(--tone)}
 """
 
 
@@ -70,7 +70,7 @@ def _consequence(check: CheckReport) -> str:
 
 
 def _runs(report: QualityReport) -> Iterator[str]:
-    yield f"<h2>Last runs</h2>{_picture(report.verdicts)}"
+    yield f"<h2>Last runs</h2><p>{_picture(report.verdicts)}</p>"
     yield '<div class="card"><table><thead><tr><th>Run</th><th>Began (UTC)</th><th>Verdict</th>'
     yield '<th class="number">Rows</th><th class="number">Left out</th><th class="number">Quarantined</th></tr></thead>'
     yield "<tbody>"

@@ -85,10 +85,10 @@ def _percent(share: float) -> str:
     return f"{percent:.2g} %" if percent < 1 else f"{percent:.1f} %" if percent < 99.95 else "100 %"
 
 
-def _between(kwargs: Mapping[str, Any], *, be: str = "lie") -> str:
+def _between(kwargs: Mapping[str, Any]) -> str:
     low, high = kwargs.get("min_value"), kwargs.get("max_value")
-    over, under = ("more than", "at least")[not kwargs.get("strict_min")], "less than"
-    under = under if kwargs.get("strict_max") else "at most"
+    over = "more than" if kwargs.get("strict_min") else "at least"
+    under = "less than" if kwargs.get("strict_max") else "at most"
     if low is None and high is None:
         return "may be anything"
     if low is None:
@@ -97,7 +97,7 @@ def _between(kwargs: Mapping[str, Any], *, be: str = "lie") -> str:
         return f"must be {over} {_value(low)}"
     if kwargs.get("strict_min") or kwargs.get("strict_max"):
         return f"must be {over} {_value(low)} and {under} {_value(high)}"
-    return f"must {be} between {_value(low)} and {_value(high)}"
+    return f"must lie between {_value(low)} and {_value(high)}"
 
 
 def _of(what: str) -> Callable[[Mapping[str, Any]], str]:
