@@ -16,8 +16,6 @@ from sluice.quality.suite import Expectation, Suite
 from sluice.storage import Storage
 from sluice.stream import Stream
 
-BROKEN = "CONTRACT_BROKEN"
-
 
 def broken_contracts(
     stream: Stream, suite: Suite, batches: tuple[PlannedBatch, ...], *, storage: Storage
@@ -42,7 +40,7 @@ def broken_contracts(
         problem = _broken(expectation, known[name])
         if problem is not None:
             yield Problem(
-                code=BROKEN,
+                code="CONTRACT_BROKEN",
                 file=stream.sources[name].location,
                 cause=f"the columns of `{name}` break the contract in `{suite.name}`: `{expectation.type}`, {problem}",
                 consequence="the transform would make something else of it, or fail in the middle of a batch",

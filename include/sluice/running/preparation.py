@@ -19,7 +19,7 @@ from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.running.audit_record import QUALITY_METRICS
 from sluice.running.connect_session import RemoteSession, end_remote
-from sluice.running.contracts import BROKEN, broken_contracts
+from sluice.running.contracts import broken_contracts
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import read_audit
 from sluice.running.held import Unsettled, find_unsettled, gated, settle
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
 """The one refusal that a run mends itself: the query tells the order."""
-_REFUSALS = {"HELD_BY_QUALITY": HeldError, BROKEN: ContractError}
+_REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
 
 
 def system_clock() -> datetime:

@@ -179,7 +179,7 @@ class FilesSource(Source):
         if self.format != "parquet":
             # Nothing but the declaration says what is in the others.
             return self.schema if self.schema is not None else "value string"
-        return parquet_columns(newest, storage=storage) if newest is not None else None
+        return parquet_columns(newest, self.path, storage=storage) if newest is not None else None
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         if not taken.entries:

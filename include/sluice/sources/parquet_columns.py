@@ -25,8 +25,13 @@ _NAMES = {
 }
 
 
-def parquet_columns(uri: str, *, storage: Storage) -> dict[str, str]:
+def parquet_columns(uri: str, root: str, *, storage: Storage) -> dict[str, str]:
     """The columns of a file with their types as Spark reads them; those of its folders (`k=v`) are strings.
+
+    Args:
+        uri: The file.
+        root: The folder, or glob of folders, below which folders make columns.
+        storage: Where it is.
 
     Raises:
         StorageError: It can't be read, or is no Parquet file.
@@ -46,9 +51,10 @@ def parquet_columns(uri: str, *, storage: Storage) -> dict[str, str]:
         raise StorageError(
             f"the columns of the file can't be read: {exc}", where=uri, remedy="look at the file, then try again"
         ) from exc
-    folders = (part.partition("=") for part in uri.split("/")[:-1])
+    place = local_path(uri) if is_local(uri) else unquote(uri)
+    folders = (part.partition("=") for part in place.split("/")[len(root.rstrip("/").split("/")) : -1])
     return {field.name: _spark_type(field.type) for field in schema} | {
-        unquote(name): "string" for name, separator, _ in folders if separator
+        name: "string" for name, separator, _ in folders if separator
     }
 
 
