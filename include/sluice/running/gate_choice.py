@@ -41,17 +41,14 @@ def choose_gate(
     if wanted is not None and wanted != gate:
         _check_wanted(project, stream, suite, wanted, storage)
         gate, reason = wanted, "as the suite says"
-    measured, why = _measured(suite, gate, batches)
+    measured, why = _measured(stream, suite, gate, batches)
     wanted = _wanted(ours, "measured", get_args(Measured), suite)
     if wanted is not None and wanted != measured:
-        if wanted == "observe" or not _removes(suite):
-            measured, why = wanted, "as the suite says"
-        else:
+        if (obstacle := _pass_obstacle(stream, suite, gate)) is not None and wanted == "pass":
             raise DeclarationError(
-                "`measured` is `pass`, but rows that are taken away can't be measured afterwards",
-                where=f"{suite.source}, meta.sluice",
-                remedy="leave it out, or use no `drop` and `quarantine`",
+                f"`measured` is `pass`, but {obstacle}", where=f"{suite.source}, meta.sluice", remedy="leave it out"
             )
+        measured, why = wanted, "as the suite says"
     return GateChoice(
         suite=suite.name,
         checks=len(suite.expectations) + len(history_rules(suite)),
@@ -89,6 +86,12 @@ def _gate(project: Project, stream: Stream, suite: Suite, storage: Storage) -> t
         _check_quarantine(project, stream, suite)
         return "cache", "rows are split between the sink and its quarantine"
     if is_remote(project):
+        if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
+            raise DeclarationError(
+                f"a {stream.sink.kind} sink can't be audited over Spark Connect: its function may read a batch twice",
+                where=f"stream `{stream.name}`, quality",
+                remedy="run it with a Spark of its own, or leave out `quality`",
+            )
         return "write", "over Spark Connect, batches are audited after they are written"
     if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
         return "cache", "a function writes the batch, and may read it more than once"
@@ -164,11 +167,20 @@ def _aside_obstacle(stream: Stream, storage: Storage) -> str | None:
     return stream.sink.aside_obstacle(stream.output_mode, storage=storage)
 
 
-def _measured(suite: Suite, gate: str, batches: tuple[PlannedBatch, ...]) -> tuple[str, str]:
+def _pass_obstacle(stream: Stream, suite: Suite, gate: str) -> str | None:
+    """Why what was written can't be read again to be measured; None when it can."""
+    if _removes(suite):
+        return "some rows are not written"
+    if gate == "write" and not isinstance(stream.sink, StagingSink):
+        return f"a {stream.sink.kind} sink does not tell what a batch wrote"
+    return None
+
+
+def _measured(stream: Stream, suite: Suite, gate: str, batches: tuple[PlannedBatch, ...]) -> tuple[str, str]:
     if gate == "cache":
         return "pass", "measured in a pass over what Spark keeps of the batch"
-    if _removes(suite):
-        return "observe", "measured while it is written, for some rows are not"
+    if (obstacle := _pass_obstacle(stream, suite, gate)) is not None:
+        return "observe", f"measured while it is written, for {obstacle}"
     measures = _MEASURES_PER_CHECK * len(suite.expectations)
     rows = max((_rows(batch) for batch in batches), default=0)
     observed = rows * measures * _OBSERVED_SECONDS
