@@ -200,6 +200,10 @@ class Audit:
             f" `sluice quality release {name}`",
         )
 
+    def discard(self) -> None:
+        """Close the gate of a run that has written nothing: there is nothing to judge."""
+        close_gate(self.home)
+
     def recorded(self) -> QualityRecord:
         """The newest judgement as the run record has it."""
         judged = self.judged or Judgement("pass", (), None, {})

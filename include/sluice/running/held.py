@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from sluice.errors import Problem
+from sluice.errors import DeclarationError, Problem
 from sluice.home import StreamHome
 from sluice.planning.plan import Plan
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, judge_run
-from sluice.quality.results import CheckResult
+from sluice.quality.results import CheckResult, verdict
+from sluice.quality.suite import Suite
 from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_state import GateState, close_gate, keep_gate, read_gate
-from sluice.running.record import BatchRecord, RunRecord, RunRecords
-from sluice.stream import Stream
+from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
+from sluice.stream import StagingSink, Stream
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,19 @@ class Unsettled:
     judged: Judgement | None
     """What the suite says of it today; None when only Spark can tell, for something was not measured."""
     suite_name: str = ""
-    released_by: str | None = None
-    """Who has let through all that fails of it."""
+    is_excused: bool = False
+    """Whether it fails only for a batch that somebody has let through."""
 
     @property
     def is_held(self) -> bool:
         """Whether the stream must not go on."""
-        return self.judged is not None and self.judged.verdict == "fail" and self.released_by is None
+        return self.judged is not None and self.judged.verdict == "fail" and not self.is_excused
+
+    @property
+    def waits_for_released(self) -> bool:
+        """Whether the run died before it published the batch that somebody has let through."""
+        is_there = self.gate.batch_id in {batch.batch_id for batch in self.record.batches}
+        return self.gate.released_by is not None and not is_there
 
 
 def find_unsettled(
@@ -74,41 +81,97 @@ def find_unsettled(
     if gate.state == "blocked" and (record.quality is not None or not record.batches):
         # Its driver lived to say what became of the batches before.
         return None
-    columns = _columns(record, gate)
-    if not columns or not record.batches:
-        return Unsettled(gate, record, None if record.batches else Judgement("pass", (), 0, {}), suite.name)
-    plan = compile_suite(suite, columns, sample=suite.sample)
-    judged = _judge(plan, record, stream, home, now)
-    if judged is None or judged.verdict != "fail" or gate.released_by is None:
-        return Unsettled(gate, record, judged, suite.name)
-    others = tuple(batch for batch in record.batches if batch.batch_id != gate.batch_id)
-    but_released = _judge(plan, msgspec.structs.replace(record, batches=others), stream, home, now)
-    is_released = but_released is not None and but_released.verdict != "fail"
-    return Unsettled(gate, record, judged, suite.name, gate.released_by if is_released else None)
+    if not record.batches:
+        return Unsettled(gate, record, Judgement("pass", (), 0, {}), suite.name)
+    if record.quality is None and gate.columns:
+        # It died before it was judged, and has left its columns with the gate.
+        chosen = (record.plan["quality"] or {}).get("gate", "")
+        quality = QualityRecord(verdict="pass", suite=suite.name, gate=chosen, columns=gate.columns)
+        record = msgspec.structs.replace(record, quality=quality)
+    if record.quality is None:
+        return Unsettled(gate, record, None, suite.name)
+    try:
+        plan = compile_suite(suite, record.quality.columns, sample=suite.sample)
+    except DeclarationError as exc:
+        return Unsettled(gate, record, _unfit(suite, exc), suite.name)
+    rereads = _known_rereads(plan, record.quality)
+    is_known = rereads is not None and all(is_measured(plan, batch) for batch in record.batches)
+    if not is_known and isinstance(stream.sink, StagingSink):
+        return Unsettled(gate, record, None, suite.name)
+    # What no sink can tell any more is not measured, and fails.
+    return judge_former(gate, record, plan, lambda _batches: rereads or (), stream=stream, home=home, now=now)
 
 
-def _columns(record: RunRecord, gate: GateState) -> dict[str, str]:
-    """The columns of the result; a driver that died before its verdict has left them with the gate alone."""
-    return record.quality.columns if record.quality is not None else gate.columns
+def judge_former(
+    gate: GateState,
+    record: RunRecord,
+    plan: QualityPlan,
+    reread: Callable[[Sequence[BatchRecord]], Sequence[CheckResult]],
+    *,
+    stream: Stream,
+    home: StreamHome,
+    now: datetime,
+) -> Unsettled:
+    """Judge a former run by what was measured of it.
 
-
-def _judge(plan: QualityPlan, record: RunRecord, stream: Stream, home: StreamHome, now: datetime) -> Judgement | None:
-    measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(record.batches, stream.output_mode)]
-    names = {measure.name for measure in plan.measures}
-    if any(found is None or not names <= found.keys() for found in measured):
-        return None
-    checks = {check["id"]: check for check in (record.quality.checks if record.quality else ())}
-    if any(expectation.id not in checks for expectation in plan.rereads):
-        return None
+    Args:
+        gate: The gate that has not passed it.
+        record: Its record, with what was measured in every batch where that could be.
+        plan: What the suite wants today.
+        reread: Gives what Great Expectations says of some of its batches.
+        stream: The declaration.
+        home: The stream's folder in the home.
+        now: What freshness is measured against.
+    """
     most = max((check.rule.last for check in plan.history), default=0)
-    rereads = [
-        CheckResult.of(e, "reread", success=checks[e.id]["success"], result=checks[e.id]["result"])
-        for e in plan.rereads
-    ]
-    planned = {batch["batch_id"] for batch in record.plan["batches"]}
-    is_last = planned <= {batch.batch_id for batch in record.batches}
     former = former_runs(home, record.run_id, most)
-    return judge_run(plan, measured, former, now=now, is_last=is_last, rereads=rereads)
+
+    def judge(batches: Sequence[BatchRecord]) -> Judgement:
+        measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(batches, stream.output_mode)]
+        is_last = _is_whole(record)
+        return judge_run(plan, measured, former, now=now, is_last=is_last, rereads=reread(batches))
+
+    judged = judge(record.batches)
+    is_excused = False
+    if judged.verdict == "fail" and gate.released_by is not None:
+        others = [batch for batch in record.batches if batch.batch_id != gate.batch_id]
+        is_excused = judge(others).verdict != "fail"
+    return Unsettled(gate, record, judged, plan.suite.name, is_excused)
+
+
+def is_measured(plan: QualityPlan, batch: BatchRecord) -> bool:
+    """Whether all was measured of a batch that the suite asks for today."""
+    found = batch.observed.get(QUALITY_METRICS)
+    return found is not None and all(measure.name in found for measure in plan.measures)
+
+
+def _known_rereads(plan: QualityPlan, quality: QualityRecord) -> tuple[CheckResult, ...] | None:
+    """What was read again of a run; None when something has to be, for the first time or once more."""
+    known = {check["id"]: check for check in quality.checks}
+    found = []
+    for expectation in plan.rereads:
+        check = known.get(expectation.id)
+        if (
+            check is None
+            or check["kwargs"] != expectation.kwargs
+            or "not_measured" in check["result"].get("details", {})
+        ):
+            return None
+        found.append(CheckResult.of(expectation, "reread", success=check["success"], result=check["result"]))
+    return tuple(found)
+
+
+def _is_whole(record: RunRecord) -> bool:
+    """Whether a run did all that it planned: what more rows may mend fails only then."""
+    planned = {batch["batch_id"] for batch in record.plan["batches"]}
+    return planned <= {batch.batch_id for batch in record.batches}
+
+
+def _unfit(suite: Suite, exc: DeclarationError) -> Judgement:
+    """The suite can't be compiled for the columns that the run had: nothing can be said."""
+    told = {"details": {"not_measured": str(exc)}}
+    results = tuple(CheckResult.of(e, e.kind.path, success=False, result=told) for e in suite.expectations)
+    return Judgement(verdict(results), results, None, {})
 
 
 def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> Plan:
@@ -117,14 +180,7 @@ def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> 
         return plan
     gate = unsettled.gate
     if unsettled.is_held:
-        problem = Problem(
-            code="HELD_BY_QUALITY",
-            file=gate.run_id,
-            cause=f"what run {gate.run_id} wrote has failed the suite `{unsettled.suite_name}`: {_why(unsettled)}",
-            consequence="more rows would be written beside those that failed",
-            remedy="correct the suite, and it is judged anew; or let the stream go on with"
-            f" `sluice quality release {plan.stream}`",
-        )
+        problem = held_by(unsettled, plan.stream)
         return replace(plan, verdict="refuse", reason="held by quality", problem=problem, batches=(), quality=None)
     is_own = former is not None and former.run_id == gate.run_id
     if unsettled.judged is None and plan.verdict == "skip":
@@ -133,23 +189,37 @@ def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> 
     return plan
 
 
+def held_by(unsettled: Unsettled, stream: str) -> Problem:
+    """What holds a stream."""
+    gate = unsettled.gate
+    return Problem(
+        code="HELD_BY_QUALITY",
+        file=gate.run_id,
+        cause=f"what run {gate.run_id} wrote has failed the suite `{unsettled.suite_name}`: {_why(unsettled)}",
+        consequence="more rows would be written beside those that failed",
+        remedy="correct the suite, and it is judged anew; or let the stream go on with"
+        f" `sluice quality release {stream}`",
+    )
+
+
 def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
     """Write down the judgement of a former run; gives its record."""
     judged, record = unsettled.judged, unsettled.record
     if judged is None:
         return record
     changes: dict[str, Any] = {}
-    gate, columns = unsettled.gate, _columns(record, unsettled.gate)
-    if judged.results:
-        chosen = record.quality.gate if record.quality is not None else (record.plan["quality"] or {}).get("gate", "")
-        by = unsettled.released_by
-        changes["quality"] = quality_record(judged, unsettled.suite_name, chosen, columns, released_by=by)
+    if record.quality is not None and judged.results:
+        by = unsettled.gate.released_by if unsettled.is_excused else None
+        gate, columns = record.quality.gate, record.quality.columns
+        changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
     if unsettled.is_held:
-        keep_gate(home, msgspec.structs.replace(gate, state="failed", failed=_why(unsettled), columns=columns))
-    elif gate.released_by is not None and gate.batch_id not in {batch.batch_id for batch in record.batches}:
-        # What somebody has let through has not been published yet.
-        keep_gate(home, msgspec.structs.replace(gate, state="blocked"))
-    elif gate.state != "blocked":
+        keep_gate(home, msgspec.structs.replace(unsettled.gate, state="failed", failed=_why(unsettled)))
+    elif unsettled.gate.state == "blocked":
+        # Another batch of the run was not published: that stands.
+        pass
+    elif unsettled.waits_for_released:
+        keep_gate(home, msgspec.structs.replace(unsettled.gate, state="blocked"))
+    else:
         if record.error is not None and record.error["type"] == "QualityFailedError":
             changes |= {"status": "succeeded", "error": None}
         close_gate(home)

@@ -24,6 +24,7 @@ from sluice.running.audit import Audit, open_audit
 from sluice.running.batches import BatchRunner
 from sluice.running.connect_session import is_connected, remote_session, sees, server_name
 from sluice.running.driver import following_requests
+from sluice.running.former_audit import settle_former
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, refusal, system_clock
 from sluice.running.query import Query, build_query
@@ -136,6 +137,7 @@ class _Run:
             query, generation, plan = self._prepare(seen, plan)
             self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
             self.observer.planned(plan)
+            settle_former(self.preparation, seen, query, self.record.run_id)
             self.audit = open_audit(self.preparation, query, plan, self.record, self.lease)
             is_complete = self._run_batches(query, generation, plan)
             self._judge(is_last=is_complete)
@@ -196,6 +198,10 @@ class _Run:
             QualityFailedError: It has failed, and the stream is held.
         """
         if self.audit is None:
+            return
+        if not self.record.batches:
+            # Another run's rows were judged; this one has none.
+            self.audit.discard()
             return
         self.observer.phase("auditing")
         self.audit.finish(self.record, is_last=is_last)

@@ -49,6 +49,8 @@ _SESSION = {
     "spark.sql.session.timeZone": "UTC",
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
+    # Spark 4.2.0 hangs for ever where a Python function reads cached rows as columns (SPARK-58241), and audits cache.
+    "spark.sql.inMemoryColumnarStorage.enableVectorizedReader": "false",
 }
 _FIXED = {
     # Planned entries of a source's log are compacted where Spark would compact them.
@@ -168,7 +170,8 @@ def _open_classic(project: Project, stream: Stream) -> SparkSession:
             remedy="check that Java 17 is installed, and the settings in [spark]",
         ) from exc
     # It logs what the error says that is raised, with the whole stack of the JVM.
-    PySparkLogger.getLogger("DataFrameQueryContextLogger").setLevel("CRITICAL")
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(logger).setLevel("CRITICAL")
     encoding = session._jvm.System.getProperty("sun.jnu.encoding") if session._jvm else "UTF-8"
     if encoding != "UTF-8":
         raise DeclarationError(

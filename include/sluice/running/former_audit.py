@@ -1,0 +1,77 @@
+"""Judges a former run that died before it was judged: with Spark, before this run writes a row beside its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sluice.errors import BatchFailedError, HeldError
+from sluice.planning.survey import Survey
+from sluice.quality.compile import compile_suite
+from sluice.quality.declared_suite import declared_suite
+from sluice.quality.reread import not_measured
+from sluice.quality.results import CheckResult
+from sluice.running.audit_record import QUALITY_METRICS
+from sluice.running.held import held_by, is_measured, judge_former, settle
+from sluice.running.preparation import Preparation
+from sluice.running.query import Query
+from sluice.running.record import BatchRecord, QualityRecord
+from sluice.running.written_rows import WrittenRows
+
+
+def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: str) -> None:
+    """Judge what another run wrote and nobody could judge without Spark; for the holder of the lease.
+
+    What its driver did not live to measure, or to read again, is read from the sink. What can't be read fails.
+
+    Args:
+        preparation: That of this run.
+        seen: What this run has seen of the checkpoint.
+        query: This run's; a run that died before it was audited left no columns of its own.
+        run_id: This run, which judges its own rows when they are all there.
+
+    Raises:
+        HeldError: It has failed, and the stream is held.
+        DeclarationError: The suite is wrong.
+        StorageError: The sink, or a file of the home, can't be read now.
+    """
+    stream, home = preparation.request.stream, preparation.home
+    unsettled = preparation.unsettled(seen)
+    if unsettled is None or unsettled.judged is not None or unsettled.record.run_id == run_id:
+        return
+    suite = declared_suite(preparation.project, stream, storage=home.storage)
+    if suite is None:
+        return
+    record = unsettled.record
+    columns = record.quality.columns if record.quality is not None else dict(query.frame.dtypes)
+    plan = compile_suite(suite, columns, sample=suite.sample)
+    written = WrittenRows(stream, query.frame.sparkSession, home.storage, plan, tuple(columns))
+
+    def measured(batch: BatchRecord) -> BatchRecord:
+        if is_measured(plan, batch):
+            return batch
+        try:
+            values = written.measure(batch)
+        except BatchFailedError:
+            values = None
+        others = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
+        ours = {} if values is None else {QUALITY_METRICS: dict(values)}
+        return msgspec.structs.replace(batch, observed=others | ours)
+
+    def reread(batches: Sequence[BatchRecord]) -> list[CheckResult]:
+        try:
+            return written.reread(batches)
+        except BatchFailedError as exc:
+            return not_measured(plan, str(exc))
+
+    gate = (record.plan.get("quality") or {}).get("gate", "")
+    record = msgspec.structs.replace(
+        record,
+        batches=tuple(map(measured, record.batches)),
+        quality=record.quality or QualityRecord(verdict="pass", gate=gate, columns=columns),
+    )
+    judged = judge_former(unsettled.gate, record, plan, reread, stream=stream, home=home, now=preparation.clock())
+    settle(home, judged)
+    if judged.is_held:
+        raise HeldError(held_by(judged, stream.name))
