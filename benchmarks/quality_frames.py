@@ -84,21 +84,29 @@ def to_nothing(frame: DataFrame) -> None:
 
 
 class GreatExpectations:
-    """The library's own Spark engine, with the same checks as one suite."""
+    """The library's own Spark engine, with the same checks as one suite.
 
-    def __init__(self, checks: tuple[dict[str, Any], ...], result_format: str) -> None:
+    Args:
+        checks: The expectations.
+        result_format: `BOOLEAN_ONLY` is its quickest, `SUMMARY` gives what our results have.
+        keeps: Whether it keeps the rows in memory between its jobs, which it does unless it is told otherwise.
+    """
+
+    def __init__(self, checks: tuple[dict[str, Any], ...], result_format: str, *, keeps: bool) -> None:
         os.environ["GX_ANALYTICS_ENABLED"] = "false"
         with warnings.catch_warnings(action="ignore"):
             import great_expectations as gx
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False}  # type: ignore[assignment]
-        asset = context.data_sources.add_spark(name="spark").add_dataframe_asset(name="orders")
+        asset = context.data_sources.add_spark(name="spark", persist=keeps).add_dataframe_asset(name="orders")
         self._definition = asset.add_batch_definition_whole_dataframe("whole")
         self._suite = gx.ExpectationSuite(name="orders", expectations=list(checks))
         self._format = result_format
 
     def validate(self, frame: DataFrame) -> bool:
-        """Whether every check passes."""
+        """Whether every check passes. What the library kept in memory is let go: each batch is a new one."""
         batch = self._definition.get_batch({"dataframe": frame})
-        return bool(batch.validate(self._suite, result_format=self._format).success)
+        success = bool(batch.validate(self._suite, result_format=self._format).success)
+        frame.sparkSession.catalog.clearCache()
+        return success
