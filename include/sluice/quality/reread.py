@@ -6,6 +6,8 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +104,18 @@ def _result(check: Check, found: Mapping[str, Any]) -> CheckResult:
     if isinstance(result.get("details"), dict):
         kept = {name: value for name, value in result["details"].items() if not name.startswith("unexpected_rows")}
         result["details"] = kept
-    return CheckResult.of(check.expectation, "reread", success=bool(found["success"]), result=result)
+    return CheckResult.of(check.expectation, "reread", success=bool(found["success"]), result=_plain(result))
+
+
+def _plain(value: Any) -> Any:
+    """A value without numpy's and other libraries' types, which JSON does not know."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value if value is None or isinstance(value, bool | int | float | str | Decimal | date) else str(value)
 
 
 def _unmeasured(check: Check, why: str) -> CheckResult:
