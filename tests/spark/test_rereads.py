@@ -177,9 +177,9 @@ class TestFormerRun:
 
         first, _ = dead.records(stream())
         assert record.quality is not None
-        assert (record.quality.verdict, record.quality.checks[0]["result"]["element_count"]) == ("pass", 2)
+        assert (record.quality.verdict, record.quality.checks[-1]["result"]["element_count"]) == ("pass", 2)
         assert (first["quality"]["verdict"], first["quality"]["rows"]) == ("warn", 3)
-        assert first["quality"]["checks"][0]["result"]["unexpected_count"] == 2
+        assert first["quality"]["checks"][-1]["result"]["unexpected_count"] == 2
 
     def test_it_is_judged_though_there_is_nothing_new(self, dead: Lab) -> None:
         """A run that has no rows of its own is not judged, not even by how many it should have."""
@@ -189,7 +189,7 @@ class TestFormerRun:
 
         assert (record.status, record.quality, gate_of(dead)) == ("succeeded", None, None)
         first = dead.records(stream())[0]
-        assert [check["success"] for check in first["quality"]["checks"]] == [False, True]
+        assert [check["success"] for check in first["quality"]["checks"]] == [True, False]
         assert dead.run(stream()).status == "skipped"
 
     def test_rows_that_nobody_can_read_any_more_fail(self, dead: Lab) -> None:
