@@ -148,6 +148,7 @@ class _Backfill:
             wanted = self._replacement(made.version, replaced.attempt)
             batch_id, session, storage = made.batch_id or 0, self._open_session(), preparation.home.storage
             run_id = self.record.run_id
+            self.observer.phase("settling the quarantine")
             self._write(lambda: remove_others(table, session, wanted, run_id, batch_id, storage=storage))
         return preparation.close(self.record, replaced)
 
