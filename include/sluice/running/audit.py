@@ -178,7 +178,7 @@ class Audit:
         return None
 
     def finish(self, record: RunRecord, *, is_last: bool) -> None:
-        """Judge the run, and close the gate if it has not failed, or if somebody let it through.
+        """Judge the run. The gate is still open: its record must have the verdict before `close`.
 
         Args:
             record: With every batch that was committed.
@@ -189,7 +189,6 @@ class Audit:
         """
         self.judged = self._judge(is_last=is_last, rereads=self._written.reread(record.batches))
         if self.judged.verdict != "fail" or self._is_released(record, is_last=is_last):
-            close_gate(self.home)
             return
         failed = describe_failed(failing_results(self.judged))
         keep_gate(self.home, msgspec.structs.replace(self._gate("failed"), failed=failed))
@@ -200,8 +199,8 @@ class Audit:
             f" `sluice quality release {name}`",
         )
 
-    def discard(self) -> None:
-        """Close the gate of a run that has written nothing: there is nothing to judge."""
+    def close(self) -> None:
+        """Close the gate: the verdict on what was published is on disk, or nothing was."""
         close_gate(self.home)
 
     def recorded(self) -> QualityRecord:

@@ -24,6 +24,7 @@ from sluice.running.driver import following_requests
 from sluice.running.duplicates import check_duplicates, find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
+from sluice.running.quarantine import remove_others
 from sluice.running.query import build_batch, build_query, plan_reader, spark_failed
 from sluice.running.record import BackfillRecord, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer
@@ -116,6 +117,9 @@ class _Backfill:
                 close_session(self._opened)
 
     def _run(self, plan: BackfillPlan) -> RunRecord:
+        if (found := self.preparation.find_replaced(self.record)) is not None:
+            # A former try has replaced the rows, and died before it was done with the quarantine.
+            return self._finish(found)
         for _ in range(_MOST_ATTEMPTS):
             if plan.publish == "metadata":
                 replaced = self._replace_beside(plan)
@@ -123,7 +127,7 @@ class _Backfill:
                 with self.preparation.run.take_lease(plan.generation, self.record.run_id) as lease:
                     replaced = self._replace_alone(lease)
             if replaced is not None and replaced.conflict is None:
-                return self.preparation.close(self.record, replaced)
+                return self._finish(replaced)
             self._note_damage(plan, replaced)
             self.observer.phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
             plan = self._plan_again()
@@ -135,6 +139,18 @@ class _Backfill:
             remedy="let no compaction and no other backfill of these rows run beside this one, then try again"
             + ("" if damage is None else ": the rows are wrong until a backfill of the interval succeeds"),
         )
+
+    def _finish(self, replaced: Replaced) -> RunRecord:
+        """Close the run, once the quarantine has no row of the interval that is elsewhere now."""
+        preparation, made = self.preparation, self.record.backfill
+        table = preparation.quarantine_left(self.record, replaced)
+        if table is not None and made is not None:
+            wanted = self._replacement(made.version, replaced.attempt)
+            batch_id, session, storage = made.batch_id or 0, self._open_session(), preparation.home.storage
+            run_id = self.record.run_id
+            self.observer.phase("settling the quarantine")
+            self._write(lambda: remove_others(table, session, wanted, run_id, batch_id, storage=storage))
+        return preparation.close(self.record, replaced)
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
         """Record what a commit has done that was not alone: a kill, or a later attempt's failure, leaves it so."""
@@ -182,7 +198,11 @@ class _Backfill:
         attempt = before.attempt + 1 if before is not None else 0
         version = plan.version or 0
         damage = before.damage if before is not None else None
-        self._save(plan=plan.as_json(), backfill=BackfillRecord(attempt=attempt, version=version, damage=damage))
+        begun = BackfillRecord(attempt=attempt, version=version, batch_id=plan.batch_id, damage=damage)
+        self._save(plan=plan.as_json(), backfill=begun)
+        return self._replacement(version, attempt)
+
+    def _replacement(self, version: int, attempt: int) -> Replacement:
         request = self.preparation.request
         return Replacement(
             column=request.stream.interval_column or "",
@@ -195,8 +215,6 @@ class _Backfill:
     @contextmanager
     def _audited(self, plan: BackfillPlan, wanted: Replacement) -> Iterator[tuple[DataFrame, Callable[[], None]]]:
         """The rows to be published, once they are judged, and what puts the others into the quarantine.
-
-        The quarantine goes first: who dies in between has not published yet, and a retry does both anew.
 
         Raises:
             QualityFailedError: They fail.
@@ -225,7 +243,7 @@ class _Backfill:
             batch_id, run_id = plan.batch_id or 0, self.record.run_id
             yield (
                 audit.kept,
-                lambda: self._write(lambda: audit.replace_quarantined(wanted, run_id, batch_id, storage=storage)),
+                lambda: self._write(lambda: audit.put_aside(wanted, run_id, batch_id, storage=storage)),
             )
         finally:
             audit.end()

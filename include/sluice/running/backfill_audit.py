@@ -12,11 +12,11 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, judge_run
 from sluice.quality.reread import reread
 from sluice.running.audit_record import quality_record
-from sluice.running.quarantine import check_quarantine, quarantine_condition, quarantined_rows
+from sluice.running.quarantine import check_quarantine, is_quarantine, quarantined_rows, replace_own
 from sluice.running.record import QualityRecord
 from sluice.running.written_rows import measure
 from sluice.storage import Storage
-from sluice.stream import Replacement, StagingSink, Stream
+from sluice.stream import Replacement, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,30 +41,19 @@ class BackfillAudit:
         """The judgement as the run record has it."""
         return quality_record(self.judged, self.plan.suite.name, "cache", dict(self.rows.dtypes))
 
-    def replace_quarantined(self, wanted: Replacement, run_id: str, batch_id: int, *, storage: Storage) -> None:
-        """Let the rows that fail now take the place of those of the interval that have failed before.
+    def put_aside(self, wanted: Replacement, run_id: str, batch_id: int, *, storage: Storage) -> None:
+        """Put the rows that fail into the quarantine, in place of those of this run's former attempts.
 
-        Rows that the live stream has put there after the batch stay: the backfill has not read them.
+        What others have put there of the interval stays until the rows are replaced: no row is ever in neither table.
         """
-        table = self._quarantine(storage)
-        if table is None:
-            return
-        rows = quarantined_rows(self.rows, self.plan, self.plan.quarantined or "false", run_id, batch_id)
-        kind = dict(self.rows.dtypes)[wanted.column]
-        condition = quarantine_condition(wanted.interval.condition(wanted.column, kind), batch_id)
-        table.replace_where(rows, condition, application=wanted.application, version=wanted.attempt)
+        table = self.stream.quarantine_table
+        if table is not None and (self.plan.quarantined is not None or is_quarantine(table, storage=storage)):
+            rows = quarantined_rows(self.rows, self.plan, self.plan.quarantined or "false", run_id, batch_id)
+            replace_own(table, rows, run_id, wanted.application, wanted.attempt)
 
     def end(self) -> None:
         """Let go of what Spark keeps."""
         self.rows.unpersist()
-
-    def _quarantine(self, storage: Storage) -> StagingSink | None:
-        """Where failing rows go, or have gone when the suite still said so; None when there never was such a place."""
-        table = self.stream.quarantine_table
-        is_needed = self.plan.quarantined is not None
-        if table is None or not (is_needed or table.state(None, storage=storage).exists):
-            return None
-        return table
 
 
 def audit_interval(

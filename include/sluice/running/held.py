@@ -212,6 +212,12 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
         by = unsettled.gate.released_by if unsettled.is_excused else None
         gate, columns = record.quality.gate, record.quality.columns
         changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
+    is_mended = record.error is not None and record.error["type"] == "QualityFailedError"
+    if is_mended and not (unsettled.is_held or unsettled.gate.state == "blocked" or unsettled.waits_for_released):
+        changes |= {"status": "succeeded", "error": None}
+    record = msgspec.structs.replace(record, **changes)
+    # The verdict first: the gate must not be closed on rows that no record judges.
+    RunRecords(home).save(record)
     if unsettled.is_held:
         keep_gate(home, msgspec.structs.replace(unsettled.gate, state="failed", failed=_why(unsettled)))
     elif unsettled.gate.state == "blocked":
@@ -220,11 +226,7 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
     elif unsettled.waits_for_released:
         keep_gate(home, msgspec.structs.replace(unsettled.gate, state="blocked"))
     else:
-        if record.error is not None and record.error["type"] == "QualityFailedError":
-            changes |= {"status": "succeeded", "error": None}
         close_gate(home)
-    record = msgspec.structs.replace(record, **changes)
-    RunRecords(home).save(record)
     return record
 
 

@@ -9,10 +9,10 @@ from sluice.delta_table import load_table, open_log, spark_columns
 from sluice.errors import DeclarationError
 from sluice.quality.compile import Check, QualityPlan
 from sluice.storage import Storage
-from sluice.stream import StagingSink
+from sluice.stream import Replacement, StagingSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
 """The columns that a quarantine has beyond the row's own."""
@@ -40,9 +40,39 @@ def describe(check: Check) -> str:
     return f"{check.expectation.type}({', '.join(column.name for column in check.columns)})"
 
 
-def quarantine_condition(interval: str, batch_id: int) -> str:
-    """Those rows of a quarantine that lie in an interval and are of batches up to one."""
-    return f"{interval} AND {BATCH} <= {batch_id}"
+def is_quarantine(table: StagingSink, *, storage: Storage) -> bool:
+    """Whether there is a quarantine at its place.
+
+    Raises:
+        StorageError: The table can't be read.
+    """
+    if open_log(table.location or "", storage=storage) is None:
+        return False
+    found = spark_columns(load_table(table.location or "", storage=storage))
+    return all(found.get(name) == kind for name, kind in _OURS)
+
+
+def replace_own(table: StagingSink, rows: DataFrame, run_id: str, application: str, attempt: int) -> None:
+    """Let the rows of a run's attempt be the only ones that this run has put into a quarantine."""
+    table.replace_where(rows, f"{RUN} = '{run_id}'", application=application, version=attempt)
+
+
+def remove_others(
+    table: StagingSink, session: SparkSession, wanted: Replacement, run_id: str, batch_id: int, *, storage: Storage
+) -> None:
+    """Take what a run's own rows stand for out of a quarantine: the interval's rows of batches up to one."""
+    kinds = spark_columns(load_table(table.location or "", storage=storage))
+    if wanted.column not in kinds:
+        return
+    interval = wanted.interval.condition(wanted.column, kinds[wanted.column])
+    nothing = table.read_versions(session, [], storage=storage)
+    condition = f"{interval} AND {BATCH} <= {batch_id} AND {RUN} != '{run_id}'"
+    table.replace_where(nothing, condition, application=settled_application(wanted.application), version=wanted.attempt)
+
+
+def settled_application(application: str) -> str:
+    """What names, in the quarantine's log, that a backfill is done with it."""
+    return f"{application}-settled"
 
 
 def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:

@@ -201,12 +201,13 @@ class _Run:
             return
         if not self.record.batches:
             # Another run's rows were judged; this one has none.
-            self.audit.discard()
+            self.audit.close()
             return
         self.observer.phase("auditing")
         self.audit.finish(self.record, is_last=is_last)
         quality = self.audit.recorded()
         self._save(quality=quality)
+        self.audit.close()
         self.observer.audited(quality)
 
     def _generation(self, seen: Survey, query: Query, started_at: Mapping[str, Mapping[str, Any]]) -> Generation:
