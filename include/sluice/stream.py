@@ -502,6 +502,10 @@ class StagingSink(BatchSink):
             RefusedError: A version can't be read any more.
         """
 
+    @abstractmethod
+    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
+        """All rows of the table as a version left it."""
+
 
 FunctionLoader = Callable[[str], Callable[..., Any]]
 """Gives the function behind a `module:function`."""

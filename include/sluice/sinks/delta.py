@@ -127,6 +127,9 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
         return published_batch.read_versions(self.path, spark, versions, storage=storage)
 
+    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
+        return published_batch.read_table(self.path, spark, version)
+
     def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
         return replacement.snapshot(self.path, column, query_id, storage=storage)
 

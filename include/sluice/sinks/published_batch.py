@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from sluice.delta_table import AddedFile, Commit, load_table, open_log, read_commit
+from sluice.delta_table import commit_file, load_table, open_log, read_commit
 from sluice.errors import Problem, RefusedError, StorageError
 from sluice.sinks import parquet_aside
 from sluice.storage import Storage, join, spark_location
@@ -87,38 +88,57 @@ def read_versions(location: str, spark: SparkSession, versions: Sequence[int], *
     """The rows that versions of a table added; see `StagingSink.read_versions`."""
     from functools import reduce
 
-    frames = [_read_version(location, spark, version, storage) for version in sorted(set(versions))]
+    frames = [
+        _read_files(location, spark, version, files) for version, files in _snapshots(location, versions, storage)
+    ]
     if not frames:
         return spark.read.format("delta").load(spark_location(location)).limit(0)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def _read_version(location: str, spark: SparkSession, version: int, storage: Storage) -> DataFrame:
+def read_table(location: str, spark: SparkSession, version: int) -> DataFrame:
+    """A table as a version left it; see `StagingSink.read_table`."""
+    return spark.read.format("delta").option("versionAsOf", version).load(spark_location(location))
+
+
+def _read_files(location: str, spark: SparkSession, version: int, files: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions
 
-    commit = _commit(location, version, storage)
-    rows = spark.read.format("delta").option("versionAsOf", version).load(spark_location(location))
-    return rows.where(functions.col("_metadata.file_name").isin(*map(_file_name, commit.files)))
+    return read_table(location, spark, version).where(functions.col("_metadata.file_name").isin(*files))
 
 
-def _commit(location: str, version: int, storage: Storage) -> Commit:
-    log = open_log(location, storage=storage)
-    commit = read_commit(log, version, storage=storage) if log is not None else None
-    if commit is None:
-        raise RefusedError(
-            Problem(
-                code="OUTPUT_GONE",
-                file=join(location, "_delta_log", f"{version:020d}.json"),
-                cause=f"version {version}, which this run made, can't be read any more",
-                consequence="its rows can't be checked",
-                remedy="look at the table, then release the stream with `sluice quality release`",
-            )
+def _snapshots(location: str, versions: Sequence[int], storage: Storage) -> list[tuple[int, list[str]]]:
+    """The fewest versions whose snapshots have all the files that some versions added, and which files of each."""
+    wanted = sorted(set(versions))
+    found: list[tuple[int, list[str]]] = []
+    files: dict[str, None] = {}
+    log = open_log(location, storage=storage) if wanted else None
+    for version in range(wanted[0], wanted[-1] + 1) if wanted else ():
+        commit = read_commit(log, version, storage=storage) if log is not None else None
+        if commit is None and version in wanted:
+            raise _gone(location, version)
+        if files and (commit is None or not files.keys().isdisjoint(commit.removed)):
+            found.append((version - 1, [_file_name(path) for path in files]))
+            files = {}
+        if commit is not None and version in wanted:
+            files |= dict.fromkeys(file.path for file in commit.files)
+    return [*found, (wanted[-1], [_file_name(path) for path in files])] if files else found
+
+
+def _gone(location: str, version: int) -> RefusedError:
+    return RefusedError(
+        Problem(
+            code="OUTPUT_GONE",
+            file=commit_file(location, version),
+            cause=f"version {version}, which this run made, can't be read any more",
+            consequence="its rows can't be checked",
+            remedy="look at the table, then release the stream with `sluice quality release`",
         )
-    return commit
+    )
 
 
-def _file_name(file: AddedFile) -> str:
-    return file.path.rpartition("/")[2]
+def _file_name(path: str) -> str:
+    return unquote(path).rpartition("/")[2]
 
 
 def _holds(table: DeltaTable, batch: SinkBatch) -> bool:
