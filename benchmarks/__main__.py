@@ -11,7 +11,18 @@ from typing import Any
 
 from sluice.display import print_table
 
-BENCHMARKS = ("planning_cost", "sensor_cost", "dag_parse", "scheduling", "idle_tick", "warm_overhead", "cold_run")
+BENCHMARKS = (
+    "planning_cost",
+    "sensor_cost",
+    "dag_parse",
+    "scheduling",
+    "idle_tick",
+    "warm_overhead",
+    "cold_run",
+    "quality_observed",
+    "quality_dear_input",
+    "quality_gates",
+)
 RESULTS = Path(__file__).resolve().parents[1] / "var" / "benchmarks.json"
 
 

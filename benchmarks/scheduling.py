@@ -75,7 +75,7 @@ def _airflow(root: Path) -> Iterator[Standalone]:
 @dataclass(frozen=True)
 class _Run:
     gap: float
-    """Seconds in which nothing works."""
+    """Seconds in which no work is done: Airflow schedules, and starts and ends processes."""
     tasks: float
 
 
@@ -84,21 +84,17 @@ def _ratio(name: str, ours: list[float], theirs: list[float], unit: str) -> Figu
 
 
 def _run_by_hand(airflow: Standalone) -> _Run:
+    """Three tasks that do nothing: the whole run is waiting, and starting processes."""
     run, tasks = _run(airflow, "by_hand")
-    ended = _moment(run["queued_at"])
-    gap = 0.0
-    for task in sorted(tasks, key=lambda found: _moment(found["start_date"])):
-        gap += (_moment(task["start_date"]) - ended).total_seconds()
-        ended = _moment(task["end_date"])
-    return _Run(gap + (_moment(run["end_date"]) - ended).total_seconds(), len(tasks))
+    return _Run((_moment(run["end_date"]) - _moment(run["queued_at"])).total_seconds(), len(tasks))
 
 
 def _run_stream(airflow: Standalone) -> _Run:
-    """What the task itself does after its driver has ended counts as waiting, too."""
+    """Before the task plans, and after its driver has ended, no work is done."""
     run, tasks = _run(airflow, "ours")
     project = find_project(str(airflow.project))
     record = next(RunRecords(project.stream_home(project.stream("events"))).newest(1))
-    before = _moment(tasks[0]["start_date"]) - _moment(run["queued_at"])
+    before = record.planned_at - _moment(run["queued_at"])
     after = _moment(run["end_date"]) - _moment(str(record.ended_at))
     return _Run((before + after).total_seconds(), len(tasks))
 

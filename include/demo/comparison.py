@@ -1,4 +1,4 @@
-"""Compares the two tables with DuckDB, which reads the original data and none of ours."""
+"""Compares the tables with DuckDB, which reads the original data and none of ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+
+from demo.landing import BAD_DAY
 
 _FLIGHTS = """
 create table flights as select
@@ -20,43 +22,57 @@ from read_csv(?, nullstr = 'NA', header = true, columns = {
     'tailnum': 'varchar', 'origin': 'varchar', 'dest': 'varchar', 'air_time': 'int', 'distance': 'int', 'hour': 'int',
     'minute': 'int', 'time_hour': 'varchar'})
 """
-_DEPARTURES = "select * from flights"
+_ODD = "(dest in ('EWR', 'JFK', 'LGA') or tailnum not like 'N%')"
+"""What the suite puts into the quarantine, in other words than the suite's."""
+_DEPARTURES = f"select * from flights where {_ODD} is not true"
+_BROKEN = f"""
+select * replace (dest as origin, origin as dest) from flights where flight_date = '{BAD_DAY}' and flight % 2 = 1
+"""
+_QUARANTINE = f"select * from flights where {_ODD} union all {_BROKEN}"
+_LANDED = f"select * from flights union all {_BROKEN}"
+"""Every row that landed, once."""
 _HOURLY = """
 select hour as "start", hour + interval 1 hour as "end", origin, count(*) as flights,
     count(*) filter (is_cancelled) as cancelled, sum(dep_delay)::bigint as total_dep_delay,
     max(dep_delay) as max_dep_delay
-from (select *, date_trunc('hour', scheduled_at) as hour from flights)
+from (select *, date_trunc('hour', scheduled_at) as hour from departures)
 where hour + interval 1 hour <= ?::timestamp
 group by hour, origin
 """
 
 
-def compare(csv_file: Path, departures: Path, hourly_delays: Path, watermark: str) -> list[tuple[str, int, int, int]]:
-    """Compare both tables row by row.
+def compare(csv_file: Path, lake: Path, watermark: str) -> list[tuple[str, int, int, int]]:
+    """Compare the tables row by row: departures, their quarantine, both together, and the hourly statistics.
+
+    Every row that landed is expected exactly once: in the departures or in their quarantine. Of the bad day, what was
+    broken is in the quarantine, and what came in its place among the departures.
 
     Args:
         csv_file: The original data.
-        departures: The Delta table of departures.
-        hourly_delays: The Delta table of hourly statistics.
+        lake: The folder of the Delta tables.
         watermark: ISO 8601; hours that end after it are not closed yet.
 
     Returns:
-        For each table its name, its rows, the rows that are missing in it, and those that are in it beyond the
-        expected ones (a row that is there twice counts once here).
+        For each its name, its rows, the rows that are missing in it, and those that are in it beyond the expected ones
+        (a row that is there twice counts once here).
     """
     closed = datetime.fromisoformat(watermark).replace(tzinfo=None)
     with duckdb.connect() as database:
         database.execute("set threads = 2; set timezone = 'UTC'")
         database.execute(_FLIGHTS, [str(csv_file)])
+        database.execute(f"create view departures as {_DEPARTURES}")
+        for name in ("departures", "departures_quarantine", "hourly_delays"):
+            _load(database, lake / name)
         return [
-            _compare(database, "departures", departures, _DEPARTURES, []),
-            _compare(database, "hourly_delays", hourly_delays, _HOURLY, [closed]),
+            _compare(database, ["departures"], _DEPARTURES),
+            _compare(database, ["departures_quarantine"], _QUARANTINE),
+            _compare(database, ["departures", "departures_quarantine"], _LANDED),
+            _compare(database, ["hourly_delays"], _HOURLY, [closed]),
         ]
 
 
-def _compare(
-    database: duckdb.DuckDBPyConnection, name: str, table: Path, expected: str, parameters: list[Any]
-) -> tuple[str, int, int, int]:
+def _load(database: duckdb.DuckDBPyConnection, table: Path) -> None:
+    """Read a Delta table into `actual_NAME`, with times as DuckDB's own are: without a zone."""
     from deltalake import DeltaTable
 
     actual = DeltaTable(str(table)).to_pyarrow_table()  # noqa: F841 - DuckDB finds it by its name
@@ -65,12 +81,23 @@ def _compare(
         f'"{column}"::timestamp as "{column}"' if "TIME ZONE" in kind else f'"{column}"'
         for column, kind, *_ in database.execute("describe raw").fetchall()
     )
-    database.execute(f"create or replace temp table actual_rows as select {columns} from raw")
-    database.execute(f"create or replace temp table expected_rows as {expected}", parameters)
+    database.execute(f"create temp table actual_{table.name} as select {columns} from raw")
+
+
+def _compare(
+    database: duckdb.DuckDBPyConnection, tables: list[str], expected: str, parameters: list[Any] | None = None
+) -> tuple[str, int, int, int]:
+    database.execute(f"create or replace temp table expected_rows as {expected}", parameters or [])
     order = ", ".join(f'"{row[0]}"' for row in database.execute("describe expected_rows").fetchall())
 
     def count(query: str) -> int:
         return int(database.execute(f"select count(*) from ({query})").fetchall()[0][0])
 
-    wanted, found = f"select {order} from expected_rows", f"select {order} from actual_rows"
-    return (name, count(found), count(f"{wanted} except all {found}"), count(f"{found} except all {wanted}"))
+    wanted = f"select {order} from expected_rows"
+    found = " union all ".join(f"(select {order} from actual_{table})" for table in tables)
+    return (
+        " + ".join(tables),
+        count(found),
+        count(f"({wanted}) except all ({found})"),
+        count(f"({found}) except all ({wanted})"),
+    )

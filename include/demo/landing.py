@@ -6,14 +6,16 @@ import csv
 import importlib.util
 import io
 import os
-import shutil
 import zipfile
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 REDELIVERED = "2013-05-10"
 """The day whose file is delivered a second time under another name."""
+BAD_DAY = "2013-09-30"
+"""The day whose file is broken: flights of odd numbers go from where they go to, and a header is among its lines."""
 
 
 def flights_archive() -> Path:
@@ -31,28 +33,54 @@ def land_flights(folder: Path) -> int:
     day later.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    header, days = _days()
+    for day, rows in days.items():
+        lines = [header, *rows] if day != BAD_DAY else [header, *_broken(header, rows)]
+        _write(folder / f"flights-{day}.csv", lines, _end_of(day))
+    _write(folder / f"flights-{REDELIVERED}-again.csv", [header, *days[REDELIVERED]], _half_a_day_after(REDELIVERED))
+    return len(days) + 1
+
+
+def land_correction(folder: Path) -> Path:
+    """Deliver the bad day once more, as it should have been; it arrives half a day later. Returns its file."""
+    header, days = _days()
+    file = folder / f"flights-{BAD_DAY}-corrected.csv"
+    _write(file, [header, *days[BAD_DAY]], _half_a_day_after(BAD_DAY))
+    return file
+
+
+def _days() -> tuple[list[str], dict[str, list[list[str]]]]:
     with zipfile.ZipFile(flights_archive()) as archive, archive.open("flights.csv") as file:
         reader = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
         header = next(reader)
         days: dict[str, list[list[str]]] = defaultdict(list)
         for row in reader:
             days[f"{int(row[0]):04d}-{int(row[1]):02d}-{int(row[2]):02d}"].append(row)
-    for day, rows in days.items():
-        target = folder / f"flights-{day}.csv"
-        with target.open("w", encoding="utf-8", newline="") as out:
-            writer = csv.writer(out)
-            writer.writerow(header)
-            writer.writerows(rows)
-        _arrive(target, _end_of(day))
-    copy = folder / f"flights-{REDELIVERED}-again.csv"
-    shutil.copyfile(folder / f"flights-{REDELIVERED}.csv", copy)
-    _arrive(copy, _end_of(REDELIVERED) + timedelta(hours=12))
-    return len(days) + 1
+    return header, days
+
+
+def _broken(header: list[str], rows: list[list[str]]) -> list[list[str]]:
+    flight, origin, dest = (header.index(name) for name in ("flight", "origin", "dest"))
+    broken = [list(row) for row in rows]
+    for row in broken:
+        if int(row[flight]) % 2:
+            row[origin], row[dest] = row[dest], row[origin]
+    middle = len(broken) // 2
+    return [*broken[:middle], header, *broken[middle:]]
+
+
+def _write(file: Path, rows: Iterable[list[str]], arrives: datetime) -> None:
+    # A file of which only a part is there must not be seen.
+    partial = file.with_name(f".{file.name}")
+    with partial.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out).writerows(rows)
+    os.utime(partial, (arrives.timestamp(), arrives.timestamp()))
+    partial.replace(file)
 
 
 def _end_of(day: str) -> datetime:
     return datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1) - timedelta(seconds=1)
 
 
-def _arrive(file: Path, moment: datetime) -> None:
-    os.utime(file, (moment.timestamp(), moment.timestamp()))
+def _half_a_day_after(day: str) -> datetime:
+    return _end_of(day) + timedelta(hours=12)

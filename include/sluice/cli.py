@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from sluice.errors import DeclarationError, SluiceError
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sluice.home import StreamHome
     from sluice.planning.backfill import BackfillPlan
     from sluice.project import Project
+    from sluice.quality.report import QualityReport
+    from sluice.running.gate_state import GateState
     from sluice.running.preparation import Request
     from sluice.running.record import RunRecord
     from sluice.running.runner import Observer
@@ -35,6 +38,25 @@ app = typer.Typer(
 )
 jars_app = typer.Typer(help="The jars that Spark needs beside its own.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(jars_app, name="jars")
+
+
+class _StreamFirst(TyperGroup):
+    """A group whose first word may be a stream: then it is shown."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `show` in front of what is none of the group's own words."""
+        if args and args[0] not in {*self.commands, "--help"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+quality_app = typer.Typer(
+    help="Verdicts and checks of a stream's last runs; what to do about those that failed.",
+    cls=_StreamFirst,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(quality_app, name="quality")
 
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 OptionalStreamName = Annotated[str | None, typer.Argument(metavar="[STREAM]", help="The stream's name.")]
@@ -132,7 +154,7 @@ def plan(
 ) -> None:
     """Say what a run would do, and why. Starts no JVM, changes nothing."""
     from sluice.planning.explain import explain
-    from sluice.running.preparation import plan_stream
+    from sluice.running.preparation import plan_stream, refusal
 
     loaded, request = _request(project, stream, until, to_version, max_batches, strategy, checkpoint)
     made = plan_stream(loaded, request)
@@ -140,8 +162,8 @@ def plan(
         _print_json(made.as_json())
     else:
         print("\n".join(explain(made)))
-    if made.verdict == "refuse":
-        raise typer.Exit(3)
+    if made.problem is not None:
+        raise typer.Exit(refusal(made.problem).exit_code)
 
 
 @app.command("run")
@@ -311,6 +333,100 @@ def lag(
     print_table(f"Lag of {stream}", ("source", *columns), rows)
 
 
+@quality_app.command("show")
+def show_quality(
+    stream: StreamName,
+    last: Annotated[int, typer.Option(min=1, help="How many judged runs, newest first.")] = 20,
+    run_id: Annotated[str | None, typer.Option("--run", help="Begin with this run; the newest by default.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a report page to this file instead.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what quality said of the last runs (the default: `sluice quality STREAM`)."""
+    from sluice.quality.report import describe_hold, quality_report
+    from sluice.quality.report_page import report_page
+    from sluice.running.gate_state import read_gate
+    from sluice.running.judged_runs import hold_of, judged_records, judged_run, report_on
+
+    declared, home = _opened(project, stream, None)
+    if html is not None:
+        page = report_page(report_on(declared.name, home, most=last, run_id=run_id))
+        _write_file(html, page)
+        print(f"wrote {html}", file=sys.stderr)
+        return
+    records, gate = judged_records(home, last, up_to=run_id), read_gate(home)
+    if as_json:
+        _print_json(_quality_document(stream, gate, records))
+        return
+    hold = hold_of(gate)
+    if hold is not None:
+        print(describe_hold(hold, stream).replace("`", ""))
+    runs = [run for record in records if (run := judged_run(record)) is not None]
+    if not runs:
+        print(f"no run of {stream} was judged yet")
+        return
+    _print_quality(quality_report(stream, runs, None))
+
+
+@quality_app.command("release")
+def release_quality(
+    stream: StreamName,
+    rows: Annotated[bool, typer.Option("--rows", help="Send repaired rows of the quarantine into the sink.")] = False,
+    where: Annotated[str | None, typer.Option(help="With --rows: only those that meet this, in Spark SQL.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a blocked batch through or a held stream go on; with --rows, send back quarantined rows that pass by now."""
+    from sluice.running.gate_state import release_gate
+
+    if where is not None and not rows:
+        raise typer.BadParameter("it needs --rows", param_hint="--where")
+    if rows:
+        _release_rows(project, stream, where, as_json=as_json)
+        return
+    _, home = _opened(project, stream, None)
+    gate = release_gate(home, _user_name(), datetime.now(UTC))
+    if as_json:
+        _print_json({"stream": stream, "released": None if gate is None else _gate_document(gate)})
+    elif gate is None:
+        print(f"{stream}: nothing is blocked or held")
+    elif gate.state == "blocked":
+        print(f"{stream}: batch {gate.batch_id} of run {gate.run_id} goes through at the next run ({gate.failed})")
+    else:
+        print(f"{stream}: goes on, with the rows of run {gate.run_id} in its sink ({gate.failed})")
+
+
+@quality_app.command("suggest")
+def suggest_quality(
+    stream: StreamName,
+    output: Annotated[Path | None, typer.Option(help="Write the suite to this new file; else it is printed.")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Look at this many rows at most.")] = 1_000_000,
+    project: ProjectFolder = None,
+) -> None:
+    """Write a suite to edit, from what the sink's table has, or else what the sources have."""
+    from sluice.display import spark_log_aside
+    from sluice.documents import encode_document
+    from sluice.project import find_project
+    from sluice.running.suggestion import suggest
+
+    if output is not None and output.exists():
+        raise DeclarationError(
+            "the file is there already", where=str(output), remedy="give a new one: what was edited is not written over"
+        )
+    loaded = find_project(project)
+    with spark_log_aside(stream):
+        suite = suggest(loaded, loaded.stream(stream), rows=rows, now=datetime.now(UTC))
+    if output is None:
+        _print_json(suite)
+        return
+    _write_file(output, encode_document(suite).decode())
+    print(
+        f"wrote {len(suite['expectations'])} expectations to {output}; edit it, then declare"
+        f' Stream(quality="{output}")',
+        file=sys.stderr,
+    )
+
+
 @jars_app.command("fetch")
 def fetch_jars() -> None:
     """Bring every pinned jar into the shared cache, checked by hash."""
@@ -453,6 +569,99 @@ def _print_checkpoint(document: dict[str, Any]) -> None:
     if document["operators"]:
         rows = [tuple(map(_cell, operator.values())) for operator in document["operators"]]
         print_table("Stateful operators", ("operator", "name", "partitions", "stores", "newest version"), rows)
+
+
+def _quality_document(stream: str, gate: GateState | None, records: list[RunRecord]) -> dict[str, Any]:
+    import msgspec
+
+    from sluice.times import iso_time
+
+    runs = [
+        {
+            "run_id": record.run_id,
+            "status": record.status,
+            "started_at": record.started_at or iso_time(record.planned_at),
+            "interval": None if record.interval is None else msgspec.to_builtins(record.interval),
+            "quality": msgspec.to_builtins(record.quality),
+        }
+        for record in records
+    ]
+    return {"stream": stream, "gate": None if gate is None else _gate_document(gate), "runs": runs}
+
+
+def _gate_document(gate: GateState) -> dict[str, Any]:
+    names = ("state", "run_id", "generation", "since", "batch_id", "failed", "released_by")
+    return {name: getattr(gate, name) for name in names}
+
+
+def _print_quality(report: QualityReport) -> None:
+    from sluice.display import print_table
+    from sluice.times import iso_time
+
+    rows = [
+        (
+            run.run_id,
+            run.verdict,
+            f"{sum(not check.get('success') for check in run.checks)} of {len(run.checks)}",
+            run.rows,
+            run.dropped or None,
+            run.quarantined or None,
+            run.released_by,
+            run.interval or iso_time(run.at),
+        )
+        for run in report.runs
+    ]
+    columns = ("run", "verdict", "failed", "rows", "dropped", "quarantined", "released by", "when")
+    print_table(f"Quality of {report.stream}", columns, rows)
+    checks = [
+        (
+            "passed" if check.success else "FAILED",
+            check.policy,
+            check.rule.replace("`", ""),
+            check.finding.replace("`", ""),
+        )
+        for check in report.checks
+    ]
+    print_table(f"Checks of run {report.run.run_id}", ("", "policy", "what must hold", "what was seen"), checks)
+
+
+def _release_rows(project: str | None, stream: str, where: str | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from sluice.display import spark_log_aside
+    from sluice.project import find_project
+    from sluice.running.release_rows import release_rows
+
+    loaded = find_project(project)
+    with spark_log_aside(stream):
+        done = release_rows(loaded, loaded.stream(stream), where, _user_name())
+    if as_json:
+        released, finished = (msgspec.to_builtins(found) for found in (done.release, done.finished))
+        _print_json({"stream": stream, "release": released, "finished": finished})
+        return
+    for release in done.finished:
+        print(f"{stream}: finished release {release.release_id} by {release.released_by}; rows sent: {release.rows:,}")
+    stay = f"; rows that still fail, and stay: {done.release.left:,}" if done.release.left else ""
+    print(f"{stream}: rows sent from the quarantine to the sink: {done.release.rows:,}{stay}")
+
+
+def _user_name() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        # A container may run under a number that has no name.
+        return "somebody"
+
+
+def _write_file(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as exc:
+        raise DeclarationError(
+            f"the file can't be written: {exc.strerror}", where=str(file), remedy="give another one"
+        ) from exc
 
 
 def _cell(value: Any) -> Any:

@@ -7,6 +7,7 @@ those in the log (in-commit timestamps where the table has them), never file tim
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,10 @@ class _Stats(msgspec.Struct, rename="camel"):
 
 _ACTION = msgspec.json.Decoder(_Action)
 _STATS = msgspec.json.Decoder(_Stats)
+
+
+_SPARK_TYPES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+"""Delta's names of types that Spark calls otherwise."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,25 @@ def load_table(location: str, *, storage: Storage, version: int | None = None) -
         raise StorageError(
             f"the Delta table can't be read: {reason}", where=location, remedy="check the table's _delta_log"
         ) from exc
+
+
+def spark_columns(table: DeltaTable) -> dict[str, str]:
+    """The columns of a table, in order, with their types as Spark's `simpleString` spells them."""
+    fields = json.loads(table.schema().to_json())["fields"]
+    return {found["name"]: _spark_type(found["type"]) for found in fields}
+
+
+def _spark_type(kind: Any) -> str:
+    """A type as Delta's log has it in Spark's words; nested types are objects there."""
+    if not isinstance(kind, dict):
+        return _SPARK_TYPES.get(kind, str(kind))
+    match kind["type"]:
+        case "struct":
+            fields = (f"{found['name']}:{_spark_type(found['type'])}" for found in kind["fields"])
+            return f"struct<{','.join(fields)}>"
+        case "array":
+            return f"array<{_spark_type(kind['elementType'])}>"
+    return f"map<{_spark_type(kind['keyType'])},{_spark_type(kind['valueType'])}>"
 
 
 def commit_file(location: str, version: int) -> str:

@@ -8,6 +8,7 @@
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
+<home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Checked(Document, frozen=True, kw_only=True):
     """How many since the last run that did something."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """By source, what `starting` was resolved to: a stream whose first run has yet to come has begun already."""
+    until: datetime | None = None
+    """Nothing new had arrived before this moment; None when nobody knows, for the bound was a version."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,9 @@ class StreamHome:
         """
         return read_document(self.storage, join(self.location, "checked.json"), Checked)
 
-    def keep_skip(self, reason: str, now: datetime, sources: Mapping[str, Mapping[str, Any]]) -> None:
+    def keep_skip(
+        self, reason: str, now: datetime, sources: Mapping[str, Mapping[str, Any]], *, until: datetime | None = None
+    ) -> None:
         """Note a skip, and what `starting` was resolved to.
 
         Raises:
@@ -144,6 +149,7 @@ class StreamHome:
             reason=reason,
             skips=last.skips + 1 if last else 1,
             sources={name: dict(found) for name, found in sources.items()},
+            until=until,
         )
         self.storage.replace(join(self.location, "checked.json"), encode_document(checked))
 
@@ -158,6 +164,10 @@ class StreamHome:
     def audit_file(self, generation: int) -> str:
         """Where the audit of a generation's newest batch is."""
         return join(self.location, "audits", f"{generation:04d}.json")
+
+    def releases_folder(self) -> str:
+        """Where the releases of quarantined rows are."""
+        return join(self.location, "releases")
 
     def _generation_file(self, number: int) -> str:
         return join(self.location, "generations", f"{number:04d}.json")

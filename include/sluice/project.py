@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import hashlib
@@ -104,6 +105,14 @@ class Project:
                 else:
                     found[stream.name] = Declared(stream, file)
         return {name: declared for name, declared in found.items() if name not in twice}, errors
+
+    def readable_streams(self) -> dict[str, Stream]:
+        """The streams by name whose declarations can be read; what is wrong with others is no concern of these."""
+        found: dict[str, Stream] = {}
+        for name, declared in self._readable()[0].items():
+            with contextlib.suppress(DeclarationError):
+                found[name] = self.resolve(declared.stream)
+        return found
 
     def stream(self, name: str) -> Stream:
         """The stream of this name, with absolute locations; what is wrong with others is no concern of it.

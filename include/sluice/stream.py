@@ -228,6 +228,18 @@ class Source(ABC):
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""
 
+    def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
+        """The columns that the source has, without a JVM: as DDL, or Spark's types by name; None when it does not tell.
+
+        Args:
+            newest: The newest file that is planned, as a URI; None where none is, or where a source has no files.
+            storage: Where to look.
+
+        Raises:
+            StorageError: The source can't be read right now.
+        """
+        return None
+
     def check_one_batch(self, taken: Slice) -> None:  # noqa: B027 - most kinds can
         """Make sure that a stream can read a slice in one batch.
 
@@ -462,9 +474,25 @@ class StagingSink(BatchSink):
             StorageError: Something is still there.
         """
 
+    @property
+    @abstractmethod
+    def takes_new_columns(self) -> bool:
+        """Whether a batch with columns that the table does not have adds them to it."""
+
     @abstractmethod
     def beside(self, ending: str) -> StagingSink:
         """A table beside this one, with an ending after its name."""
+
+    @abstractmethod
+    def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
+        """Let Spark put rows in the place of those that meet a condition, in one commit.
+
+        Args:
+            frame: The new rows, all of which meet the condition.
+            condition: In SQL.
+            application: Names the replacement in the sink's own log.
+            version: A version of that application that the log holds already is passed over.
+        """
 
     @abstractmethod
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:

@@ -23,6 +23,7 @@ departures = Stream(
     transform="jobs.flights:departures",
     sink=sinks.delta("data/lake/departures", partition_by=["flight_date"]),
     interval_column="flight_date",
+    quality="include/expectations/departures.json",
 )
 
 hourly_delays = Stream(

@@ -35,7 +35,7 @@ def conclude(record: RunRecord) -> dict[str, Any]:
 
     Raises:
         AirflowSkipException: There was nothing to do.
-        AirflowFailException: It failed, and trying again would not help.
+        AirflowFailException: It failed, and trying again would not help; or quality failed it, or holds the stream.
         AirflowException: It failed; a retry may succeed.
     """
     if record.status == "skipped":
@@ -55,7 +55,7 @@ def summary(record: RunRecord) -> dict[str, Any]:
     """What downstream tasks, and consumers of the asset's event, may want to know of a run.
 
     Keys: `run_id`, `stream`, `generation`, `status`, `batches` (ids), `input_rows`, `output_rows`, `watermark`,
-    `sink_version`; of a backfill also `interval` and `replaced_rows`.
+    `sink_version`, `quality` (the verdict; None without a suite); of a backfill also `interval` and `replaced_rows`.
     """
     batches, backfill = record.batches, record.backfill
     versions = [batch.sink_version for batch in batches if batch.sink_version is not None]
@@ -69,6 +69,7 @@ def summary(record: RunRecord) -> dict[str, Any]:
         "output_rows": sum(batch.output_rows or 0 for batch in batches),
         "watermark": batches[-1].watermark if batches else None,
         "sink_version": max(versions, default=None),
+        "quality": record.quality.verdict if record.quality is not None else None,
     }
     if record.interval is not None and backfill is not None:
         interval = {"start": record.interval.start.isoformat(), "end": record.interval.end.isoformat()}

@@ -19,9 +19,16 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [_modules("operators.run_stream", "operators.audit_stream")],
-        "sensors": [_modules("sensors.progress", "sensors.lag")],
+        "sensors": [_modules("sensors.progress", "sensors.lag", "sensors.quality")],
         "triggers": [
-            _modules("triggers.run", "triggers.progress", "triggers.lag", "triggers.commits", "triggers.arrivals")
+            _modules(
+                "triggers.run",
+                "triggers.progress",
+                "triggers.lag",
+                "triggers.quality",
+                "triggers.commits",
+                "triggers.arrivals",
+            )
         ],
         "task-decorators": [{"name": "stream", "class-name": "sluice_airflow.decorators.stream.stream_task"}],
     }

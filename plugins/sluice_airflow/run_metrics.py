@@ -5,6 +5,9 @@
 | `sluice.run.STATUS` | counter | tasks that ended so: succeeded, skipped, failed, stopped, refused, retried |
 | `sluice.run.duration` | timing | of the run's last try |
 | `sluice.batches`, `sluice.rows.in`, `sluice.rows.out` | counter | of the run, once, when its last try is over |
+| `sluice.quality.VERDICT` | counter | judged runs by verdict: pass, warn, fail |
+| `sluice.quality.failed_checks` | gauge | checks that failed in the run |
+| `sluice.rows.dropped`, `sluice.rows.quarantined` | counter | rows that the suite has taken away |
 | `sluice.watermark_delay` | gauge | seconds from the committed watermark to now |
 | `sluice.backlog.files`, `.bytes`, `.rows`, `.age` | gauge | what waits in all sources together; the age in seconds |
 
@@ -95,6 +98,7 @@ def measure(task_instance: Any, outcome: str) -> Iterator[Measurement]:
 
 def run_measurements(record: RunRecord) -> Iterator[Measurement]:
     """What a run did."""
+    yield from _quality(record)
     if record.backfill is not None:
         if record.backfill.rows_written is not None:
             yield Measurement("rows.out", "counter", record.backfill.rows_written)
@@ -121,6 +125,18 @@ def backlog_measurements(lags: Iterable[SourceLag], now: datetime) -> Iterator[M
         yield Measurement("backlog.rows", "gauge", sum(row for row in rows if row is not None))
     ages = (lag.as_json(now)["age_seconds"] for lag in found)
     yield Measurement("backlog.age", "gauge", max((age for age in ages if age is not None), default=0.0))
+
+
+def _quality(record: RunRecord) -> Iterator[Measurement]:
+    quality = record.quality
+    if quality is None:
+        return
+    yield Measurement(f"quality.{quality.verdict}", "counter", 1)
+    failed = sum(not check.get("success") for check in quality.checks)
+    yield Measurement("quality.failed_checks", "gauge", failed)
+    if quality.rows is not None:
+        yield Measurement("rows.dropped", "counter", quality.dropped)
+        yield Measurement("rows.quarantined", "counter", quality.quarantined)
 
 
 def _duration(record: RunRecord) -> Iterator[Measurement]:

@@ -156,12 +156,13 @@ def _backfill_obstacles(streams: dict[str, Stream]) -> dict[str, str]:
 
 
 def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> str:
-    lines = ["| stream | reads | transform | writes | backfill by |", "|---|---|---|---|---|"]
+    lines = ["| stream | reads | transform | writes | backfill by | suite |", "|---|---|---|---|---|---|"]
     for name, stream in streams.items():
         reads = ", ".join(f"`{source.location}`" for source in stream.sources.values())
         column = f"`{stream.interval_column}`" if stream.interval_column else "-"
         writes = f"`{stream.sink.location or stream.sink.kind}`"
-        lines.append(f"| {name} | {reads} | `{stream.transform}` | {writes} | {column} |")
+        suite = f"`{stream.quality}`" if stream.quality else "-"
+        lines.append(f"| {name} | {reads} | `{stream.transform}` | {writes} | {column} | {suite} |")
     if obstacles:
         lines += ["", "This DAG allows no backfills:", ""]
         lines += [f"- `{name}`: {obstacle}" for name, obstacle in obstacles.items()]

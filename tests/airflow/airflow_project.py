@@ -42,7 +42,7 @@ _DAG = """
 from datetime import datetime, timezone
 from sluice_airflow.stream_dag import stream_dag
 dag = stream_dag(
-    "events", dag_id="{dag_id}", project="{project}", schedule="@once",
+    {streams}, dag_id="{dag_id}", project="{project}", schedule="@once",
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), {arguments}
 )
 """
@@ -68,10 +68,11 @@ class StreamProject:
     """Airflow's DAGs folder: `DAG.test` knows only what lies there."""
     arrived: int = 0
 
-    def dag(self, arguments: str = "") -> DAG:
-        """Write a DAG file that runs `events`, with further arguments of `stream_dag`, and load it."""
+    def dag(self, arguments: str = "", *, streams: str = '"events"') -> DAG:
+        """Write a DAG file that runs `events`, or other streams, with further arguments of `stream_dag`; load it."""
         dag_id = f"events_{self.root.name}"
-        text = _DAG.format(dag_id=dag_id, project=str(self.root), arguments=arguments or 'conn_id="spark_test"')
+        arguments = arguments or 'conn_id="spark_test"'
+        text = _DAG.format(dag_id=dag_id, project=str(self.root), streams=streams, arguments=arguments)
         return self._load(dag_id, text)
 
     def decorated_dag(self, bounds: str) -> DAG:
@@ -93,6 +94,19 @@ class StreamProject:
             file.write_text(json.dumps({"n": self.arrived}))
             os.utime(file, (at.timestamp(), at.timestamp()))
             self.arrived += 1
+
+    def check(self, *, most: int, policy: str = "fail") -> None:
+        """Give `events` a suite: no number may be above `most`."""
+        expectation = {
+            "type": "expect_column_values_to_be_between",
+            "kwargs": {"column": "n", "max_value": most},
+            "meta": {"sluice": {"policy": policy}},
+        }
+        (self.root / "suite.json").write_text(json.dumps({"name": "events", "expectations": [expectation]}))
+        declared = _DECLARATION.replace(
+            'sinks.delta("out/events"),', 'sinks.delta("out/events"), quality="suite.json",'
+        )
+        (self.root / "streams" / "events.py").write_text(declared)
 
     def home(self) -> StreamHome:
         """Where the stream `events` keeps what it knows."""

@@ -16,7 +16,7 @@ from airflow.sdk.observability import stats
 from airflow_project import StreamProject
 from committed import commit
 
-from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.sources.files import FilesSource
 from sluice_airflow import run_metrics
 from sluice_airflow.listeners import stream_metrics
@@ -68,6 +68,22 @@ def test_a_run_is_measured(stream_project: StreamProject) -> None:
     assert {name: value for name, value in found.items() if not name.startswith("backlog")} == {
         "run.succeeded": 1, "batches": 2, "rows.in": 7, "rows.out": 6, "run.duration": 2500,
     }  # fmt: skip
+
+
+def test_a_verdict_is_measured(stream_project: StreamProject) -> None:
+    """Which it was, how many checks failed, and what the suite has taken away; a run without a suite tells nothing."""
+    checks = ({"success": False}, {"success": True}, {"success": False})
+    quality = QualityRecord(verdict="warn", checks=checks, rows=9, dropped=2, quarantined=1)
+    keep_record(stream_project, batch(0, 3, 2), quality=quality)
+    names = {"quality.warn", "quality.failed_checks", "rows.dropped", "rows.quarantined"}
+
+    found = measured(ended_task(stream_project))
+    assert {name: found[name] for name in names} == {
+        "quality.warn": 1, "quality.failed_checks": 2, "rows.dropped": 2, "rows.quarantined": 1,
+    }  # fmt: skip
+
+    keep_record(stream_project, batch(0, 3, 2))
+    assert not measured(ended_task(stream_project)).keys() & names
 
 
 def test_the_backlog_is_measured_without_a_record(stream_project: StreamProject) -> None:

@@ -20,7 +20,7 @@ from sluice.errors import DeclarationError
 from sluice.monitoring import progress
 from sluice_airflow.sensors.lag import LagSensor
 from sluice_airflow.sensors.progress import BatchSensor, WatermarkSensor
-from sluice_airflow.triggers import shared_poll, stream
+from sluice_airflow.triggers import quality, shared_poll, stream
 from sluice_airflow.triggers.stream import watched_streams
 from tests.builders import NOW, NOW_MS
 
@@ -32,6 +32,7 @@ from datetime import datetime, timedelta, timezone
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from sluice_airflow.sensors.lag import LagSensor
 from sluice_airflow.sensors.progress import BatchSensor, WatermarkSensor
+from sluice_airflow.sensors.quality import QualitySensor
 with DAG("{dag_id}", schedule=CronDataIntervalTimetable("0 * * * *", "UTC"), catchup=False,
          params={{"batch": 3}}, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)):
     {sensor}(task_id="wait", stream="events", project="{project}", poke_interval=0.2, {arguments})
@@ -68,7 +69,7 @@ def result(ti: Any) -> Any:
 
 @contextmanager
 def later(happens: Callable[[], object]) -> Iterator[None]:
-    """Something that happens as soon as a sensor has looked once, at commits or at a backlog."""
+    """Something that happens as soon as a sensor has looked once, at commits, at a backlog, or at verdicts."""
     looked = threading.Event()
 
     def looking(look: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,6 +89,7 @@ def later(happens: Callable[[], object]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "read_progress", looking(progress.read_progress))
         patch.setattr(stream, "stream_lag", looking(stream.stream_lag))
+        patch.setattr(quality, "quality_outcome", looking(quality.quality_outcome))
         waiting.start()
         try:
             yield

@@ -183,7 +183,7 @@ def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
     (event,) = events(airflow, "events")
     assert event["extra"] | {"generation": 1} == {
         "run_id": "r1", "stream": "events", "generation": 1, "batches": [0, 1], "input_rows": 4, "output_rows": 4,
-        "watermark": None, "sink_version": 1, "status": "succeeded",
+        "watermark": None, "sink_version": 1, "status": "succeeded", "quality": None,
         "partition_count": 3, "partitions": ["1", "2", "3"],
     }  # fmt: skip
 

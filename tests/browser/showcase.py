@@ -2,7 +2,8 @@
 
 departures   many runs, many batches, a watermark, quality; run by DAG `flights`
 hourly       a run that goes on right now; run by DAG `flights`
-reports      two backfills, one of which goes on right now; run by DAG `flights`
+reports      two backfills, one of which goes on right now, and a live run that failed its suite and holds the stream;
+             run by DAG `flights`
 payroll      run by DAG `payroll`, which not everybody may read
 bonuses      never ran; a task of the same DAG, made by `@task.stream`, is to run it
 fresh        never ran; no DAG knows it
@@ -20,6 +21,7 @@ from typing import Any
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
+from sluice.running.gate_state import GateState, keep_gate, read_gate
 from sluice.running.lease import acquire
 from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
 from sluice.running.stop import StopRequest, stop_request
@@ -112,6 +114,17 @@ class Showcase:
         RunRecords(self.home(stream)).save(record)
         return record.run_id
 
+    def hold(self, stream: str) -> None:
+        """Let the gate hold a stream for what its newest run has written."""
+        failed = "`expect_column_values_to_be_between` of `dep_delay`: 19 unexpected in 30,838 rows"
+        state = GateState(state="failed", run_id=self.newest(stream).run_id, generation=1, failed=failed,
+                          since=iso_time(datetime.now(UTC)))  # fmt: skip
+        keep_gate(self.home(stream), state)
+
+    def is_held(self, stream: str) -> bool:
+        """Whether the gate holds a stream."""
+        return read_gate(self.home(stream)) is not None
+
     def forget(self, stream: str, run_id: str) -> None:
         """Take a run's record away again."""
         RunRecords(self.home(stream)).forget(run_id)
@@ -161,7 +174,7 @@ def _departures(showcase: Showcase, now: datetime) -> None:
             batches=tuple(done),
             plan=_plan("departures", "flights", batch_id, max(1, batches), began, number),
             ended_at=iso_time(began + timedelta(seconds=9 + number % 7 * 3)),
-            quality={"verdict": "warn" if number % 9 == 4 else "pass", "checks": _checks(warns=number % 9 == 4)},
+            quality=_quality(number, verdict="warn" if number % 9 == 4 else "pass"),
             explain=_EXPLAIN,
             error=_failure() if status == "failed" else None,
         )
@@ -213,8 +226,9 @@ def _reports(showcase: Showcase, now: datetime) -> None:
     """A backfill of January that has replaced its rows, and one of February that is at it, in this process."""
     began = now - timedelta(hours=3)
     _save(showcase, "reports", began, dag_id="flights", attempt=0, status="succeeded", batches=(_batch(0, began, 2),),
-          plan=_plan("reports", "departures", 0, 1, began, 2),
+          plan=_plan("reports", "departures", 0, 1, began, 2), quality=_quality(2, verdict="fail"),
           ended_at=iso_time(began + timedelta(seconds=9)))  # fmt: skip
+    showcase.hold("reports")
     _checkpoint(showcase, "reports", "departures", planned=1)
     january, february, march = (datetime(2026, month, 1, tzinfo=UTC) for month in (1, 2, 3))
     done = BackfillRecord(
@@ -332,21 +346,30 @@ def _plan(  # noqa: PLR0917 - what differs between plans
             "strategy": "exact", "until": iso_time(at), "batches": planned, "problem": None, "warnings": []}  # fmt:skip
 
 
-def _checks(*, warns: bool) -> list[dict[str, Any]]:
-    def check(name: str, column: str, policy: str, unexpected: int) -> dict[str, Any]:
-        result = {"element_count": 24_000, "unexpected_count": unexpected}
-        return {
-            "type": name,
-            "kwargs": {"column": column},
-            "policy": policy,
-            "success": not unexpected,
-            "result": result,
-        }
+def _quality(number: int, *, verdict: str, **fields: Any) -> dict[str, Any]:
+    """What a suite of some kinds of checks said of a run; the rows that fail differ from run to run."""
+    rows, late = 24_000 + (number * 7919) % 9000, 17 + number % 5 if verdict != "pass" else 0
+    return {
+        "verdict": verdict, "suite": "departures", "gate": "publish", "rows": rows, "dropped": 0, "quarantined": late,
+        "checks": [
+            _check("expect_column_values_to_not_be_null", "fail", {"column": "tail_number"}, rows, 0),
+            _check("expect_column_values_to_be_between", "fail" if verdict == "fail" else "quarantine",
+                   {"column": "dep_delay", "min_value": -60, "max_value": 1440}, rows, late),
+            _check("expect_column_values_to_be_in_set", "warn",
+                   {"column": HOSTILE, "value_set": [HOSTILE, "EWR", "JFK"], "mostly": 0.99}, rows, number % 3),
+            {"id": "rows", "type": "sluice_row_count_against_history", "policy": "warn", "success": True,
+             "kwargs": {"max_relative_change": 0.5, "last": 20}, "path": "exact",
+             "result": {"observed_value": rows, "details": {"former_runs": 20, "mean": 27_311.5}}},
+        ],
+        **fields,
+    }  # fmt: skip
 
-    return [
-        check("expect_column_values_to_not_be_null", "tail_number", "fail", 0),
-        check("expect_column_values_to_be_between", "dep_delay", "warn", 17 if warns else 0),
-    ]
+
+def _check(kind: str, policy: str, kwargs: dict[str, Any], rows: int, unexpected: int) -> dict[str, Any]:
+    success = unexpected / rows <= 1 - kwargs.get("mostly", 1)
+    result = {"element_count": rows, "unexpected_count": unexpected, "unexpected_percent": 100 * unexpected / rows}
+    return {"id": kind, "type": kind, "kwargs": kwargs, "policy": policy, "success": success, "result": result,
+            "path": "exact"}  # fmt: skip
 
 
 def _failure() -> dict[str, Any]:

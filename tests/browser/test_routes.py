@@ -13,6 +13,7 @@ from tests.browser.showcase import HOSTILE, RUN_ID, Showcase
 pytestmark = [pytest.mark.airflow]
 
 READ, STOP = "GET", "POST"
+FAILED = "was published has failed, and the stream is held"
 ROUTES = {
     (READ, "/"): "/",
     (READ, "/dag"): "/dag?dag_id=flights",
@@ -21,6 +22,7 @@ ROUTES = {
     (READ, "/runs"): "/runs?dag_id=flights&run_id=nothing",
     (READ, "/static/{name}"): "/static/sluice.css",
     (STOP, "/streams/{name}/runs/{run_id}/stop"): "/streams/hourly/runs/{hourly}/stop",
+    (STOP, "/streams/{name}/release"): "/streams/reports/release",
 }
 """Every route of the app, and an address that it answers."""
 
@@ -124,6 +126,59 @@ def test_a_stream_of_a_decorated_task_is_as_private_as_its_dag(server: ApiServer
     assert "bonuses" in server.get("/sluice/dag?dag_id=payroll", "anna").body
     assert server.get("/sluice/streams/bonuses", user).status == 404
     assert "bonuses" not in server.get("/sluice/", user).body
+
+
+def test_a_viewer_releases_nothing(server: ApiServer, showcase: Showcase) -> None:
+    """Who may only look sees what is held and why, and no button."""
+    page = "/sluice/streams/reports"
+
+    assert FAILED in server.get(page, "vera").body
+    assert "Release it" not in server.get(page, "vera").body
+    assert from_here(server, f"{page}/release", "vera").status == 403
+    assert from_here(server, "/sluice/streams/payroll/release", "eric").status == 404
+    assert showcase.is_held("reports")
+
+
+def test_an_editor_releases_a_stream(server: ApiServer, showcase: Showcase) -> None:
+    """Once: then there is nothing more to release, and the page says nothing of it."""
+    page = "/sluice/streams/reports"
+    try:
+        assert "Release it" in server.get(page, "eric").body
+        assert [from_here(server, f"{page}/release", "eric").status for _ in range(2)] == [303, 409]
+        assert not showcase.is_held("reports")
+        assert FAILED not in server.get(page, "eric").body
+    finally:
+        showcase.hold("reports")
+
+
+def test_a_stream_that_no_dag_runs_is_released_by_those_who_may_edit_all(server: ApiServer, showcase: Showcase) -> None:
+    """Nobody can tell whose it is."""
+    run_id = showcase.start("fresh", run_key=None)
+    showcase.hold("fresh")
+    try:
+        answers = [from_here(server, "/sluice/streams/fresh/release", user).status for user in ("vera", "eric", "anna")]
+        assert answers == [403, 403, 303]
+    finally:
+        showcase.forget("fresh", run_id)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": "https://elsewhere.example"}, {"Sec_Fetch_Site": "cross-site"}])
+def test_another_site_releases_nothing(server: ApiServer, showcase: Showcase, headers: dict[str, str]) -> None:
+    """As it stops nothing."""
+    assert server.request(STOP, "/sluice/streams/reports/release", "anna", **headers).status == 403
+    assert showcase.is_held("reports")
+
+
+def test_a_damaged_gate_is_said(server: ApiServer, showcase: Showcase) -> None:
+    """The stream's page is there all the same, in the list and on its own."""
+    gate = Path(showcase.home("reports").gate_file())
+    gate.write_text(f'{{"format": 1, "state": "{HOSTILE}"')
+    try:
+        answer = server.get("/sluice/streams/reports", "anna")
+        assert (answer.status, "gate.json" in answer.body, HOSTILE in answer.body) == (200, True, False)
+        assert from_here(server, "/sluice/streams/reports/release", "anna").status == 500
+    finally:
+        showcase.hold("reports")
 
 
 @pytest.mark.parametrize(

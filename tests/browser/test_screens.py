@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from sluice.quality.report_page import report_page
+from sluice.running.judged_runs import report_on
 from tests.browser.api_server import REPOSITORY, ApiServer
 from tests.browser.showcase import RUN_ID, Showcase
 from tests.browser.webdriver import CHROMIUM, DRIVER, Browser
@@ -84,8 +87,8 @@ def test_a_stream_as_a_page_of_its_own(browser: Browser, server: ApiServer, sche
 
     assert (brightness(browser) > 128) == (scheme == "dark")
     assert len(browser.all("figure.chart svg")) == 3
-    assert [heading.text for heading in browser.all("h2")] == [
-        "Waiting", "Watermark", "Lease", "Last runs",
+    assert [heading.text.partition("\n")[0] for heading in browser.all("h2")] == [
+        "Waiting", "Watermark", "Lease", "Last runs", "Quality",
         "Sources", "Batches", "Runs", "Generations", "Declaration", "Lease",
     ]  # fmt: skip
     assert "succeeded" in browser.run("return document.querySelector('svg.spark title').textContent")
@@ -123,6 +126,41 @@ def test_backfills(browser: Browser, server: ApiServer, showcase: Showcase, sche
         "Streams that read this table",
     ]
     browser.screenshot(SHOTS / f"backfill-{scheme}.png")
+
+
+def test_quality(browser: Browser, server: ApiServer, showcase: Showcase, scheme: str) -> None:
+    """A held stream says why and what to do; its checks are sentences, each with a trend; a click releases it."""
+    browser.open(f"{server.url}/sluice/streams/reports")
+
+    assert "sluice quality release reports" in browser.find("article.problem").text
+    text = browser.run("return document.body.innerText")
+    assert "dep_delay must lie between -60 and 1440" in text
+    assert "1 of 4 checks failed, and stops the run" in text
+    browser.screenshot(SHOTS / f"held-{scheme}.png")
+    browser.find("article.problem button").click()
+    browser.until(lambda: browser.all("article.problem button") == [], "the release")
+    assert not showcase.is_held("reports")
+    showcase.hold("reports")
+
+    failed = next(run for run in showcase.runs("departures") if run.quality and run.quality.verdict == "warn")
+    browser.open(f"{server.url}/sluice/streams/departures/runs/{failed.run_id}")
+    assert "rows went to the quarantine" in browser.run("return document.body.innerText")
+    browser.run("document.querySelectorAll('h2')[3].scrollIntoView()")
+    browser.screenshot(SHOTS / f"quality-{scheme}.png")
+
+
+def test_the_report_page(browser: Browser, showcase: Showcase, scheme: str, tmp_path: Path) -> None:
+    """It opens from a disk, without a server, as the person prefers it, and nothing in it is refused or run."""
+    file = tmp_path / "report.html"
+    file.write_text(report_page(report_on("departures", showcase.home("departures"), most=20)), "utf-8")
+
+    browser.open(file.as_uri())
+
+    assert (brightness(browser) > 128) == (scheme == "dark")
+    assert "The run passed" in browser.find("section").text
+    assert len(browser.all("svg")) == 5
+    assert browser.all("script") == []
+    browser.screenshot(SHOTS / f"report-{scheme}.png")
 
 
 def test_what_is_broken(browser: Browser, server: ApiServer, scheme: str) -> None:
@@ -173,7 +211,7 @@ def test_nothing_leaves_the_machine(browser: Browser, server: ApiServer) -> None
     asked, said = browser.requested(), browser.log("browser")
 
     assert f"{server.url}/sluice/static/sluice.css" in asked
-    local = (f"{server.url}/", f"blob:{server.url}/", "chrome:", "data:", "about:")
+    local = (f"{server.url}/", f"blob:{server.url}/", "chrome:", "data:", "about:", "file:")
     assert [url for url in asked if not url.startswith(local)] == []
     complaints = [entry["message"] for entry in said if entry["level"] == "SEVERE" and "/sluice" in entry["message"]]
     assert complaints == []

@@ -140,6 +140,10 @@ def declared(transform: Any, *, two: bool = False, sink: Any = None, **changes: 
     )
 
 
+def flagged(a: DataFrame) -> DataFrame:
+    return a.withColumn("odd", F.col("id") % 2 == 1)
+
+
 _BY_DAY = sinks.delta("out", partition_by=["day"])
 STREAMS: dict[str, Stream] = {
     "observed": declared(observed),
@@ -164,6 +168,8 @@ STREAMS: dict[str, Stream] = {
     "doubled_once_each": declared(doubled_once_each, sink=_BY_DAY, interval_column="day"),
     "undated_doubled_first": declared(dated, interval_column="day"),
     "undated_doubled": declared(doubled, interval_column="day"),
+    "checked": declared(flagged, quality="suite.json"),
+    "checked_days": declared(doubled, sink=_BY_DAY, interval_column="day", quality="suite.json"),
     "from_a_table": replace(declared(same), sources={"a": sources.delta("table", max_files_per_batch=1)}),
 }
 """By transform or purpose; a project declares one of them, by the name `s`."""

@@ -76,6 +76,16 @@ def test_dry_run_for_people(project: Path) -> None:
     ]
 
 
+def test_a_broken_declaration_of_others_is_no_hindrance(project: Path) -> None:
+    """What reads the sink is named as far as it can be read."""
+    (project / "streams" / "broken.py").write_text("1 / 0\n")
+
+    done = sluice(project, "visits", *DAY, "--dry-run", "--json")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["downstream"] == [{"stream": "reader", "skips_changes": False}]
+
+
 def test_refused(project: Path) -> None:
     """A refusal exits with 3, names the file, and leaves a record under its interval; a dry run leaves none."""
     gone = project / "home" / "visits" / "generations" / "landing" / "part-1.json"

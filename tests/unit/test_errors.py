@@ -25,6 +25,7 @@ EXIT_CODES = {
     "QueryRefusedError": 2,
     "RefusedError": 3,
     "HeldError": 4,
+    "ContractError": 4,
     "QualityFailedError": 4,
     "LeaseHeldError": 5,
     "RunError": 1,

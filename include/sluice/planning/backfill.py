@@ -18,6 +18,7 @@ from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
+from sluice.planning.plan import GateChoice
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
 from sluice.storage import join
@@ -74,6 +75,8 @@ class BackfillPlan:
     slices: Mapping[str, Slice] = field(default_factory=dict)
     downstream: tuple[Downstream, ...] = ()
     problem: Problem | None = None
+    quality: GateChoice | None = None
+    """How its rows are judged before they replace any; None without a suite, and when nothing is to be done."""
 
     def as_json(self) -> dict[str, Any]:
         """As `sluice backfill --dry-run --json` prints it; `strategy` and `batches` are those of every plan."""
@@ -93,6 +96,7 @@ class BackfillPlan:
             "batches": [],
             "problem": None if self.problem is None else self.problem.as_json(),
             "warnings": [],
+            "quality": None if self.quality is None else self.quality.as_json(),
         }
 
 

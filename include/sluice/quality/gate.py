@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sluice.errors import RunError
+from sluice.errors import QualityFailedError, RunError
 from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.history import check_id
 from sluice.quality.measures import merge_batches
 from sluice.quality.results import CheckResult, Verdict, check_results, history_results, verdict
-from sluice.quality.suite import Policy
+from sluice.quality.suite import Policy, Suite
 
 _COUNTS = ("expect_table_row_count_to_be_between", "expect_column_unique_value_count_to_be_between")
 
@@ -87,6 +87,32 @@ def describe_failed(results: Sequence[CheckResult]) -> str:
     """Failed checks in one line: how many, and the first of them with their figures."""
     said = [f"`{result.type}`{_columns(result)}{_figures(result)}" for result in results]
     return "; ".join(said[:3]) + (f"; and {len(said) - 3} more" if len(said) > 3 else "")
+
+
+def quality_failed(judged: Judgement, suite: Suite, remedy: str) -> QualityFailedError:
+    """The error about a judgement that failed."""
+    failing = failing_results(judged)
+    figures = f"{len(failing)} of {len(judged.results)} checks of the suite `{suite.name}` failed"
+    return QualityFailedError(
+        f"{figures}: {describe_failed(failing)}",
+        where=suite.source,
+        remedy=remedy,
+    )
+
+
+def failing_columns(plan: QualityPlan) -> Judgement | None:
+    """The judgement when the columns alone let every run fail; None when they don't."""
+    results = tuple(
+        CheckResult.of(check.expectation, check.path, success=found.success, result=found.result)
+        for check in plan.checks
+        if (found := check.schema_result) is not None and not found.success and check.expectation.policy == "fail"
+    )
+    return Judgement("fail", results, None, {}) if results else None
+
+
+def failing_results(judged: Judgement) -> list[CheckResult]:
+    """The checks that let the run fail."""
+    return [result for result in judged.failed if result.policy == "fail"]
 
 
 def _columns(result: CheckResult) -> str:

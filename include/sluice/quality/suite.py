@@ -25,7 +25,9 @@ _MAX_EXPECTATIONS = 1000
 _RUNTIME = frozenset({"batch_id", "result_format", "catch_exceptions", "windows", "library_metadata"})
 """Arguments that a suite may hold and that say nothing about the rows."""
 _ROW_POLICIES = ("drop", "quarantine")
-_OURS = ("policy", "approximate")
+_OURS = ("policy", "approximate", "source")
+_OURS_OF_SUITE = ("history", "gate", "measured", "sample")
+MAX_SAMPLE = 200
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Expectation:
     meta: Mapping[str, Any] = field(default_factory=dict)
     is_approximate: bool = False
     """Whether a sketch may answer what is exact only in a second pass."""
+    source: str | None = None
+    """The source whose columns it speaks of, in place of those of the result."""
     place: str = ""
     """Where it stands, for messages."""
 
@@ -64,9 +68,17 @@ class Suite:
 
     name: str
     expectations: tuple[Expectation, ...]
+    """About the result."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
     """The file or function that it comes from."""
+    contracts: tuple[Expectation, ...] = ()
+    """About the columns of sources."""
+
+    @property
+    def sample(self) -> int:
+        """How many unexpected values each check of rows keeps in the run record."""
+        return int(self.meta.get("sluice", {}).get("sample", 0))
 
 
 class _Row(msgspec.Struct, kw_only=True):
@@ -145,8 +157,34 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
                     f"`{row.type}` is there twice", where=f"{found[known].place} and {number}", remedy="remove one"
                 )
         found[expectation.id] = found[_digest(row)] = expectation
+    _check_suite_meta(file.meta or {}, source)
     unique = tuple({id(expectation): expectation for expectation in found.values()}.values())
-    return Suite(file.name, unique, file.meta or {}, source)
+    contracts = tuple(expectation for expectation in unique if expectation.source is not None)
+    about_result = tuple(expectation for expectation in unique if expectation.source is None)
+    return Suite(file.name, about_result, file.meta or {}, source, contracts)
+
+
+def _check_suite_meta(meta: Mapping[str, Any], source: str) -> None:
+    ours, place = meta.get("sluice", {}), f"{source}, meta.sluice"
+    if not isinstance(ours, dict):
+        raise DeclarationError("`meta.sluice` is no object", where=source, remedy='write {"sluice": {"sample": 20}}')
+    _check_names(ours, _OURS_OF_SUITE, place)
+    sample = ours.get("sample", 0)
+    if not isinstance(sample, int) or isinstance(sample, bool) or not 0 <= sample <= MAX_SAMPLE:
+        raise DeclarationError(
+            f"`sample` is {sample!r}", where=place, remedy=f"keep 0 to {MAX_SAMPLE} unexpected values of each check"
+        )
+
+
+def _check_names(ours: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
+    for name in ours:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise DeclarationError(
+                f"`meta.sluice` has no `{name}`",
+                where=place,
+                remedy=f"did you mean `{near[0]}`?" if near else f"it has: {', '.join(known)}",
+            )
 
 
 def _expectation(row: _Row, place: str) -> Expectation:
@@ -187,6 +225,13 @@ def _expectation(row: _Row, place: str) -> Expectation:
             where=place,
             remedy="use true or false, and only for an expectation that a sketch can answer",
         )
+    about = ours.get("source")
+    if about is not None and (not isinstance(about, str) or kind.path != "schema"):
+        raise DeclarationError(
+            f"`source` is {about!r}",
+            where=place,
+            remedy="name a source, and only in an expectation about columns: rows are checked when they are the result",
+        )
     return Expectation(
         id=row.id or _digest(row),
         type=row.type,
@@ -196,6 +241,7 @@ def _expectation(row: _Row, place: str) -> Expectation:
         severity=severity,  # type: ignore[arg-type]  # it is one: checked above
         meta=row.meta or {},
         is_approximate=is_approximate,
+        source=about,
         place=place,
     )
 
@@ -204,14 +250,7 @@ def _our_meta(row: _Row, place: str) -> dict[str, Any]:
     ours = (row.meta or {}).get("sluice", {})
     if not isinstance(ours, dict):
         raise DeclarationError("`meta.sluice` is no object", where=place, remedy='write {"sluice": {"policy": "warn"}}')
-    for name in ours:
-        if name not in _OURS:
-            near = difflib.get_close_matches(name, _OURS, n=1)
-            raise DeclarationError(
-                f"`meta.sluice` has no `{name}`",
-                where=place,
-                remedy=f"did you mean `{near[0]}`?" if near else f"it has: {', '.join(_OURS)}",
-            )
+    _check_names(ours, _OURS, place)
     return ours
 
 
@@ -280,7 +319,9 @@ def _check_together(found: Mapping[str, Any], row: _Row, place: str) -> None:
 
 
 def _digest(row: _Row) -> str:
-    text = json.dumps([row.type, row.kwargs], sort_keys=True, separators=(",", ":"), default=str)
+    about = ((row.meta or {}).get("sluice") or {}).get("source")
+    told = [row.type, row.kwargs] if about is None else [row.type, row.kwargs, about]
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,16 +24,20 @@ from sluice.planning.plan import GateChoice, Plan
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
-from sluice.quality.gate import Judgement, describe_failed, judge_run
+from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
-from sluice.running.audit_record import QUALITY_METRICS, former_runs, quality_record
+from sluice.quality.suite import Suite
+from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_choice import choose_gate
-from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audit, keep_gate, read_audit, read_gate
+from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
+from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
 from sluice.running.quarantine import check_quarantine, quarantined_rows
-from sluice.running.query import Query
+from sluice.running.query import Query, plan_reader, spark_message
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
+from sluice.running.session import is_remote
 from sluice.running.written_rows import WrittenRows, measure, measures
+from sluice.storage import Storage
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
 _ABORTED = "sluice quality: "
+_EMITS_LATER = "EventTimeWatermark"
+"""In Spark's plan of a query whose rows may come out only in batches without data, which no plan has."""
 
 
 @dataclass
@@ -60,15 +66,21 @@ class Audit:
     record: RunRecord
     """As the run began."""
     clock: Callable[[], datetime]
+    lease: Lease
     last_batch: int | None
-    """The id of the last batch that is planned; None when Spark decides."""
+    """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
     released: GateState | None = None
     """The blocked batch that somebody has let through."""
+    begun: BatchAudit | None = None
+    """What was decided of a batch whose rows are in part published, by a driver that died then."""
     judged: Judgement | None = None
     """The newest judgement."""
     failure: BaseException | None = None
     """What ended a batch in its function; Spark only tells that something did."""
     _values: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+    _audits: dict[int, BatchAudit] = field(default_factory=dict)
+    """Those of batches that no record may have yet."""
+    _noted: set[int] = field(default_factory=set)
     _former: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
@@ -86,14 +98,9 @@ class Audit:
 
         Raises:
             QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
-            DeclarationError: The quarantine has other columns.
         """
-        if self.plan.quarantined is not None and self.stream.quarantine_table is not None:
-            check_quarantine(self.stream.quarantine_table, self.frame.dtypes, storage=self.home.storage)
-        judged = judge_run(self.plan, [], [], now=self.clock(), is_last=False)
-        failed = tuple(found for found in judged.failed if found.path == "schema" and found.policy == "fail")
-        if failed:
-            self.judged = Judgement("fail", failed, None, {})
+        self.judged = failing_columns(self.plan)
+        if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
 
     def open_gate(self) -> None:
@@ -109,9 +116,14 @@ class Audit:
         if self.choice.gate == "write":
             return None
 
+        return self._guarded(self._publish if self.choice.gate == "publish" else self._write_cached)
+
+    def _guarded(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+        """A function for Spark to call with a batch, whose error is kept."""
+
         def write(frame: DataFrame, batch_id: int) -> None:
             try:
-                (self._publish if self.choice.gate == "publish" else self._write_cached)(frame, batch_id)
+                function(frame, batch_id)
             except BaseException as exc:
                 self.failure = exc
                 raise
@@ -131,6 +143,12 @@ class Audit:
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
         return self._kept(frame)
 
+    def replaying(self, query: Query) -> Query:
+        """The query for a batch that the sink holds already: it is only measured, whichever way it went there."""
+        if self.choice.gate != "write" or is_remote(self.project):
+            return query
+        return replace(query, frame=self.frame, write=self._guarded(self._recall))
+
     def note(self, batch: BatchRecord) -> BatchRecord:
         """A committed batch's record, with what was measured of it."""
         values = self._values.get(batch.batch_id)
@@ -140,6 +158,7 @@ class Audit:
             audit = read_audit(self.home, self.record.generation, batch.batch_id)
             values = audit.values if audit is not None else self._written.measure(batch)
         self._values[batch.batch_id] = values
+        self._noted.add(batch.batch_id)
         observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
         if values is not None:
             observed[QUALITY_METRICS] = dict(values)
@@ -159,7 +178,7 @@ class Audit:
         return None
 
     def finish(self, record: RunRecord, *, is_last: bool) -> None:
-        """Judge the run, and close the gate if it has not failed, or if somebody let it through.
+        """Judge the run. The gate is still open: its record must have the verdict before `close`.
 
         Args:
             record: With every batch that was committed.
@@ -170,9 +189,8 @@ class Audit:
         """
         self.judged = self._judge(is_last=is_last, rereads=self._written.reread(record.batches))
         if self.judged.verdict != "fail" or self._is_released(record, is_last=is_last):
-            close_gate(self.home)
             return
-        failed = describe_failed(_failing(self.judged))
+        failed = describe_failed(failing_results(self.judged))
         keep_gate(self.home, msgspec.structs.replace(self._gate("failed"), failed=failed))
         name = self.stream.name
         raise self._failed(
@@ -181,8 +199,8 @@ class Audit:
             f" `sluice quality release {name}`",
         )
 
-    def discard(self) -> None:
-        """Close the gate of a run that has written nothing: there is nothing to judge."""
+    def close(self) -> None:
+        """Close the gate: the verdict on what was published is on disk, or nothing was."""
         close_gate(self.home)
 
     def recorded(self) -> QualityRecord:
@@ -196,6 +214,7 @@ class Audit:
         sink, batch = self.stream.sink, self._batch(batch_id)
         assert isinstance(sink, StagingSink)
         if self._holds(sink, batch_id):
+            self._recall(frame, batch_id)
             return
         storage = self.home.storage
         observation, measured = self._observing(frame)
@@ -206,26 +225,32 @@ class Audit:
             return
         try:
             values = self._arrived(observation) if observation is not None else None
-            if values is None and self.plan.removed is None:
-                values = measure(self.plan, frame.sparkSession.read.schema(frame.schema).parquet(folder))
+            if values is None:
+                # What was written says it, but for rows that were left out.
+                written = frame.sparkSession.read.schema(frame.schema).parquet(folder)
+                values = measure(self.plan, written if self.plan.removed is None else frame)
             self._decide(batch_id, values)
+            self.lease.check()
         except SluiceError:
             sink.forget_batch(batch, storage=storage)
             raise
         sink.publish_batch(batch, storage=storage)
 
     def _write_cached(self, frame: DataFrame, batch_id: int) -> None:
-        sink, batch, quarantine = self.stream.sink, self._batch(batch_id), self._quarantine()
+        sink, batch, quarantine = self.stream.sink, self._batch(batch_id), self._quarantine(batch_id)
         assert isinstance(sink, BatchSink)
         in_sink = self._holds(sink, batch_id)
         in_quarantine = quarantine is not None and self._holds(quarantine, batch_id)
         if in_sink and (quarantine is None or in_quarantine):
+            self._recall(frame, batch_id)
             return
-        decided = read_audit(self.home, self.record.generation, batch_id) if in_sink or in_quarantine else None
         frame = frame.persist()
         try:
+            # Once rows are in one of the two, the others are those that were decided then.
+            decided = self._recall(frame, batch_id) if in_sink or in_quarantine else None
             if decided is None:
                 decided = self._decide(batch_id, measure(self.plan, frame))
+            self.lease.check()
             if quarantine is not None and not in_quarantine and decided.quarantined is not None:
                 rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
                 quarantine.write_batch(rows, batch, load_function=self.project.load_function)
@@ -235,18 +260,40 @@ class Audit:
         finally:
             frame.unpersist()
 
+    def _recall(self, frame: DataFrame, batch_id: int) -> BatchAudit | None:
+        """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""
+        audit = self._known_audit(batch_id)
+        found = audit.values if audit is not None else {}
+        if not {measure.name for measure in self.plan.measures} <= found.keys():
+            found = {**found, **self._measure_decided(frame, audit)}
+            if audit is not None:
+                audit = msgspec.structs.replace(audit, values=found)
+                self._keep_audit(audit)
+        self._values[batch_id] = found
+        return audit
+
+    def _known_audit(self, batch_id: int) -> BatchAudit | None:
+        return read_audit(self.home, self.record.generation, batch_id)
+
+    def _keep_audit(self, audit: BatchAudit) -> None:
+        for batch_id in sorted(self._noted & self._audits.keys())[:-1]:
+            del self._audits[batch_id]
+        self._audits[audit.batch_id] = audit
+        keep_audits(self.home, self.record.generation, self._audits.values())
+
     def _decide(self, batch_id: int, values: Mapping[str, Any] | None) -> BatchAudit:
         """Judge the run with this batch, and note what was measured before anything of it is published.
 
         Raises:
             QualityFailedError: It fails, and nobody has released it.
         """
+        self.lease.check()
         self._values[batch_id] = values
         is_last = self.last_batch is not None and batch_id >= self.last_batch
         self.judged = self._judge(is_last=is_last)
         is_released = self.released is not None and self.released.batch_id == batch_id
         if self.judged.verdict == "fail" and not is_released and self._but_released(is_last=is_last).verdict == "fail":
-            failed = describe_failed(_failing(self.judged))
+            failed = describe_failed(failing_results(self.judged))
             keep_gate(self.home, msgspec.structs.replace(self._gate("blocked"), batch_id=batch_id, failed=failed))
             raise self._failed(
                 self.judged,
@@ -259,12 +306,13 @@ class Audit:
             removed=self.plan.removed,
             quarantined=self.plan.quarantined,
         )
-        keep_audit(self.home, self.record.generation, audit)
+        self._keep_audit(audit)
         return audit
 
     def _gate(self, state: Literal["open", "blocked", "failed"]) -> GateState:
         now, record = iso_time(self.clock()), self.record
-        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now)
+        columns = dict(self.frame.dtypes)
+        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now, columns=columns)
 
     def _is_released(self, record: RunRecord, *, is_last: bool) -> bool:
         """Whether the run only fails for a batch that somebody has let through."""
@@ -280,7 +328,8 @@ class Audit:
         return self._judge(is_last=is_last, rereads=rereads, without=self.released.batch_id)
 
     def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: int | None = None) -> Judgement:
-        batches = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
+        measured = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
+        batches = counted(measured, self.stream.output_mode)
         return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
 
     def _history(self) -> list[dict[str, float]]:
@@ -291,19 +340,14 @@ class Audit:
         return self._former
 
     def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
-        failing = _failing(judged)
-        return QualityFailedError(
-            f"{len(failing)} of {len(judged.results)} checks of the suite `{self.plan.suite.name}` failed:"
-            f" {describe_failed(failing)}",
-            where=self.plan.suite.source,
-            remedy=remedy,
-        )
+        return quality_failed(judged, self.plan.suite, remedy)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
         return frame if self.plan.removed is None else frame.where(f"NOT {self.plan.removed}")
 
-    def _quarantine(self) -> StagingSink | None:
-        return self.stream.quarantine_table if self.plan.quarantined is not None else None
+    def _quarantine(self, batch_id: int) -> StagingSink | None:
+        has_begun = self.begun is not None and self.begun.batch_id == batch_id
+        return self.stream.quarantine_table if self.plan.quarantined is not None or has_begun else None
 
     def _batch(self, batch_id: int) -> SinkBatch:
         return SinkBatch(self.query_id, batch_id, self.stream.output_mode, self.record.token or 0)
@@ -311,6 +355,19 @@ class Audit:
     def _holds(self, sink: BatchSink, batch_id: int) -> bool:
         last = sink.state(self.query_id, storage=self.home.storage).last_batch if sink.is_idempotent else None
         return last is not None and last >= batch_id
+
+    def _measure_decided(self, frame: DataFrame, audit: BatchAudit | None) -> dict[str, Any]:
+        """The measures of a batch that is split already: rows that have left are counted by the rule they left by."""
+        from pyspark.sql import functions
+
+        found = dict(measure(self.plan, frame))
+        if audit is not None and self.plan.removals:
+            quarantined = audit.quarantined or "false"
+            taken = {"quarantine": quarantined, "drop": f"{audit.removed or 'false'} AND NOT {quarantined}"}
+            names = self.plan.removals.items()
+            counts = [functions.expr(f"count_if({taken[policy]})").alias(name) for policy, name in names]
+            found |= frame.agg(*counts).collect()[0].asDict()
+        return found
 
     def _observing(self, frame: DataFrame) -> tuple[Any, DataFrame]:
         if self.choice.measured == "pass":
@@ -329,7 +386,7 @@ class Audit:
         return found[0] if found else None
 
 
-def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord) -> Audit | None:
+def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord, lease: Lease) -> Audit | None:
     """Begin the audit of a run, and open the gate; None for a stream without a suite.
 
     Raises:
@@ -340,29 +397,66 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
     suite = declared_suite(project, stream, storage=home.storage)
     if suite is None or record.query_id is None:
         return None
-    compiled = compile_suite(suite, dict(query.frame.dtypes))
-    refuse_rereads(compiled, stream)
+    compiled = fit_suite(suite, stream, query.frame, storage=home.storage)
     gate = read_gate(home)
+    choice = plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage)
+    begun = _begun(preparation, plan, record)
+    if begun is not None and choice.gate != "cache":
+        choice = replace(choice, gate="cache", measured="pass", reason=f"batch {begun.batch_id} is split already")
+    is_planned = plan.batches and plan.strategy == "exact"
+    emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
     audit = Audit(
         project=project,
         stream=stream,
         home=home,
         plan=compiled,
-        choice=plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage),
+        choice=choice,
         frame=query.frame,
         query_id=record.query_id,
         record=record,
         clock=preparation.clock,
-        last_batch=plan.batches[-1].batch_id if plan.batches and plan.strategy == "exact" else None,
+        lease=lease,
+        last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
         released=gate if gate is not None and gate.released_by is not None else None,
+        begun=begun,
     )
     audit.check()
     audit.open_gate()
     return audit
 
 
-def _failing(judged: Judgement) -> list[Any]:
-    return [result for result in judged.failed if result.policy == "fail"]
+def fit_suite(suite: Suite, stream: Stream, frame: DataFrame, *, storage: Storage) -> QualityPlan:
+    """Compile a suite for the result of a transform, and let Spark analyse what is measured. Runs no job.
+
+    Raises:
+        DeclarationError: It does not fit the result, the sink or the quarantine.
+    """
+    plan = compile_suite(suite, dict(frame.dtypes), sample=suite.sample)
+    refuse_rereads(plan, stream)
+    if plan.quarantined is not None and stream.quarantine_table is not None:
+        check_quarantine(stream.quarantine_table, frame.dtypes, storage=storage)
+    try:
+        _ = frame.agg(*measures(plan)).schema
+    except Exception as exc:
+        raise DeclarationError(
+            f"Spark does not take what the suite measures: {spark_message(exc)}",
+            where=suite.source,
+            remedy="correct the expectation, or the transform",
+        ) from exc
+    return plan
+
+
+def _begun(preparation: Preparation, plan: Plan, record: RunRecord) -> BatchAudit | None:
+    """The audit of a batch that is to run again, and that the quarantine holds: whatever the suite says today."""
+    table, home = preparation.request.stream.quarantine_table, preparation.home
+    for batch in plan.batches:
+        audit = read_audit(home, record.generation, batch.batch_id) if batch.kind == "uncommitted" else None
+        if audit is None or audit.quarantined is None or table is None:
+            continue
+        last = table.state(record.query_id, storage=home.storage).last_batch
+        if last is not None and last >= batch.batch_id:
+            return audit
+    return None
 
 
 def refuse_rereads(plan: QualityPlan, stream: Stream) -> None:

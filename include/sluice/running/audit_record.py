@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from sluice.home import StreamHome
 from sluice.quality.gate import Judgement, former_values
 from sluice.running.record import QualityRecord, RunRecords
+from sluice.stream import OutputMode
+
+T = TypeVar("T")
 
 QUALITY_METRICS = "sluice.quality"
 """What the measures of a batch are observed as, and their key in a batch's record."""
+
+
+def counted(batches: Sequence[T], output_mode: OutputMode) -> Sequence[T]:
+    """The batches of a run that make up its result: in `complete` mode each one has all rows anew."""
+    return batches[-1:] if output_mode == "complete" else batches
 
 
 def quality_record(

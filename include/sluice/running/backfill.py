@@ -6,7 +6,8 @@ the retry finds in the sink's own log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,15 @@ import msgspec
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.planning.backfill import BackfillPlan
 from sluice.project import Project
+from sluice.quality.gate import quality_failed
+from sluice.running.backfill_audit import BackfillAudit, audit_interval
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, application_of
 from sluice.running.bounded_stream import run_bounded_stream
 from sluice.running.driver import following_requests
 from sluice.running.duplicates import check_duplicates, find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
+from sluice.running.quarantine import remove_others
 from sluice.running.query import build_batch, build_query, plan_reader, spark_failed
 from sluice.running.record import BackfillRecord, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer
@@ -68,6 +72,7 @@ def backfill_stream(
         RefusedError: Rows would be lost or doubled; the record says why.
         LeaseHeldError: Another backfill of the interval is under way; or the interval needs the live stream's lease,
             and a run holds it.
+        QualityFailedError: The suite failed, and nothing was replaced; the record says how.
         RunError: It failed; nothing was replaced, or the record says what was.
     """
     preparation = BackfillPreparation.of(project, request, clock)
@@ -112,6 +117,9 @@ class _Backfill:
                 close_session(self._opened)
 
     def _run(self, plan: BackfillPlan) -> RunRecord:
+        if (found := self.preparation.find_replaced(self.record)) is not None:
+            # A former try has replaced the rows, and died before it was done with the quarantine.
+            return self._finish(found)
         for _ in range(_MOST_ATTEMPTS):
             if plan.publish == "metadata":
                 replaced = self._replace_beside(plan)
@@ -119,7 +127,7 @@ class _Backfill:
                 with self.preparation.run.take_lease(plan.generation, self.record.run_id) as lease:
                     replaced = self._replace_alone(lease)
             if replaced is not None and replaced.conflict is None:
-                return self.preparation.close(self.record, replaced)
+                return self._finish(replaced)
             self._note_damage(plan, replaced)
             self.observer.phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
             plan = self._plan_again()
@@ -131,6 +139,18 @@ class _Backfill:
             remedy="let no compaction and no other backfill of these rows run beside this one, then try again"
             + ("" if damage is None else ": the rows are wrong until a backfill of the interval succeeds"),
         )
+
+    def _finish(self, replaced: Replaced) -> RunRecord:
+        """Close the run, once the quarantine has no row of the interval that is elsewhere now."""
+        preparation, made = self.preparation, self.record.backfill
+        table = preparation.quarantine_left(self.record, replaced)
+        if table is not None and made is not None:
+            wanted = self._replacement(made.version, replaced.attempt)
+            batch_id, session, storage = made.batch_id or 0, self._open_session(), preparation.home.storage
+            run_id = self.record.run_id
+            self.observer.phase("settling the quarantine")
+            self._write(lambda: remove_others(table, session, wanted, run_id, batch_id, storage=storage))
+        return preparation.close(self.record, replaced)
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
         """Record what a commit has done that was not alone: a kill, or a later attempt's failure, leaves it so."""
@@ -151,9 +171,10 @@ class _Backfill:
         """Replace whole partitions by one commit of metadata; the live stream may go on meanwhile."""
         sink = self.preparation.sink
         wanted = self._begin(plan)
-        frame = self._result(plan, wanted.attempt)
-        self.observer.phase("writing the rows aside")
-        self._write(lambda: sink.write_aside(frame, wanted))
+        with self._audited(plan, wanted) as (frame, put_aside):
+            self.observer.phase("writing the rows aside")
+            self._write(lambda: sink.write_aside(frame, wanted))
+            put_aside()
         self.observer.phase("publishing")
         return sink.publish(wanted, storage=self.preparation.home.storage)
 
@@ -164,10 +185,11 @@ class _Backfill:
         sink = self.preparation.sink
         plan = self._plan_again()
         wanted = self._begin(plan)
-        frame = self._result(plan, wanted.attempt)
-        lease.check()
-        self.observer.phase("replacing the rows")
-        self._write(lambda: sink.replace_rows(frame, wanted))
+        with self._audited(plan, wanted) as (frame, put_aside):
+            lease.check()
+            put_aside()
+            self.observer.phase("replacing the rows")
+            self._write(lambda: sink.replace_rows(frame, wanted))
         return sink.find_replacement(wanted.application, wanted.version, storage=self.preparation.home.storage)
 
     def _begin(self, plan: BackfillPlan) -> Replacement:
@@ -176,7 +198,11 @@ class _Backfill:
         attempt = before.attempt + 1 if before is not None else 0
         version = plan.version or 0
         damage = before.damage if before is not None else None
-        self._save(plan=plan.as_json(), backfill=BackfillRecord(attempt=attempt, version=version, damage=damage))
+        begun = BackfillRecord(attempt=attempt, version=version, batch_id=plan.batch_id, damage=damage)
+        self._save(plan=plan.as_json(), backfill=begun)
+        return self._replacement(version, attempt)
+
+    def _replacement(self, version: int, attempt: int) -> Replacement:
         request = self.preparation.request
         return Replacement(
             column=request.stream.interval_column or "",
@@ -185,6 +211,42 @@ class _Backfill:
             application=application_of(self.record.run_id),
             attempt=attempt,
         )
+
+    @contextmanager
+    def _audited(self, plan: BackfillPlan, wanted: Replacement) -> Iterator[tuple[DataFrame, Callable[[], None]]]:
+        """The rows to be published, once they are judged, and what puts the others into the quarantine.
+
+        Raises:
+            QualityFailedError: They fail.
+        """
+        preparation, stream = self.preparation, self.preparation.request.stream
+        frame, storage = self._result(plan, wanted.attempt), preparation.home.storage
+        found: list[BackfillAudit | None] = []
+
+        def judge() -> None:
+            now = preparation.run.clock()
+            found.append(audit_interval(preparation.project, stream, frame, wanted, now=now, storage=storage))
+
+        if plan.quality is not None:
+            self.observer.phase("auditing")
+            self._write(judge)
+        audit = found[0] if found else None
+        if audit is None:
+            yield frame, lambda: None
+            return
+        try:
+            self._save(quality=audit.recorded())
+            self.observer.audited(audit.recorded())
+            if audit.judged.verdict == "fail":
+                remedy = "nothing was replaced; correct the transform or the suite, and run the backfill again"
+                raise quality_failed(audit.judged, audit.plan.suite, remedy)
+            batch_id, run_id = plan.batch_id or 0, self.record.run_id
+            yield (
+                audit.kept,
+                lambda: self._write(lambda: audit.put_aside(wanted, run_id, batch_id, storage=storage)),
+            )
+        finally:
+            audit.end()
 
     def _result(self, plan: BackfillPlan, attempt: int) -> DataFrame:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -11,11 +11,14 @@ from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
+from sluice.quality.declared_suite import declared_suite
+from sluice.running.gate_choice import choose_backfill_gate
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
+from sluice.running.quarantine import is_quarantine, settled_application
 from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
 from sluice.storage import join
-from sluice.stream import Interval, ReplaceableSink, Replaced, Stream
+from sluice.stream import Interval, ReplaceableSink, Replaced, StagingSink, Stream
 from sluice.times import iso_time
 
 logger = logging.getLogger(__name__)
@@ -37,9 +40,10 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     Raises:
         SluiceError: See `look` and `build_backfill_plan`.
     """
-    streams = {name: declared.stream for name, declared in project.streams().items()}
-    home = project.stream_home(request.stream)
-    return build_backfill_plan(look(request.stream, home, request.interval, streams))
+    stream, home = request.stream, project.stream_home(request.stream)
+    plan = build_backfill_plan(look(stream, home, request.interval, project.readable_streams()))
+    suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
+    return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
 
 
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:
@@ -117,8 +121,8 @@ class BackfillPreparation:
         """The record of a former try that has replaced the rows; a retry of it has nothing to do."""
         if self.former is None or self.former.status == "succeeded":
             return self.former
-        found = self._find_replaced(self.former)
-        if found is None:
+        found = self.find_replaced(self.former)
+        if found is None or self.quarantine_left(self.former, found) is not None:
             return None
         self.clean_up(self.former.run_id)
         return self.close(self.former, found)
@@ -199,6 +203,7 @@ class BackfillPreparation:
         done = BackfillRecord(
             attempt=found.attempt,
             version=found.read_version,
+            batch_id=record.backfill.batch_id if record.backfill is not None else None,
             sink_version=found.version,
             rows_replaced=found.rows_replaced,
             rows_written=found.rows_written,
@@ -230,7 +235,16 @@ class BackfillPreparation:
         except SluiceError:
             logger.warning("what the backfill left in %s could not be deleted", self.folder, exc_info=True)
 
-    def _find_replaced(self, record: RunRecord) -> Replaced | None:
+    def quarantine_left(self, record: RunRecord, found: Replaced) -> StagingSink | None:
+        """The quarantine, if it may still have rows of the interval that a replacement has put elsewhere."""
+        stream, storage = self.request.stream, self.home.storage
+        table = stream.quarantine_table if stream.quality is not None else None
+        if table is None or not is_quarantine(table, storage=storage):
+            return None
+        last = table.state(settled_application(application_of(record.run_id)), storage=storage).last_batch
+        return table if last is None or last < found.attempt else None
+
+    def find_replaced(self, record: RunRecord) -> Replaced | None:
         """What a former try has replaced before it died, if that is right as it is."""
         if record.backfill is None:
             return None

@@ -124,7 +124,8 @@ class BatchRunner:
             self._write(batch)
         planned = self._check_planned(batch)
         was_in_sink = self._sink_holds(batch.batch_id)
-        query = self._start(once=True)
+        replayed = self._audit.replaying(self._query) if self._audit is not None and was_in_sink else self._query
+        query = self._start(replayed, once=True)
         self._await(query)
         committed = self._check_committed(batch.batch_id)
         reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
@@ -139,7 +140,7 @@ class BatchRunner:
         self._lease.check()
         first = -1 if self._state.planned_id is None else self._state.planned_id
         next_id = first + 1
-        query = self._start(once=False)
+        query = self._start(self._query, once=False)
         while not query.awaitTermination(_POLL_SECONDS):
             if self._stop.is_set():
                 query.stop()
@@ -272,9 +273,9 @@ class BatchRunner:
         )
         return record if self._audit is None else self._audit.note(record)
 
-    def _start(self, *, once: bool) -> StreamingQuery:
+    def _start(self, query: Query, *, once: bool) -> StreamingQuery:
         try:
-            return self._query.start(self._state.location, once=once)
+            return query.start(self._state.location, once=once)
         except Exception as exc:
             raise self._failed(exc) from exc
 

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 from sluice.errors import DeclarationError, SluiceError
 from sluice.project import Project, load_declarations
+from sluice.quality.declared_suite import declared_suite
+from sluice.quality.gate import failing_columns, quality_failed
+from sluice.quality.suite import Suite
+from sluice.running.audit import fit_suite
+from sluice.running.gate_choice import choose_gate
 from sluice.running.query import Query, build_query
 from sluice.running.session import close_session, open_session
+from sluice.storage import Storage
 from sluice.stream import Stream
 
 
@@ -57,15 +63,29 @@ def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceE
         project.load_function(resolved.transform)
         if resolved.sink.function is not None:
             project.load_function(resolved.sink.function)
+        storage = project.stream_home(resolved).storage
+        suite = declared_suite(project, resolved, storage=storage)
+        if suite is not None:
+            choose_gate(project, resolved, suite, (), storage=storage)
         if analyse:
             session = open_session(project, resolved)
             try:
-                _check_interval_column(resolved, build_query(project, resolved, session, {}))
+                query = build_query(project, resolved, session, {})
+                _check_interval_column(resolved, query)
+                if suite is not None:
+                    _check_suite(resolved, suite, query, storage)
             finally:
                 close_session(session)
     except SluiceError as exc:
         return exc
     return None
+
+
+def _check_suite(stream: Stream, suite: Suite, query: Query, storage: Storage) -> None:
+    plan = fit_suite(suite, stream, query.frame, storage=storage)
+    judged = failing_columns(plan)
+    if judged is not None:
+        raise quality_failed(judged, suite, "every run would fail: correct the transform or the suite")
 
 
 def _check_interval_column(stream: Stream, query: Query) -> None:

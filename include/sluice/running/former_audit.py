@@ -45,7 +45,7 @@ def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: 
         return
     record = unsettled.record
     columns = record.quality.columns if record.quality is not None else dict(query.frame.dtypes)
-    plan = compile_suite(suite, columns)
+    plan = compile_suite(suite, columns, sample=suite.sample)
     written = WrittenRows(stream, query.frame.sparkSession, home.storage, plan, tuple(columns))
 
     def measured(batch: BatchRecord) -> BatchRecord:
@@ -71,7 +71,7 @@ def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: 
         batches=tuple(map(measured, record.batches)),
         quality=record.quality or QualityRecord(verdict="pass", gate=gate, columns=columns),
     )
-    judged = judge_former(unsettled.gate, record, plan, reread, home=home, now=preparation.clock())
+    judged = judge_former(unsettled.gate, record, plan, reread, stream=stream, home=home, now=preparation.clock())
     settle(home, judged)
     if judged.is_held:
         raise HeldError(held_by(judged, stream.name))

@@ -7,6 +7,7 @@ corrected) or a person releases them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.home import StreamHome
+from sluice.running.record import RunRecords
 from sluice.times import iso_time
 
 
@@ -30,17 +32,23 @@ class GateState(Document, frozen=True, kw_only=True):
     """The batch that was not published."""
     failed: str = ""
     """What has failed, for people."""
+    columns: dict[str, str] = msgspec.field(default_factory=dict)
+    """The types of the result, by name: whoever finds the gate open judges by them what was measured."""
     released_by: str | None = None
     """Who lets the blocked batch through, whatever its verdict."""
 
 
-class BatchAudit(Document, frozen=True, kw_only=True):
+class BatchAudit(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of a batch, and which rows it is split by: on disk before anything of it is published."""
 
     batch_id: int
     values: dict[str, Any]
     removed: str | None = None
     quarantined: str | None = None
+
+
+class _Audits(Document, frozen=True, kw_only=True):
+    batches: tuple[BatchAudit, ...]
 
 
 def read_gate(home: StreamHome) -> GateState | None:
@@ -72,23 +80,23 @@ def close_gate(home: StreamHome) -> None:
 
 
 def read_audit(home: StreamHome, generation: int, batch_id: int) -> BatchAudit | None:
-    """What was measured of a batch, if it is the newest one that was.
+    """What was measured of a batch, if it is one of the newest ones.
 
     Raises:
         RefusedError: The file is damaged.
         StorageError: It can't be read.
     """
-    found = read_document(home.storage, home.audit_file(generation), BatchAudit)
-    return found if found is not None and found.batch_id == batch_id else None
+    found = read_document(home.storage, home.audit_file(generation), _Audits)
+    return next((audit for audit in found.batches if audit.batch_id == batch_id), None) if found is not None else None
 
 
-def keep_audit(home: StreamHome, generation: int, audit: BatchAudit) -> None:
-    """Write what was measured of a batch, durably, over what was measured of the one before.
+def keep_audits(home: StreamHome, generation: int, audits: Iterable[BatchAudit]) -> None:
+    """Write what was measured of batches that no run record may have yet, durably, over what the file had.
 
     Raises:
         StorageError: It could not be written.
     """
-    home.storage.replace(home.audit_file(generation), encode_document(audit))
+    home.storage.replace(home.audit_file(generation), encode_document(_Audits(batches=tuple(audits))))
 
 
 def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState | None:
@@ -104,5 +112,15 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     if gate.state == "blocked":
         keep_gate(home, msgspec.structs.replace(gate, released_by=released_by, since=iso_time(now)))
     else:
+        _note_release(home, gate.run_id, released_by)
         close_gate(home)
     return gate
+
+
+def _note_release(home: StreamHome, run_id: str, released_by: str) -> None:
+    """Say in the record of a run whose rows have failed who lets the stream go on."""
+    records = RunRecords(home)
+    record = records.read(run_id)
+    if record is not None and record.quality is not None:
+        quality = msgspec.structs.replace(record.quality, released_by=released_by)
+        records.save(msgspec.structs.replace(record, quality=quality))

@@ -18,10 +18,10 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, judge_run
 from sluice.quality.results import CheckResult, verdict
 from sluice.quality.suite import Suite
-from sluice.running.audit_record import QUALITY_METRICS, former_runs, quality_record
+from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
 from sluice.running.gate_state import GateState, close_gate, keep_gate, read_gate
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
-from sluice.stream import Stream
+from sluice.stream import StagingSink, Stream
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,12 @@ class Unsettled:
     def is_held(self) -> bool:
         """Whether the stream must not go on."""
         return self.judged is not None and self.judged.verdict == "fail" and not self.is_excused
+
+    @property
+    def waits_for_released(self) -> bool:
+        """Whether the run died before it published the batch that somebody has let through."""
+        is_there = self.gate.batch_id in {batch.batch_id for batch in self.record.batches}
+        return self.gate.released_by is not None and not is_there
 
 
 def find_unsettled(
@@ -64,7 +70,7 @@ def find_unsettled(
         DeclarationError: The suite is wrong.
     """
     gate = read_gate(home)
-    if gate is None or gate.state == "blocked":
+    if gate is None:
         return None
     record = RunRecords(home).read(gate.run_id)
     suite = declared_suite(project, stream, storage=home.storage) if record is not None else None
@@ -72,18 +78,28 @@ def find_unsettled(
         # Nobody can say any more what it wrote, or nobody wants to know.
         return None
     record = msgspec.structs.replace(record, batches=recovered(record))
+    if gate.state == "blocked" and (record.quality is not None or not record.batches):
+        # Its driver lived to say what became of the batches before.
+        return None
     if not record.batches:
         return Unsettled(gate, record, Judgement("pass", (), 0, {}), suite.name)
+    if record.quality is None and gate.columns:
+        # It died before it was judged, and has left its columns with the gate.
+        chosen = (record.plan["quality"] or {}).get("gate", "")
+        quality = QualityRecord(verdict="pass", suite=suite.name, gate=chosen, columns=gate.columns)
+        record = msgspec.structs.replace(record, quality=quality)
     if record.quality is None:
         return Unsettled(gate, record, None, suite.name)
     try:
-        plan = compile_suite(suite, record.quality.columns)
+        plan = compile_suite(suite, record.quality.columns, sample=suite.sample)
     except DeclarationError as exc:
         return Unsettled(gate, record, _unfit(suite, exc), suite.name)
     rereads = _known_rereads(plan, record.quality)
-    if rereads is None or not all(is_measured(plan, batch) for batch in record.batches):
+    is_known = rereads is not None and all(is_measured(plan, batch) for batch in record.batches)
+    if not is_known and isinstance(stream.sink, StagingSink):
         return Unsettled(gate, record, None, suite.name)
-    return judge_former(gate, record, plan, lambda _batches: rereads, home=home, now=now)
+    # What no sink can tell any more is not measured, and fails.
+    return judge_former(gate, record, plan, lambda _batches: rereads or (), stream=stream, home=home, now=now)
 
 
 def judge_former(
@@ -92,6 +108,7 @@ def judge_former(
     plan: QualityPlan,
     reread: Callable[[Sequence[BatchRecord]], Sequence[CheckResult]],
     *,
+    stream: Stream,
     home: StreamHome,
     now: datetime,
 ) -> Unsettled:
@@ -102,6 +119,7 @@ def judge_former(
         record: Its record, with what was measured in every batch where that could be.
         plan: What the suite wants today.
         reread: Gives what Great Expectations says of some of its batches.
+        stream: The declaration.
         home: The stream's folder in the home.
         now: What freshness is measured against.
     """
@@ -109,7 +127,7 @@ def judge_former(
     former = former_runs(home, record.run_id, most)
 
     def judge(batches: Sequence[BatchRecord]) -> Judgement:
-        measured = [batch.observed.get(QUALITY_METRICS) for batch in batches]
+        measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(batches, stream.output_mode)]
         is_last = _is_whole(record)
         return judge_run(plan, measured, former, now=now, is_last=is_last, rereads=reread(batches))
 
@@ -194,14 +212,21 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
         by = unsettled.gate.released_by if unsettled.is_excused else None
         gate, columns = record.quality.gate, record.quality.columns
         changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
+    is_mended = record.error is not None and record.error["type"] == "QualityFailedError"
+    if is_mended and not (unsettled.is_held or unsettled.gate.state == "blocked" or unsettled.waits_for_released):
+        changes |= {"status": "succeeded", "error": None}
+    record = msgspec.structs.replace(record, **changes)
+    # The verdict first: the gate must not be closed on rows that no record judges.
+    RunRecords(home).save(record)
     if unsettled.is_held:
         keep_gate(home, msgspec.structs.replace(unsettled.gate, state="failed", failed=_why(unsettled)))
+    elif unsettled.gate.state == "blocked":
+        # Another batch of the run was not published: that stands.
+        pass
+    elif unsettled.waits_for_released:
+        keep_gate(home, msgspec.structs.replace(unsettled.gate, state="blocked"))
     else:
-        if record.error is not None and record.error["type"] == "QualityFailedError":
-            changes |= {"status": "succeeded", "error": None}
         close_gate(home)
-    record = msgspec.structs.replace(record, **changes)
-    RunRecords(home).save(record)
     return record
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_file
-from sluice.errors import HeldError, LeaseHeldError, LeaseLostError, RefusedError, SluiceError
+from sluice.errors import ContractError, HeldError, LeaseHeldError, LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import BatchKind, Plan
 from sluice.planning.planner import Limits, build_plan
@@ -19,6 +19,7 @@ from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.running.audit_record import QUALITY_METRICS
 from sluice.running.connect_session import RemoteSession, end_remote
+from sluice.running.contracts import broken_contracts
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import read_audit
 from sluice.running.held import Unsettled, find_unsettled, gated, settle
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
 """The one refusal that a run mends itself: the query tells the order."""
-_HELD = "HELD_BY_QUALITY"
+_REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
 
 
 def system_clock() -> datetime:
@@ -85,6 +86,11 @@ def prepare_run(project: Project, request: Request, *, clock: Clock = system_clo
     return preparation.settle(seen, plan) or preparation.keep_planned(
         preparation.open_record(seen, plan), preparation.former
     )
+
+
+def refusal(problem: Problem) -> RefusedError:
+    """The error of a plan that refuses."""
+    return _REFUSALS.get(problem.code, RefusedError)(problem)
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,12 @@ class Preparation:
         suite = declared_suite(self.project, stream, storage=storage)
         if suite is None:
             return plan
-        return replace(plan, quality=choose_gate(self.project, stream, suite, plan.batches, storage=storage))
+        chosen = choose_gate(self.project, stream, suite, plan.batches, storage=storage)
+        broken = tuple(broken_contracts(stream, suite, plan.batches, storage=storage))
+        blocking = next((problem for problem in broken if problem.is_blocking), None)
+        if blocking is not None:
+            return replace(plan, verdict="refuse", reason="a source breaks its contract", problem=blocking, batches=())
+        return replace(plan, quality=chosen, warnings=(*plan.warnings, *broken))
 
     def settle(self, seen: Survey, plan: Plan, *, holds_lease: bool = False) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
@@ -157,30 +168,42 @@ class Preparation:
             RefusedError: The plan is to refuse; the record says so.
             LeaseHeldError: The former try is still at work.
         """
-        if (unsettled := self.unsettled(seen)) is not None and unsettled.judged is not None:
-            self._settle_former(unsettled, holds_lease=holds_lease)
+        if holds_lease or plan.verdict in {"skip", "refuse"}:
+            self._settle_former(seen, plan, holds_lease=holds_lease)
         if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
             return self._finish(self.former, seen, holds_lease=holds_lease)
         if plan.verdict == "skip":
-            self.home.keep_skip(plan.reason, self.now, plan.started_at)
+            bound = self.request.limits.bound
+            until = None if bound.to_version is not None else bound.until or self.now
+            self.home.keep_skip(plan.reason, self.now, plan.started_at, until=until)
             skipped = self.open_record(seen, plan)
             if self.former is not None:
                 # Planned, and then done by another run before it began.
                 self.records.forget(skipped.run_id)
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.clock()))
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
-            refused = (HeldError if plan.problem.code == _HELD else RefusedError)(plan.problem)
+            refused = refusal(plan.problem)
             self.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None
 
-    def _settle_former(self, unsettled: Unsettled, *, holds_lease: bool) -> None:
+    def _settle_former(self, seen: Survey, plan: Plan, *, holds_lease: bool) -> None:
         """Write down what the suite says today of a former run's rows, while nobody else writes any."""
-        if not holds_lease:
-            with self.take_lease(unsettled.gate.generation, unsettled.record.run_id):
-                self._settle_former(unsettled, holds_lease=True)
+        unsettled = self.unsettled(seen)
+        if unsettled is None or unsettled.judged is None:
             return
-        settle(self.home, unsettled)
+        if holds_lease:
+            settle(self.home, unsettled)
+            return
+        try:
+            with self.take_lease(unsettled.gate.generation, unsettled.record.run_id) as lease:
+                # What was seen before the lease may have been the run at its work.
+                self._settle_former(self.look()[0], plan, holds_lease=True)
+                self.close_dead(lease.taken_from)
+        except LeaseHeldError:
+            # A run is at work, and judges its rows itself; there is nothing to do beside it.
+            if plan.verdict != "skip":
+                raise
 
     def keep_planned(self, record: RunRecord, former: RunRecord | None) -> RunRecord:
         """Save the record of a run that is to begin elsewhere: it has been tried as often as before."""

@@ -55,6 +55,8 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How often it has begun to write rows; each time under new names."""
     version: int
     """The version of the sink whose rows it replaces."""
+    batch_id: int | None = None
+    """The batch of the live stream up to which it has read."""
     sink_version: int | None = None
     """The version that the replacement made."""
     damage: str | None = None

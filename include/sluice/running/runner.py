@@ -26,7 +26,7 @@ from sluice.running.connect_session import is_connected, remote_session, sees, s
 from sluice.running.driver import following_requests
 from sluice.running.former_audit import settle_former
 from sluice.running.lease import Clock, Lease
-from sluice.running.preparation import Preparation, Request, system_clock
+from sluice.running.preparation import Preparation, Request, refusal, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
@@ -138,7 +138,7 @@ class _Run:
             self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
             self.observer.planned(plan)
             settle_former(self.preparation, seen, query, self.record.run_id)
-            self.audit = open_audit(self.preparation, query, plan, self.record)
+            self.audit = open_audit(self.preparation, query, plan, self.record, self.lease)
             is_complete = self._run_batches(query, generation, plan)
             self._judge(is_last=is_complete)
         except BaseException as exc:
@@ -173,7 +173,7 @@ class _Run:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
             plan = self.preparation.look()[1]
             if plan.problem is not None:
-                raise RefusedError(plan.problem)
+                raise refusal(plan.problem)
         return query, generation, plan
 
     def _run_batches(self, query: Query, generation: Generation, plan: Plan) -> bool:
@@ -201,12 +201,13 @@ class _Run:
             return
         if not self.record.batches:
             # Another run's rows were judged; this one has none.
-            self.audit.discard()
+            self.audit.close()
             return
         self.observer.phase("auditing")
         self.audit.finish(self.record, is_last=is_last)
         quality = self.audit.recorded()
         self._save(quality=quality)
+        self.audit.close()
         self.observer.audited(quality)
 
     def _generation(self, seen: Survey, query: Query, started_at: Mapping[str, Mapping[str, Any]]) -> Generation:

@@ -110,8 +110,19 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
         published_batch.forget_batch(self.path, batch, storage=storage)
 
+    @property
+    def takes_new_columns(self) -> bool:
+        return self.options.get("mergeSchema") == "true"
+
     def beside(self, ending: str) -> DeltaSink:
         return DeltaSink(f"{self.path.rstrip('/')}{ending}", ())
+
+    def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
+        writer = frame.write.format("delta").mode("overwrite").options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer = writer.option("replaceWhere", condition).option("txnAppId", application)
+        writer.option("txnVersion", version).save(spark_location(self.path))
 
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
         return published_batch.read_versions(self.path, spark, versions, storage=storage)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from sluice.errors import StorageError
+from sluice.sinks.parquet_statistics import file_statistics
 from sluice.storage import Storage, is_local, join, local_path, spark_location
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
+    from pyarrow.parquet import FileMetaData
     from pyspark.sql import DataFrame
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -62,13 +63,13 @@ def find_added(
     total = 0
     known = set(partitions)
     for file in _parquet_files(folder, storage):
-        rows, size_bytes, mtime_ms = _measure(file, storage)
-        if not rows:
+        footer, size_bytes, mtime_ms = _measure(file, storage)
+        if not footer.num_rows:
             continue
         path = file.removeprefix(join(location, ""))
         values = dict(_partition_values(path, known))
-        actions.append(AddAction(path, size_bytes, values, mtime_ms, True, json.dumps({"numRecords": rows})))  # noqa: FBT003
-        total += rows
+        actions.append(AddAction(path, size_bytes, values, mtime_ms, True, file_statistics(footer)))  # noqa: FBT003
+        total += footer.num_rows
     return actions, total
 
 
@@ -91,8 +92,8 @@ def _partition_values(path: str, known: set[str]) -> Iterator[tuple[str, str | N
             yield unquote(name), None if value == _NO_VALUE else unquote(value)
 
 
-def _measure(file: str, storage: Storage) -> tuple[int, int, int]:
-    """Rows, bytes and modification time of a Parquet file."""
+def _measure(file: str, storage: Storage) -> tuple[FileMetaData, int, int]:
+    """The footer of a Parquet file, its bytes and its modification time."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -104,6 +105,6 @@ def _measure(file: str, storage: Storage) -> tuple[int, int, int]:
         with open(path, "rb") as written:
             # The commit must not be durable before what it names.
             os.fsync(written.fileno())
-        return parquet.read_metadata(path).num_rows, stat.size_bytes, stat.mtime_ms
+        return parquet.read_metadata(path), stat.size_bytes, stat.mtime_ms
     content = storage.read(file, max_bytes=stat.size_bytes) or b""
-    return parquet.read_metadata(pa.BufferReader(content)).num_rows, stat.size_bytes, stat.mtime_ms
+    return parquet.read_metadata(pa.BufferReader(content)), stat.size_bytes, stat.mtime_ms

@@ -22,9 +22,11 @@ from sluice.delta_table import (
     commit_file,
     file_location,
     is_version_gone,
+    load_table,
     open_log,
     read_commit,
     snapshot_files,
+    spark_columns,
 )
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.project import resolve_path
@@ -203,6 +205,9 @@ class DeltaSource(Source):
             commit = read_commit(log, number, storage=storage)
             if commit is not None and commit.removes_data and not self._refuses(commit):
                 raise RefusedError(_behind(log, commit))
+
+    def columns(self, newest: str | None, *, storage: Storage) -> Mapping[str, str]:
+        return spark_columns(load_table(self.path, storage=storage))
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         from pyspark.sql import functions

@@ -22,6 +22,7 @@ from sluice.checkpoint.offsets import logged_offset
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.project import resolve_path
 from sluice.sources.listing import ListedFile, Listing, Selection, file_uri, glob_pattern, is_glob, list_files
+from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import FORMATS, check_format, spark_options
 from sluice.storage import Storage, is_local, join, local_path, spark_location
 from sluice.stream import (
@@ -173,6 +174,12 @@ class FilesSource(Source):
             files=len(entries),
             size_bytes=size_bytes,
         )
+
+    def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
+        if self.format != "parquet":
+            # Nothing but the declaration says what is in the others.
+            return self.schema if self.schema is not None else "value string"
+        return parquet_columns(newest, self.path, storage=storage) if newest is not None else None
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         if not taken.entries:

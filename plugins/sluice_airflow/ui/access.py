@@ -60,6 +60,11 @@ class Reader:
             user=self._user, method="PUT"
         )
 
+    def may_change(self, dag_ids: Iterable[str]) -> bool:
+        """Whether the user may decide about a stream: who may edit the runs of every DAG that runs it."""
+        there = set(dag_ids) & known_dags()
+        return all(map(self.may_stop, there)) if there else self.may_stop(None)
+
     def _may(self, method: str, dag_id: str | None) -> bool:
         team = DagModel.get_team_name(dag_id) if dag_id else None
         return get_auth_manager().is_authorized_dag(

@@ -21,6 +21,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
 from sluice.project import Project
+from sluice.running.gate_state import read_gate, release_gate
+from sluice.running.judged_runs import hold_of
 from sluice.running.stop import request_stop
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
@@ -29,6 +31,7 @@ from sluice_airflow.ui import reading, wording
 from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
 from sluice_airflow.ui.dag_tasks import DagTasks, run_keys
 from sluice_airflow.ui.outlook import Backstage, Outlook, look_ahead
+from sluice_airflow.ui.quality_view import report_on
 from sluice_airflow.ui.reading import BrokenFile, LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import run_row
 from sluice_airflow.ui.run_view import run_page
@@ -80,6 +83,8 @@ class _Found:
     stream: Stream
     home: StreamHome
     runs: list[RunFile]
+    dag_ids: set[str]
+    """The DAGs that run it."""
     error: str
     """Why the runs can't be read, if so."""
 
@@ -133,7 +138,8 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     generation = _try(errors, found.home.current_generation)
     generations, damaged = _try(errors, partial(reading.read_generations, found.home)) or ([], [])
     errors += damaged
-    row = stream_row(name, found.runs, outlook, now, error=found.error)
+    hold = hold_of(_try(errors, partial(read_gate, found.home)))
+    row = stream_row(name, found.runs, outlook, now, hold=hold, error=found.error)
     page = stream_page(
         found.stream,
         row,
@@ -143,10 +149,24 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
         generations=generations,
         lease=_try(errors, partial(reading.read_lease, found.home, found.home.lease_folder(generation or 1), now)),
         skip=reading.read_skip(found.home),
+        hold=hold,
         errors=errors,
         now=now,
     )
-    return _page(request, "stream.html", page=page, refresh=2 if row.is_pending else 5 if row.running else None)
+    may_release = page.is_releasable and user.may_change(found.dag_ids)
+    refresh = 2 if row.is_pending else 5 if row.running else None
+    return _page(request, "stream.html", page=page, may_release=may_release, refresh=refresh)
+
+
+@app.post("/streams/{name}/release", dependencies=[Depends(require_same_origin)])
+def release_stream(request: Request, user: ReaderDep, name: str) -> Response:
+    """Let a batch through that quality has blocked, or a stream go on that it holds."""
+    found = _find(user, name)
+    if not user.may_change(found.dag_ids):
+        raise HTTPException(403, "You may not release this stream: that takes the right to edit the DAGs that run it.")
+    if release_gate(found.home, user.name, datetime.now(UTC)) is None:
+        raise HTTPException(409, "Nothing is blocked or held: there is nothing to release.")
+    return RedirectResponse(f"{_root(request)}/streams/{quote(name, safe='')}", 303)
 
 
 @app.get("/streams/{name}/runs/{run_id}")
@@ -157,7 +177,13 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
     now = datetime.now(UTC)
     holder = _holder(found.home, run.record, now) if run.record else None
     page = run_page(
-        name, run, reading.read_stop(found.home, run_id), now, holder=holder, is_visible=partial(_is_visible, user)
+        name,
+        run,
+        reading.read_stop(found.home, run_id),
+        now,
+        holder=holder,
+        is_visible=partial(_is_visible, user),
+        quality=report_on(name, run, found.runs),
     )
     may_stop = page.is_active and user.may_stop(page.key.dag_id if page.key else None)
     return _page(request, "run.html", page=page, may_stop=may_stop, refresh=2 if page.is_active else None)
@@ -165,7 +191,7 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
 
 @app.post("/streams/{name}/runs/{run_id}/stop", dependencies=[Depends(require_same_origin)])
 def stop_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Response:
-    """Ask a run to end. The only thing that is ever changed from here."""
+    """Ask a run to end."""
     found = _find(user, name)
     run = _run(user, found, run_id)
     key = parse_run_key(run.record.run_key) if run.record else None
@@ -210,7 +236,11 @@ def _streams(request: Request, user: Reader, dag_id: str | None) -> Response:
     visible, broken_files = _visible(user, dag_id)
     jobs = {name: partial(look_ahead, found.stream, found.home, now) for name, found in visible.items()}
     outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
-    rows = [stream_row(name, found.runs, outlooks.get(name), now, error=found.error) for name, found in visible.items()]
+    rows = []
+    for name, found in visible.items():
+        outlook = outlooks.get(name)
+        hold = outlook.hold if outlook else None
+        rows.append(stream_row(name, found.runs, outlook, now, hold=hold, error=found.error))
     page = streams_page(rows, broken_files if user.sees_import_errors else [])
     is_moving = page.is_pending or any(row.running for row in rows)
     return _page(request, "streams.html", page=page, dag_id=dag_id, refresh=3 if is_moving else 30)
@@ -232,7 +262,7 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
         dag_ids = declared.get(name, set()) | _dag_ids(found)
         if _may_see(user, dag_ids, is_known=not isinstance(listed, str)) and (dag_id is None or dag_id in dag_ids):
             home = project.stream_home(stream)
-            visible[name] = _Found(stream, home, found, listed if isinstance(listed, str) else "")
+            visible[name] = _Found(stream, home, found, dag_ids, listed if isinstance(listed, str) else "")
     return visible, broken_files
 
 
@@ -250,7 +280,7 @@ def _find(user: Reader, name: str) -> _Found:
     dag_ids = {task.dag_id for task in _dag_tasks.all() if task.stream == name} | _dag_ids(runs)
     if not _may_see(user, dag_ids, is_known=not error):
         raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
-    return _Found(streams[name], home, runs, error)
+    return _Found(streams[name], home, runs, dag_ids, error)
 
 
 def _is_visible(user: Reader, name: str) -> bool:

@@ -16,6 +16,9 @@ from sluice.monitoring.inspection import SourceLag, source_lags
 from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, positions, survey
+from sluice.quality.report import Hold
+from sluice.running.gate_state import read_gate
+from sluice.running.judged_runs import hold_of
 from sluice.stream import Bound, Stream
 from sluice_airflow.ui.reading import read_lease
 
@@ -39,6 +42,8 @@ class Outlook:
     problems: tuple[Problem, ...] = ()
     is_held: bool = False
     """Whether a driver that renews its lease runs the stream: what is seen then is work in progress."""
+    hold: Hold | None = None
+    """What quality has blocked or holds."""
     error: str | None = None
     """Why there is no plan, or no more than a part of all this."""
 
@@ -47,8 +52,9 @@ def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
     """Plan a run without a bound. Reads only; whatever goes wrong is said in `error`."""
     outlook = Outlook(now)
     try:
+        hold = hold_of(read_gate(home))
         seen = survey(stream, home, Bound(), now)
-        outlook = _seen(seen, now)
+        outlook = replace(_seen(seen, now), hold=hold)
         holder = read_lease(home, home.lease_folder(seen.generation), now)
         outlook = replace(outlook, is_held=holder is not None and holder.state == "held")
         plan = build_plan(seen, Limits(), now)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from sluice.quality.report import QualityReport
 from sluice.running.stop import StopRequest
 from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import wording
@@ -14,7 +14,6 @@ from sluice_airflow.ui.charts import Phases, phases
 from sluice_airflow.ui.plan_document import PlanDocument, read_plan
 from sluice_airflow.ui.reading import LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import (
-    Badge,
     BatchRow,
     Fact,
     ProblemView,
@@ -73,17 +72,6 @@ class BackfillView:
 
 
 @dataclass(frozen=True)
-class CheckRow:
-    """One check of quality."""
-
-    name: str
-    subject: str
-    result: Badge
-    policy: str
-    detail: str
-
-
-@dataclass(frozen=True)
 class RunPage:
     """One run. Without a record, only what is said in its place."""
 
@@ -99,7 +87,7 @@ class RunPage:
     batches: tuple[BatchRow, ...] = ()
     hidden_batches: int = 0
     phases: Phases | None = None
-    checks: tuple[CheckRow, ...] = ()
+    quality: QualityReport | None = None
     problems: tuple[ProblemView, ...] = ()
     error_type: str = ""
     error: str = ""
@@ -123,6 +111,7 @@ def run_page(
     *,
     holder: LeaseHolder | None,
     is_visible: Callable[[str], bool],
+    quality: QualityReport | None = None,
 ) -> RunPage:
     """Everything about one run.
 
@@ -133,6 +122,7 @@ def run_page(
         now: The time.
         holder: Who holds what the run needs: its generation, or the interval of a backfill.
         is_visible: Whether the user may see a stream, by its name.
+        quality: What its suite said, if it was judged.
     """
     row = run_row(stream, run, now)
     record = run.record
@@ -159,7 +149,7 @@ def run_page(
         phases=phases([(f"batch {batch.batch_id}", batch.duration_ms) for batch in shown if batch.duration_ms])
         if any(batch.duration_ms for batch in shown)
         else None,
-        checks=_checks(record.quality),
+        quality=quality,
         problems=_plan_problems(plan),
         error_type=text_of(record.error, "type"),
         error=text_of(record.error, "message"),
@@ -306,32 +296,3 @@ def _plan_problems(plan: PlanDocument | None) -> tuple[ProblemView, ...]:
         for problem, tone in found
         if problem is not None
     )
-
-
-def _checks(quality: Any) -> tuple[CheckRow, ...]:
-    checks = quality.get("checks") if isinstance(quality, dict) else None
-    rows = []
-    for check in checks if isinstance(checks, list) else []:
-        kwargs = check.get("kwargs") if isinstance(check, dict) else None
-        result = check.get("result") if isinstance(check, dict) else None
-        succeeded = isinstance(check, dict) and check.get("success") is True
-        policy = text_of(check, "policy")
-        rows.append(
-            CheckRow(
-                name=text_of(check, "type"),
-                subject=text_of(kwargs, "column"),
-                result=Badge("pass", "good") if succeeded else Badge("fail", "bad" if policy == "fail" else "warn"),
-                policy=policy,
-                detail=_check_detail(result),
-            )
-        )
-    return tuple(rows)
-
-
-def _check_detail(result: Any) -> str:
-    """Great Expectations' own numbers, in a few words."""
-    unexpected, elements = (text_of(result, key) for key in ("unexpected_count", "element_count"))
-    if unexpected and elements:
-        return f"{unexpected} of {elements} rows unexpected"
-    observed = text_of(result, "observed_value")
-    return f"observed {wording.short(observed)}" if observed else ""

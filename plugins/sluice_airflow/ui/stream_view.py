@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.home import Checked, Generation
+from sluice.quality.report import Hold, QualityReport, describe_hold
 from sluice.running.record import BatchRecord
 from sluice.stream import Stream
 from sluice.times import iso_millis
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart
 from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.quality_view import newest_report
 from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile
 from sluice_airflow.ui.rows import (
     Badge,
@@ -87,6 +89,11 @@ class StreamPage:
     runs: tuple[RunRow, ...]
     errors: tuple[str, ...]
     has_quality: bool
+    quality: QualityReport | None
+    """Of the newest run that was judged."""
+    hold: str
+    """What quality has blocked or holds, and what to do; empty when nothing."""
+    is_releasable: bool
 
 
 def stream_page(
@@ -99,6 +106,7 @@ def stream_page(
     generations: Sequence[Generation],
     lease: LeaseHolder | None,
     skip: Checked | None,
+    hold: Hold | None,
     errors: Sequence[str],
     now: datetime,
 ) -> StreamPage:
@@ -119,6 +127,9 @@ def stream_page(
         runs=tuple(run_row(stream.name, run, now) for run in runs),
         errors=tuple(errors),
         has_quality=any(run.record is not None and quality_badge(run.record.quality) for run in runs),
+        quality=newest_report(stream.name, runs),
+        hold=describe_hold(hold, stream.name) if hold else "",
+        is_releasable=hold is not None and hold.released_by is None,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.monitoring.inspection import SourceLag
+from sluice.quality.report import Hold
 from sluice.times import iso_millis
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, sparkline
@@ -37,6 +38,7 @@ class StreamRow:
     watermark: str
     watermark_remark: str
     quality: Badge | None
+    hold: Badge | None
     runs: Chart
     last_run: RunRow | None
     running: RunRow | None
@@ -68,14 +70,20 @@ def streams_page(rows: Sequence[StreamRow], broken: Sequence[BrokenFile]) -> Str
     return StreamsPage(
         rows=tuple(ordered),
         broken=tuple(broken),
-        has_quality=any(row.quality for row in ordered),
+        has_quality=any(row.quality or row.hold for row in ordered),
         is_pending=any(row.is_pending for row in ordered),
         counts=tuple(counts.values()),
     )
 
 
 def stream_row(
-    name: str, runs: Sequence[RunFile], outlook: Outlook | None, now: datetime, *, error: str = ""
+    name: str,
+    runs: Sequence[RunFile],
+    outlook: Outlook | None,
+    now: datetime,
+    *,
+    hold: Hold | None = None,
+    error: str = "",
 ) -> StreamRow:
     """One stream in a line.
 
@@ -84,6 +92,7 @@ def stream_row(
         runs: Its newest runs, newest first.
         outlook: What its next run would do; None while that is being looked up.
         now: The time.
+        hold: What quality has blocked or holds.
         error: Why the home can't be read, if so.
     """
     rows = [run_row(name, run, now) for run in runs]
@@ -92,7 +101,7 @@ def stream_row(
     under_way = [row for row in rows if row.status.text in {"planned", "running"}]
     running = next((row for row in under_way if not row.interval), next(iter(under_way), None))
     # Backfills run beside the live stream: they neither hold it, nor does their end change its plan.
-    verdict, reason = _verdict(outlook, None if running is None or running.interval else running)
+    verdict, reason = _verdict(outlook, None if running is None or running.interval else running, hold)
     lag, lag_remark = _lag(list(outlook.lags.values()) if outlook else [], now, is_known=plan is not None)
     at = wording.read_moment(iso_millis(watermark)) if watermark is not None else None
     return StreamRow(
@@ -104,6 +113,7 @@ def stream_row(
         watermark=wording.moment(at),
         watermark_remark=f"{wording.span((now - at).total_seconds())} behind" if at and at < now else "",
         quality=next((row.quality for row in rows if row.quality), None),
+        hold=hold_badge(hold),
         runs=_runs_picture(runs),
         last_run=rows[0] if rows else None,
         running=running,
@@ -112,7 +122,16 @@ def stream_row(
     )
 
 
-def _verdict(outlook: Outlook | None, running: RunRow | None) -> tuple[Badge, str]:
+def hold_badge(hold: Hold | None) -> Badge | None:
+    """What quality has blocked or holds, in a word."""
+    if hold is None:
+        return None
+    if hold.released_by:
+        return Badge("released", "info")
+    return Badge("blocked" if hold.state == "blocked" else "held", "bad")
+
+
+def _verdict(outlook: Outlook | None, running: RunRow | None, hold: Hold | None) -> tuple[Badge, str]:
     """What the next run would do, and why; while a run goes on, that is still open."""
     if outlook is None:
         return Badge("planning", "none"), ""
@@ -121,6 +140,9 @@ def _verdict(outlook: Outlook | None, running: RunRow | None) -> tuple[Badge, st
     if outlook.plan is None:
         return Badge("unknown", "bad"), ""
     plan = outlook.plan
+    if hold is not None and hold.state == "failed" and plan.verdict != "refuse":
+        # A run judges anew by the suite of then, which is not read here: a suite in Python takes seconds to import.
+        return Badge("held", "bad"), f"what run {hold.run_id} wrote has failed, unless the suite was corrected since"
     gone = "; the driver of the last run is gone" if running is not None else ""
     return Badge(plan.verdict, VERDICT_TONES.get(plan.verdict, "none")), f"{plan.reason}{gone}"
 

@@ -84,6 +84,7 @@ class TestSkip:
             "reason": "nothing new before 2026-01-01T00:00:05+00:00",
             "skips": 2,
             "sources": {},
+            "until": "2026-01-01T00:00:05Z",
         }
 
     def test_a_run_counts_anew(self, lab: Lab) -> None:

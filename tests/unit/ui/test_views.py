@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -15,6 +16,9 @@ from sluice.home import Checked, Generation, SourceLine
 from sluice.monitoring.inspection import SourceLag
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.planning.plan import Plan
+from sluice.quality.expectations import EXPECTATIONS
+from sluice.quality.report import Hold
+from sluice.quality.report_page import report_page
 from sluice.running.lease import LeaseFile, Process
 from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval
 from sluice.running.stop import StopRequest
@@ -22,6 +26,7 @@ from sluice.stream import Interval, Slice
 from sluice.times import iso_time
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.quality_view import newest_report, report_on
 from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile, ShownRecord
 from sluice_airflow.ui.run_view import RunPage, run_page
 from sluice_airflow.ui.stream_view import StreamPage, stream_page
@@ -91,6 +96,7 @@ def make_page(**changes: Any) -> StreamPage:
         "generations": [Generation(generation=1, query_id=QUERY_ID, created_at=iso_time(NOW), lines=lines)],
         "lease": None,
         "skip": None,
+        "hold": None,
         "errors": [],
         "now": NOW,
     }
@@ -373,8 +379,12 @@ def test_a_record_that_can_not_be_read() -> None:
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["verdict", "checks", "batches", "batch_id", "sources", "start", "end", "rows", "type",
-                         "kwargs", "result", "message", "retryable", "problem", "reason", "x"]), inner, max_size=4),
+        st.sampled_from([
+            "verdict", "checks", "batches", "batch_id", "sources", "start", "end", "rows", "type", "kwargs", "result",
+            "policy", "success", "id", "element_count", "unexpected_count", "missing_count", "partial_missing_list",
+            "observed_value", "details", "mean", "former_runs", "column", "value_set", "min_value", "max_value",
+            "mostly", "row_condition", "message", "retryable", "problem", "reason", "x",
+        ]), inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
 
@@ -397,3 +407,55 @@ def test_no_record_breaks_a_page(plan: dict[str, Any], other: Any, error: Any, *
 
     page = make_page(runs=[RunFile(RUN_ID, record)])
     assert page.runs[0].run_id == show(RunFile(RUN_ID, record)).row.run_id
+
+
+CHECKS = st.fixed_dictionaries(
+    {"type": st.sampled_from([*EXPECTATIONS, "sluice_row_count_against_history", "x"]),
+     "success": st.booleans(), "policy": st.text(max_size=5)},
+    optional={"kwargs": st.dictionaries(st.sampled_from(["column", "column_A", "column_B", "column_list", "value_set",
+              "min_value", "max_value", "mostly", "regex", "type_", "value", "row_condition"]), JSON, max_size=5),
+              "result": st.dictionaries(st.sampled_from(["element_count", "unexpected_count", "missing_count",
+              "partial_missing_list", "observed_value", "details", "exception"]), JSON, max_size=5)},
+)  # fmt: skip
+
+
+@given(checks=st.lists(CHECKS, max_size=4))
+def test_no_check_breaks_a_report(checks: list[dict[str, Any]]) -> None:
+    """Whatever a record says of its checks, each gets a sentence, a finding and a trend."""
+    report = newest_report("visits", [make_run(quality={"verdict": "warn", "checks": checks})])
+
+    assert report is not None
+    assert len(report.checks) == len(checks)
+    assert all(check.rule and check.finding and len(check.trend.bars) == 1 for check in report.checks)
+    assert report_page(report).endswith("</html>\n")
+
+
+def test_a_held_stream() -> None:
+    """The list and its page say so, with what to do; what was released is no alarm."""
+    hold = Hold("failed", RUN_ID, "`expect_column_max_to_be_between` of `id`: 5")
+    row = stream_row("visits", [make_run()], make_outlook(), NOW, hold=hold)
+    page = make_page(hold=hold)
+    released = make_page(hold=replace(hold, state="blocked", batch_id=3, released_by="ada"))
+
+    assert row.hold is not None
+    assert (row.hold.text, row.verdict.text) == ("held", "held")
+    assert streams_page([row], []).has_quality
+    assert "sluice quality release visits" in page.hold
+    assert (page.is_releasable, released.is_releasable) == (True, False)
+    assert "let through by `ada`" in released.hold
+
+
+def test_the_report_on_a_run_has_the_runs_before_it() -> None:
+    """Trends end with the run itself, however many came after it."""
+    runs = [
+        replace(
+            make_run(run_id=run_id, quality={"verdict": "pass", "checks": [{"type": "x", "id": "a"}]}), run_id=run_id
+        )
+        for run_id in (f"20260131T12000{number}000Z-00000000" for number in (3, 2, 1))
+    ]
+
+    report = report_on("visits", runs[1], runs)
+
+    assert report is not None
+    assert [run.run_id for run in report.runs] == [runs[1].run_id, runs[2].run_id]
+    assert report_on("visits", make_run(), runs) is None

@@ -1,0 +1,88 @@
+"""The runs of a stream that were judged, and what holds it: read from its records. Starts no JVM."""
+
+from __future__ import annotations
+
+from sluice.errors import DeclarationError
+from sluice.home import StreamHome
+from sluice.quality.report import Hold, JudgedRun, QualityReport, quality_report
+from sluice.running.gate_state import GateState, read_gate
+from sluice.running.record import RunRecord, RunRecords
+from sluice.times import iso_time, parse_time
+
+_MOST_READ = 400
+"""How many records are read in search of judged ones: a stream may have got its suite only lately, or lost it."""
+
+
+def judged_records(home: StreamHome, most: int, *, up_to: str | None = None) -> list[RunRecord]:
+    """The newest runs that have a verdict, newest first.
+
+    Args:
+        home: The stream's folder in the home.
+        most: How many.
+        up_to: The id of the run to begin with; the newest when not given.
+
+    Raises:
+        RefusedError: A record is damaged.
+        StorageError: The home can't be read.
+    """
+    records, found = RunRecords(home), []
+    run_ids = [run_id for run_id in records.run_ids() if up_to is None or run_id <= up_to]
+    for run_id in run_ids[: max(_MOST_READ, most)]:
+        record = records.read(run_id)
+        if record is not None and record.quality is not None:
+            found.append(record)
+        if len(found) == most:
+            break
+    return found
+
+
+def judged_run(record: RunRecord) -> JudgedRun | None:
+    """What a record says of quality; None when it says nothing."""
+    quality, interval = record.quality, record.interval
+    if quality is None:
+        return None
+    return JudgedRun(
+        run_id=record.run_id,
+        at=parse_time(record.started_at) or record.planned_at,
+        verdict=quality.verdict,
+        checks=quality.checks,
+        suite=quality.suite,
+        gate=quality.gate,
+        rows=quality.rows,
+        dropped=quality.dropped,
+        quarantined=quality.quarantined,
+        released_by=quality.released_by,
+        interval=f"{iso_time(interval.start)} to {iso_time(interval.end)}" if interval is not None else "",
+    )
+
+
+def hold_of(gate: GateState | None) -> Hold | None:
+    """What holds a stream; None when it may go on."""
+    if gate is None or gate.state == "open":
+        return None
+    return Hold(gate.state, gate.run_id, gate.failed, gate.released_by, gate.batch_id)
+
+
+def report_on(stream: str, home: StreamHome, *, most: int, run_id: str | None = None) -> QualityReport:
+    """Report on a run of a stream.
+
+    Args:
+        stream: The stream's name.
+        home: Its folder in the home.
+        most: Over how many runs trends go.
+        run_id: The run; the newest one that was judged when not given.
+
+    Raises:
+        DeclarationError: There is no such run, or no run was judged yet.
+        RefusedError: A file of the home is damaged.
+        StorageError: The home can't be read.
+    """
+    runs = [run for record in judged_records(home, most, up_to=run_id) if (run := judged_run(record)) is not None]
+    if not runs or (run_id is not None and runs[0].run_id != run_id):
+        raise DeclarationError(
+            f"run {run_id} was not judged" if run_id else "no run was judged yet",
+            where=home.runs_folder(),
+            remedy="name a run that `sluice quality` lists" if run_id else "declare `quality` and run the stream",
+        )
+    hold = hold_of(read_gate(home))
+    return quality_report(stream, runs, hold if hold is not None and hold.run_id == runs[0].run_id else None)

@@ -1,0 +1,134 @@
+"""Files that were published by a commit of metadata are skipped by their statistics, and never one too many."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from sluice.sinks import parquet_aside
+from sluice.storage import Storage
+from tests.spark.lab import Lab
+
+pytestmark = pytest.mark.spark
+
+DDL = (
+    "tiny TINYINT, small SMALLINT, whole INT, big BIGINT, cash DECIMAL(7,2), money DECIMAL(15,3), huge DECIMAL(38,10), "
+    "text STRING, long STRING, day DATE, ratio DOUBLE, at TIMESTAMP, flag BOOLEAN, nested STRUCT<whole: INT>, "
+    "`nested.whole` INT, blob BINARY"
+)
+_LETTERS = ["a", "b", "z", "é", "日", "😀", "\U0010ffff", " ", "'", '"', "\\", "\n"]
+_DIGITS = {"cash": (7, 2), "money": (15, 3), "huge": (38, 10)}
+
+
+def word(draw: random.Random, most: int) -> str:
+    return "".join(draw.choice(_LETTERS) for _ in range(draw.randint(0, most)))
+
+
+def decimal(draw: random.Random, digits: int, scale: int) -> Decimal:
+    return Decimal(draw.randint(-(10**digits) + 1, 10**digits - 1)).scaleb(-scale)
+
+
+def value(draw: random.Random, column: str) -> Any:
+    """A value of a column; never null."""
+    made: dict[str, Callable[[], Any]] = {
+        "tiny": lambda: draw.randint(-128, 127),
+        "small": lambda: draw.randint(-(2**15), 2**15 - 1),
+        "whole": lambda: draw.choice([-(2**31), 2**31 - 1, draw.randint(-9, 9)]),
+        "big": lambda: draw.choice([-(2**63), 2**63 - 1, 2**53 + 1, draw.randint(-9, 9)]),
+        "text": lambda: word(draw, 3),
+        # All begin alike, so that what is cut off decides.
+        "long": lambda: draw.choice(["x" * 31, "\U0010ffff" * 32]) + word(draw, 4),
+        "day": lambda: date(2026, 1, 1) + timedelta(days=draw.randint(-200_000, 40)),
+        "nested.whole": lambda: draw.randint(-9, 9),
+    }
+    if column in _DIGITS:
+        return decimal(draw, *_DIGITS[column])
+    return made[column]()
+
+
+FILTERED = ["tiny", "small", "whole", "big", *_DIGITS, "text", "long", "day", "nested.whole"]
+
+
+def table_row(draw: random.Random, nulls: float) -> tuple[Any, ...]:
+    def maybe(column: str) -> Any:
+        return None if draw.random() < nulls else value(draw, column)
+
+    return (
+        *(maybe(column) for column in FILTERED[:-1]),
+        draw.choice([float("nan"), 1.5]),
+        None,
+        draw.random() < 0.5,
+        (draw.randint(100, 200),),
+        maybe("nested.whole"),
+        b"\xff",
+    )
+
+
+def publish(table: Path, frames: list[DataFrame]) -> None:
+    """Write frames aside, one file each, and add them to a new table by one commit of metadata."""
+    frames[0].limit(0).write.format("delta").save(str(table))
+    added = []
+    for number, frame in enumerate(frames):
+        folder = str(table / f"batch-{number}")
+        parquet_aside.write_aside(frame.coalesce(1), folder, [])
+        found, _ = parquet_aside.find_added(str(table), folder, [], storage=Storage())
+        added += found
+    target = DeltaTable(str(table))
+    target.create_write_transaction(added, "append", target.schema())
+
+
+def read_files(frame: DataFrame) -> set[int]:
+    """The numbers of the files that Spark would read."""
+    return {int(file.rpartition("batch-")[2].partition("/")[0]) for file in frame.inputFiles()}
+
+
+def conditions(draw: random.Random, present: list[Row]) -> list[Column]:
+    """Comparisons of every column, with values that are there and others."""
+    types = dict(part.strip().rsplit(" ", 1) for part in DDL.split(", ") if "STRUCT" not in part)
+    found = []
+    for column in FILTERED:
+        named = F.col(f"`{column}`")
+        there = [row[column] for row in present if row[column] is not None]
+        for wanted in [draw.choice(there), value(draw, column)]:
+            given = F.lit(wanted).cast(types.get(column, types.get(f"`{column}`", "")))
+            found += [named == given, draw.choice([named < given, named <= given, named > given, named >= given])]
+            if isinstance(wanted, str):
+                found.append(named.startswith(wanted[: draw.randint(0, len(wanted))]))
+        found.append(draw.choice([named.isNull(), named.isNotNull(), named != given, named.eqNullSafe(given)]))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20 if os.environ.get("HYPOTHESIS_PROFILE") == "campaign" else 1))
+def test_no_file_is_skipped_that_has_a_row(lab: Lab, seed: int) -> None:
+    """Whatever the column, the comparison and the value; and where no row is, most files are skipped."""
+    draw = random.Random(seed)
+    frames = [
+        lab.spark.createDataFrame([table_row(draw, nulls) for _ in range(3)], DDL).withColumn("file", F.lit(number))
+        for number, nulls in enumerate([0.0, 0.0, 0.3, 1.0, 0.0, 0.5])
+    ]
+    publish(lab.root / "t", frames)
+    table = lab.table("t")
+    asked = conditions(draw, table.collect())
+
+    held: list[set[int]] = [set() for _ in asked]
+    for row in (
+        table.groupBy("file").agg(*(F.count_if(wanted).alias(str(n)) for n, wanted in enumerate(asked))).collect()
+    ):
+        for number in range(len(asked)):
+            if row[str(number)]:
+                held[number].add(row["file"])
+    read = [read_files(table.where(wanted)) for wanted in asked]
+
+    assert [(str(asked[n]), held[n] - read[n]) for n in range(len(asked)) if not held[n] <= read[n]] == []
+    skipped = sum(len(frames) - len(files) for files in read)
+    assert skipped > 0.5 * sum(len(frames) - len(files) for files in held)

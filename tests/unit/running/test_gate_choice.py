@@ -1,0 +1,104 @@
+"""Where a run is judged, and how it is measured: chosen by policies, sink and estimate, and said with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError
+from sluice.planning.plan import GateChoice, PlannedBatch, SourceRange
+from sluice.project import Project
+from sluice.running.gate_choice import choose_gate
+from sluice.storage import Storage
+from sluice.stream import Sink
+from tests.builders import make_delta
+from tests.unit.quality.suites import row, suite
+
+FILES, FUNCTION, CONSOLE = sinks.files("out", format="json"), sinks.foreach_batch("jobs:write"), sinks.console()
+DELTA, NEW = sinks.delta("lake"), sinks.delta("new")
+
+
+def check(policy: str) -> dict[str, Any]:
+    return row("expect_column_values_to_not_be_null", policy=policy, column="id")
+
+
+def choose(root: Path, sink: Sink, *policies: str, master: str = "local[2]", rows: int = 0, **meta: Any) -> GateChoice:
+    """The choice for a batch of so many rows."""
+    make_delta(root / "lake", [1])
+    project = Project(str(root), "p", str(root / "home"), (), (), spark_master=master)
+    numbers = {"n": sources.files("in", format="json", schema="id int")}
+    stream = project.resolve(Stream(name="s", sources=numbers, transform="jobs:same", sink=sink, quality="s.json"))
+    batch = PlannedBatch(0, "data", 0, {"n": SourceRange(None, "x", rows=rows)})
+    checked = suite(*[row("expect_column_to_exist", policy=p, column=f"c{i}") for i, p in enumerate(policies[1:])],
+                    check(policies[0]), **meta)  # fmt: skip
+    return choose_gate(project, stream, checked, (batch,), storage=Storage())
+
+
+@pytest.mark.parametrize(
+    ("sink", "policies", "master", "gate", "measured"),
+    [
+        (DELTA, ("fail",), "local[2]", "publish", "observe"),
+        (DELTA, ("drop",), "local[2]", "publish", "observe"),
+        (DELTA, ("warn",), "local[2]", "write", "observe"),
+        (DELTA, ("quarantine",), "local[2]", "cache", "pass"),
+        (NEW, ("fail",), "local[2]", "cache", "pass"),
+        (FUNCTION, ("warn",), "local[2]", "cache", "pass"),
+        (FILES, ("fail",), "local[2]", "write", "observe"),
+        (CONSOLE, ("warn",), "local[2]", "write", "observe"),
+        (DELTA, ("fail",), "sc://localhost:1", "write", "observe"),
+    ],
+)
+def test_chosen(  # noqa: PLR0917 - a table
+    tmp_path: Path, sink: Sink, policies: tuple[str, ...], master: str, gate: str, measured: str
+) -> None:
+    """By what the policies ask for, and what the sink can do."""
+    chosen = choose(tmp_path, sink, *policies, master=master)
+    assert (chosen.gate, chosen.measured) == (gate, measured)
+    assert chosen.reason
+
+
+def test_by_estimate(tmp_path: Path) -> None:
+    """Many checks of many rows are cheaper in a pass of their own, where the sink gives the rows back."""
+    many = ("fail",) * 40
+
+    assert choose(tmp_path, DELTA, *many, rows=1_000).measured == "observe"
+    passed = choose(tmp_path, DELTA, *many, rows=100_000_000)
+    assert passed.measured == "pass"
+    assert "100,000,000 rows" in passed.reason
+    assert choose(tmp_path, FILES, *many, rows=100_000_000).measured == "observe"
+    assert choose(tmp_path, DELTA, "drop", *many, rows=100_000_000).measured == "observe"
+
+
+def test_the_suite_may_say_otherwise(tmp_path: Path) -> None:
+    """As far as the sink can."""
+    assert choose(tmp_path, DELTA, "fail", gate="cache").gate == "cache"
+    chosen = choose(tmp_path, DELTA, "fail", gate="write", measured="pass")
+    assert (chosen.gate, chosen.measured) == ("write", "pass")
+    assert "as the suite says" in chosen.reason
+
+
+@pytest.mark.parametrize(
+    ("sink", "policy", "meta", "master", "problem"),
+    [
+        (FILES, "fail", {"gate": "publish"}, "local[2]", "a files sink can't publish"),
+        (FILES, "fail", {"gate": "cache"}, "local[2]", "a files sink publishes what it writes"),
+        (NEW, "fail", {"gate": "publish"}, "local[2]", "there is no table yet"),
+        (DELTA, "quarantine", {"gate": "write"}, "local[2]", "`quarantine` needs the gate `cache`"),
+        (FUNCTION, "fail", {"gate": "write"}, "local[2]", "may read it more than once"),
+        (DELTA, "fail", {"gate": "cache"}, "sc://localhost:1", "over Spark Connect"),
+        (FUNCTION, "warn", {}, "sc://localhost:1", "may read a batch twice"),
+        (DELTA, "drop", {"measured": "pass"}, "local[2]", "some rows are not written"),
+        (FILES, "warn", {"measured": "pass"}, "local[2]", "does not tell what a batch wrote"),
+        (FILES, "quarantine", {}, "local[2]", "can't be written twice"),
+        (DELTA, "quarantine", {}, "sc://localhost:1", "Spark Connect can't split a batch"),
+    ],
+)
+def test_refused(  # noqa: PLR0917 - a table
+    tmp_path: Path, sink: Sink, policy: str, meta: dict[str, str], master: str, problem: str
+) -> None:
+    """With what stands in the way."""
+    with pytest.raises(DeclarationError, match=problem):
+        choose(tmp_path, sink, policy, master=master, **meta)

@@ -1,0 +1,224 @@
+"""`sluice quality`, as far as it needs no Spark: verdicts, checks, the report page, and releases."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.home import StreamHome
+from sluice.running.gate_state import GateState, keep_gate, read_gate
+from sluice.running.record import QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.storage import Storage
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
+_DECLARATION = """
+from sluice import Stream, sinks, sources
+files = sources.files("landing", format="json", schema="id bigint, dep_delay int")
+visits = Stream(name="visits", sources={"visits": files}, transform="jobs:visits", sink=sinks.delta("lake"))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A stream with three runs, the second of which was not judged and the last of which was stopped by its suite."""
+    (tmp_path / "sluice.toml").write_text('[project]\nname = "p"\nhome = "home"\n')
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "visits.py").write_text(_DECLARATION)
+    save_run(tmp_path, 0, QualityRecord(verdict="pass", checks=checks(0), suite="visits", rows=10_000))
+    save_run(tmp_path, 1, None)
+    save_run(tmp_path, 2, QualityRecord(verdict="fail", checks=checks(12), suite="visits", rows=10_000, dropped=4))
+    return tmp_path
+
+
+def home(project: Path) -> StreamHome:
+    return StreamHome(str(project / "home" / "visits"), Storage())
+
+
+def checks(unexpected: int) -> tuple[dict[str, Any], ...]:
+    percent = unexpected / 100
+    return (
+        {
+            "id": "a", "type": "expect_column_values_to_be_between", "policy": "fail", "success": not unexpected,
+            "kwargs": {"column": "dep_delay", "min_value": -60, "max_value": 1440}, "path": "exact",
+            "result": {"element_count": 10_000, "unexpected_count": unexpected, "unexpected_percent": percent},
+        },
+        {"id": "b", "type": "expect_column_to_exist", "kwargs": {"column": HOSTILE}, "policy": "warn",
+         "success": True, "result": {}, "path": "schema"},
+    )  # fmt: skip
+
+
+def save_run(project: Path, number: int, quality: QualityRecord | None) -> str:
+    at = BEGAN + timedelta(hours=number)
+    run_id = new_run_id(at, f"key-{number}")
+    plan: dict[str, Any] = {"reason": "new files", "batches": []}
+    record = RunRecord(run_id=run_id, stream="visits", generation=1, planned_at=at, plan=plan, status="succeeded",
+                       quality=quality)  # fmt: skip
+    RunRecords(home(project)).save(record)
+    return run_id
+
+
+def sluice(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sluice.cli", "quality", *arguments, "--project", str(project)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_checks_are_sentences(project: Path) -> None:
+    """A verdict per judged run, newest first, and what the newest one's checks asked for and saw."""
+    done = sluice(project, "visits")
+
+    assert done.returncode == 0
+    assert re.findall(r"│ (pass|fail) +│ (\d of \d)", done.stdout) == [("fail", "1 of 2"), ("pass", "0 of 2")]
+    assert "dep_delay must lie between -60 and 1440" in done.stdout
+    assert "12 of 10,000 rows do not (0.12 %)" in done.stdout
+
+
+def test_last(project: Path) -> None:
+    """Only as many runs as were asked for; the option may come first."""
+    document = json.loads(sluice(project, "--last", "1", "visits", "--json").stdout)
+
+    assert [run["quality"]["verdict"] for run in document["runs"]] == ["fail"]
+
+
+def test_json(project: Path) -> None:
+    """One document with the gate and the record's own checks."""
+    document = json.loads(sluice(project, "visits", "--json").stdout)
+
+    assert (document["stream"], document["gate"]) == ("visits", None)
+    newest = document["runs"][0]
+    assert newest["quality"]["checks"] == list(checks(12))
+    assert newest["quality"]["dropped"] == 4
+
+
+def test_a_stream_that_was_never_judged(project: Path) -> None:
+    """It says so; a page about nothing is refused."""
+    for record in RunRecords(home(project)).newest(3):
+        RunRecords(home(project)).forget(record.run_id)
+
+    assert "no run of visits was judged yet" in sluice(project, "visits").stdout
+    refused = sluice(project, "visits", "--html", str(project / "page.html"))
+    assert (refused.returncode, "no run was judged yet" in refused.stderr) == (2, True)
+    assert not (project / "page.html").exists()
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in {"href", "src", "srcset", "data", "action"}]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_stands_alone(project: Path) -> None:
+    """It loads nothing, runs nothing, and escapes whatever a record says."""
+    file = project / "page.html"
+
+    done = sluice(project, "visits", "--html", str(file))
+
+    assert done.returncode == 0, done.stderr
+    text = file.read_text("utf-8")
+    page = _Page()
+    page.feed(text)
+    assert page.addresses == []
+    assert {"script", "img", "link", "iframe"}.isdisjoint(page.tags)
+    assert "@import" not in text
+    assert "url(" not in text
+    assert "1 of 2 checks failed, and stops the run" in page.text
+    assert "dep_delay must lie between -60 and 1440" in page.text
+    assert HOSTILE in page.text
+    assert page.tags.count("svg") == 3
+
+
+def test_the_page_of_a_former_run(project: Path) -> None:
+    """Any run that was judged has one, with the runs before it."""
+    file, first = project / "page.html", RunRecords(home(project)).run_ids()[-1]
+
+    sluice(project, "visits", "--run", first, "--html", str(file))
+
+    assert "The run passed" in file.read_text("utf-8")
+    refused = sluice(project, "visits", "--run", "20260131T130000000Z-00000000", "--html", str(file))
+    assert (refused.returncode, "was not judged" in refused.stderr) == (2, True)
+
+
+def test_the_page_goes_nowhere(project: Path) -> None:
+    """A folder that is not there is said, and is no traceback."""
+    refused = sluice(project, "visits", "--html", str(project / "no" / "page.html"))
+
+    assert (refused.returncode, "can't be written" in refused.stderr) == (2, True)
+    assert "Traceback" not in refused.stderr
+
+
+def gate(state: Any) -> GateState:
+    return GateState(state=state, run_id="r", generation=1, since="2026-01-31T12:00:00.000Z", batch_id=7,
+                     failed="`expect_column_values_to_be_between` of `dep_delay`: 12 unexpected")  # fmt: skip
+
+
+def test_a_batch_is_released(project: Path) -> None:
+    """The gate says by whom; a second release changes nothing more."""
+    keep_gate(home(project), gate("blocked"))
+
+    assert "Batch 7 was not published" in sluice(project, "visits").stdout
+    done = sluice(project, "release", "visits")
+
+    assert "batch 7 of run r goes through at the next run" in done.stdout
+    found = read_gate(home(project))
+    assert found is not None
+    assert found.released_by
+    assert "was let through by" in sluice(project, "visits").stdout
+
+
+def test_a_held_stream_is_released(project: Path) -> None:
+    """The gate is closed, and the run's record says by whom; there is nothing to release after that."""
+    failed = RunRecords(home(project)).run_ids()[0]
+    keep_gate(home(project), msgspec.structs.replace(gate("failed"), run_id=failed))
+
+    assert "the stream is held" in sluice(project, "visits").stdout
+    document = json.loads(sluice(project, "release", "visits", "--json").stdout)
+
+    assert document["released"]["state"] == "failed"
+    assert read_gate(home(project)) is None
+    record = RunRecords(home(project)).read(failed)
+    assert record is not None
+    assert record.quality is not None
+    assert (record.quality.verdict, bool(record.quality.released_by)) == ("fail", True)
+    assert "let it through" in page_of(project)
+    assert "nothing is blocked or held" in sluice(project, "release", "visits").stdout
+
+
+def page_of(project: Path) -> str:
+    file = project / "page.html"
+    sluice(project, "visits", "--html", str(file))
+    return file.read_text("utf-8")
+
+
+def test_a_damaged_record_is_named(project: Path) -> None:
+    """Checks that are no objects are no record of ours."""
+    file = Path(RunRecords(home(project)).file(RunRecords(home(project)).run_ids()[0]))
+    file.write_text(file.read_text().replace('"checks": [', '"checks": [3, '))
+
+    refused = sluice(project, "visits")
+
+    assert (refused.returncode, "does not parse" in refused.stderr) == (3, True)
+
+
+def test_an_unknown_stream(project: Path) -> None:
+    """It is refused, with the nearest name."""
+    refused = sluice(project, "visit")
+
+    assert (refused.returncode, "visits" in refused.stderr) == (2, True)
