@@ -18,9 +18,8 @@ from sluice.quality.sql_text import identifier
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 0}
-_VALUES = ("partial_", "unexpected_list", "unexpected_index")
-"""What begins the parts of a result that hold values of rows: they have no business in a run record."""
+_VALUES = ("unexpected_list", "unexpected_index", "partial_unexpected_index")
+"""What begins the parts of a result that hold values of all rows, or whole rows: no business of a run record's."""
 _CHECK = "sluice_check"
 _MAX_REASON = 500
 
@@ -45,7 +44,7 @@ def reread(plan: QualityPlan, frame: DataFrame) -> list[CheckResult]:
     try:
         if rows.isEmpty():
             return [CheckResult.of(c.expectation, "reread", success=True, result=_of_nothing(c)) for c in checks]
-        return _validate(checks, rows)
+        return _validate(checks, rows, plan.suite.sample)
     finally:
         rows.unpersist()
 
@@ -64,7 +63,7 @@ def load_great_expectations() -> ModuleType:
     return great_expectations
 
 
-def _validate(checks: Sequence[Check], rows: DataFrame) -> list[CheckResult]:
+def _validate(checks: Sequence[Check], rows: DataFrame, sample: int) -> list[CheckResult]:
     gx = load_great_expectations()
     with warnings.catch_warnings(action="ignore"):
         context = gx.get_context(mode="ephemeral")
@@ -72,22 +71,23 @@ def _validate(checks: Sequence[Check], rows: DataFrame) -> list[CheckResult]:
         # Great Expectations would keep a copy of its own, and never let it go.
         source = context.data_sources.add_spark(name="sluice", persist=False).add_dataframe_asset(name="rows")
         batch = source.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
-        found = _results(gx, batch, checks)
+        found = _results(gx, batch, checks, sample)
         raised = [check for check in checks if _exception(found[check.expectation.id])]
         if len(checks) > 1:
             # One that raises takes along those that are measured with it: none pays for another.
             for check in raised:
-                found |= _results(gx, batch, [check])
-    return [_result(check, found[check.expectation.id]) for check in checks]
+                found |= _results(gx, batch, [check], sample)
+    return [_result(check, found[check.expectation.id], sample) for check in checks]
 
 
-def _results(gx: ModuleType, batch: Any, checks: Sequence[Check]) -> dict[str, Mapping[str, Any]]:
+def _results(gx: ModuleType, batch: Any, checks: Sequence[Check], sample: int) -> dict[str, Mapping[str, Any]]:
     """What Great Expectations gives, by the id of the expectation: it has an order of its own."""
     expectations = [
         {"type": c.expectation.type, "kwargs": _kwargs(c), "meta": {_CHECK: c.expectation.id}} for c in checks
     ]
     suite = gx.ExpectationSuite(name="sluice", expectations=expectations)
-    results = batch.validate(suite, result_format=_FORMAT).to_json_dict()["results"]
+    told = {"result_format": "SUMMARY", "partial_unexpected_count": sample}
+    results = batch.validate(suite, result_format=told).to_json_dict()["results"]
     return {result["expectation_config"]["meta"][_CHECK]: result for result in results}
 
 
@@ -96,11 +96,12 @@ def _kwargs(check: Check) -> dict[str, Any]:
     return {name: value for name, value in check.expectation.kwargs.items() if name in check.expectation.arguments}
 
 
-def _result(check: Check, found: Mapping[str, Any]) -> CheckResult:
+def _result(check: Check, found: Mapping[str, Any], sample: int) -> CheckResult:
     why = _exception(found)
     if why:
         return _unmeasured(check, why)
-    result = {name: value for name, value in found["result"].items() if not name.startswith(_VALUES)}
+    unwanted = _VALUES if sample else (*_VALUES, "partial_")
+    result = {name: value for name, value in found["result"].items() if not name.startswith(unwanted)}
     if isinstance(result.get("details"), dict):
         kept = {name: value for name, value in result["details"].items() if not name.startswith("unexpected_rows")}
         result["details"] = kept

@@ -8,7 +8,10 @@ It is no run: it writes no row, takes no lease and holds no stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from sluice.delta_table import open_log
 from sluice.documents import Document, encode_document, read_document
@@ -18,6 +21,7 @@ from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import judge_run
+from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
 from sluice.running.audit_record import quality_record
@@ -28,7 +32,6 @@ from sluice.running.session import close_session, open_session
 from sluice.running.written_rows import measure
 from sluice.storage import join
 from sluice.stream import StagingSink, Stream
-from sluice.times import iso_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,8 +64,8 @@ class TableAudit(Document, frozen=True, kw_only=True):
     """The table's version that was read, or the last one of a range."""
     from_version: int | None = None
     where: str | None = None
-    started_at: str
-    ended_at: str
+    started_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    ended_at: Annotated[datetime, msgspec.Meta(tz=True)]
     quality: QualityRecord
     """`rows` counts those that were looked at; none leave the table, whatever the policies."""
 
@@ -100,7 +103,7 @@ def audit_table(
     stream, home = request.stream, project.stream_home(request.stream)
     suite = _suite(project, request, home)
     version = _version(request, home)
-    started_at = iso_time(clock())
+    started_at = clock()
     opened = None
     if session is None:
         session = opened = open_session(project, stream)
@@ -117,7 +120,7 @@ def audit_table(
         from_version=request.from_version,
         where=request.where,
         started_at=started_at,
-        ended_at=iso_time(clock()),
+        ended_at=clock(),
         quality=quality,
     )
     home.storage.replace(_file(home, audit.audit_id), encode_document(audit))
@@ -176,7 +179,7 @@ def _suite(project: Project, request: TableAuditRequest, home: StreamHome) -> Su
         replace(found, policy="warn") if found.policy in {"drop", "quarantine"} else found
         for found in suite.expectations
     )
-    return replace(suite, expectations=expectations, meta={})
+    return replace(suite, expectations=expectations, meta={"sluice": {"sample": suite.sample}})
 
 
 def _version(request: TableAuditRequest, home: StreamHome) -> int:
@@ -225,7 +228,7 @@ def _rows(request: TableAuditRequest, version: int, session: SparkSession, home:
 
 def _measure(suite: Suite, rows: DataFrame, request: TableAuditRequest, clock: Clock) -> QualityRecord:
     columns = dict(rows.dtypes)
-    plan: QualityPlan = compile_suite(suite, columns)
+    plan: QualityPlan = compile_suite(suite, columns, sample=suite.sample)
     try:
         values, rereads = measure(plan, rows), reread(plan, rows)
     except SluiceError:
@@ -245,6 +248,19 @@ def _is_analysis_error(exc: Exception) -> bool:
 def _unread(request: TableAuditRequest, reason: str) -> BatchFailedError:
     return BatchFailedError(
         f"the table could not be audited: {reason}", where=request.stream.sink.location, remedy="try again"
+    )
+
+
+def judged_audit(audit: TableAudit) -> JudgedRun:
+    """An audit as reports and Data Docs have it."""
+    quality = audit.quality
+    return JudgedRun(
+        run_id=audit.audit_id,
+        at=audit.started_at,
+        verdict=quality.verdict,
+        checks=quality.checks,
+        suite=quality.suite,
+        rows=quality.rows,
     )
 
 
