@@ -339,20 +339,28 @@ def show_quality(
     last: Annotated[int, typer.Option(min=1, help="How many judged runs, newest first.")] = 20,
     run_id: Annotated[str | None, typer.Option("--run", help="Begin with this run; the newest by default.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a report page to this file instead.")] = None,
+    data_docs: Annotated[
+        Path | None, typer.Option("--data-docs", help="Let Great Expectations write its pages to this folder instead.")
+    ] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what quality said of the last runs (the default: `sluice quality STREAM`)."""
+    from sluice.quality.data_docs import write_data_docs
     from sluice.quality.report import describe_hold, quality_report
     from sluice.quality.report_page import report_page
     from sluice.running.gate_state import read_gate
-    from sluice.running.judged_runs import hold_of, judged_records, judged_run, report_on
+    from sluice.running.judged_runs import hold_of, judged_records, judged_run, report_on, require_judged
 
     declared, home = _opened(project, stream, None)
     if html is not None:
         page = report_page(report_on(declared.name, home, most=last, run_id=run_id))
         _write_file(html, page)
         print(f"wrote {html}", file=sys.stderr)
+    if data_docs is not None:
+        (record,) = require_judged(home, 1, run_id=run_id)
+        print(f"wrote {write_data_docs(record, str(data_docs))}", file=sys.stderr)
+    if html is not None or data_docs is not None:
         return
     records, gate = judged_records(home, last, up_to=run_id), read_gate(home)
     if as_json:

@@ -157,7 +157,7 @@ STREAMS: dict[str, Stream] = {
     "slow": declared(slow),
     "slow_and_patient": declared(slow_and_patient),
     "with_function": declared(with_function),
-    "read_again": declared(same, quality="suite.json"),
+    "reread": declared(same, quality="suite.json"),
     "calling": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep")),
     "calling_slowly": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep_slowly")),
     "sorted_rows": declared(sorted_rows),

@@ -219,7 +219,7 @@ def test_what_is_read_again(work: Work) -> None:
     ]
     del expectations[-1]["kwargs"]["column"]
     (work.root / "suite.json").write_bytes(suites.document(*expectations))
-    work.declare("read_again")
+    work.declare("reread")
 
     quality = work.run()["quality"]
 

@@ -145,6 +145,15 @@ def test_the_page_stands_alone(project: Path) -> None:
     assert page.tags.count("svg") == 3
 
 
+def test_data_docs(project: Path) -> None:
+    """Great Expectations' own pages of the newest judged run."""
+    done = sluice(project, "visits", "--data-docs", str(project / "docs"))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == f"wrote {project / 'docs' / 'index.html'}"
+    assert (project / "docs" / "index.html").exists()
+
+
 def test_the_page_of_a_former_run(project: Path) -> None:
     """Any run that was judged has one, with the runs before it."""
     file, first = project / "page.html", RunRecords(home(project)).run_ids()[-1]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import DeclarationError, StorageError
 from sluice.quality.history import TYPE, HistoryRule
 from sluice.quality.reread import load_great_expectations
-from sluice.quality.suite import Suite
 
 if TYPE_CHECKING:
     from sluice.running.record import RunRecord
@@ -23,14 +22,13 @@ _STYLE = os.path.join("static", "styles", "data_docs_default_styles.css")
 """What tells a folder of Data Docs from others."""
 
 
-def write_data_docs(suite: Suite, record: RunRecord, folder: str) -> str:
+def write_data_docs(record: RunRecord, folder: str) -> str:
     """Let Great Expectations render its static site of a run.
 
     The pages are for a browser with a network: they load their style from others' servers. The site of another run that
     is in the folder is written over; nothing is deleted.
 
     Args:
-        suite: The stream's; gives the name. What was checked, the record tells.
         record: The run.
         folder: A folder on a local disk; made when it is not there.
 
@@ -51,7 +49,7 @@ def write_data_docs(suite: Suite, record: RunRecord, folder: str) -> str:
     try:
         # Great Expectations empties the folder that it builds a site in.
         with tempfile.TemporaryDirectory() as aside, warnings.catch_warnings(action="ignore"):
-            _build(gx, suite.name, record, aside)
+            _build(gx, record.quality.suite or record.stream, record, aside)
             shutil.copytree(aside, folder, dirs_exist_ok=True)
     except OSError as exc:
         reason = exc.strerror or str(exc).partition("\n")[0]

@@ -63,6 +63,29 @@ def hold_of(gate: GateState | None) -> Hold | None:
     return Hold(gate.state, gate.run_id, gate.failed, gate.released_by, gate.batch_id)
 
 
+def require_judged(home: StreamHome, most: int, *, run_id: str | None = None) -> list[RunRecord]:
+    """A judged run, and those before it, newest first.
+
+    Args:
+        home: The stream's folder in the home.
+        most: How many in all.
+        run_id: The run; the newest one that was judged when not given.
+
+    Raises:
+        DeclarationError: There is no such run, or no run was judged yet.
+        RefusedError: A record is damaged.
+        StorageError: The home can't be read.
+    """
+    records = judged_records(home, most, up_to=run_id)
+    if not records or (run_id is not None and records[0].run_id != run_id):
+        raise DeclarationError(
+            f"run {run_id} was not judged" if run_id else "no run was judged yet",
+            where=home.runs_folder(),
+            remedy="name a run that `sluice quality` lists" if run_id else "declare `quality` and run the stream",
+        )
+    return records
+
+
 def report_on(stream: str, home: StreamHome, *, most: int, run_id: str | None = None) -> QualityReport:
     """Report on a run of a stream.
 
@@ -77,12 +100,7 @@ def report_on(stream: str, home: StreamHome, *, most: int, run_id: str | None = 
         RefusedError: A file of the home is damaged.
         StorageError: The home can't be read.
     """
-    runs = [run for record in judged_records(home, most, up_to=run_id) if (run := judged_run(record)) is not None]
-    if not runs or (run_id is not None and runs[0].run_id != run_id):
-        raise DeclarationError(
-            f"run {run_id} was not judged" if run_id else "no run was judged yet",
-            where=home.runs_folder(),
-            remedy="name a run that `sluice quality` lists" if run_id else "declare `quality` and run the stream",
-        )
+    records = require_judged(home, most, run_id=run_id)
+    runs = [run for record in records if (run := judged_run(record)) is not None]
     hold = hold_of(read_gate(home))
     return quality_report(stream, runs, hold if hold is not None and hold.run_id == runs[0].run_id else None)

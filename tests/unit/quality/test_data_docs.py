@@ -13,9 +13,6 @@ import pytest
 from sluice.errors import DeclarationError, StorageError
 from sluice.quality.data_docs import write_data_docs
 from sluice.running.record import QualityRecord, RunRecord
-from tests.unit.quality.suites import row, suite
-
-SUITE = suite(row("expect_column_values_to_be_unique", column="id"))
 
 
 def check(kind: str, result: dict[str, Any], *, success: bool, path: str = "exact", **kwargs: Any) -> dict[str, Any]:
@@ -62,7 +59,7 @@ def test_every_kind_of_check_is_on_the_page(tmp_path: Path) -> None:
         check("sluice_freshness_against_history", {"observed_value": 12.5}, success=True, last=20, column="at"),
     )
 
-    index = write_data_docs(SUITE, run, str(tmp_path / "docs"))
+    index = write_data_docs(run, str(tmp_path / "docs"))
 
     assert index == str(tmp_path / "docs" / "index.html")
     assert Path(index).is_file()
@@ -88,7 +85,7 @@ def test_another_run_takes_the_place_of_one(tmp_path: Path) -> None:
     """The site is that of the newest run that was asked for."""
     for number in (1, 2):
         run = record(number, check("expect_column_to_exist", {}, success=True, path="schema", column="id"))
-        index = write_data_docs(SUITE, run, str(tmp_path))
+        index = write_data_docs(run, str(tmp_path))
 
     text = Path(index).read_text("utf-8")
     assert ["20260101T000000000Z" in text, "20260102T000000000Z" in text] == [False, True]
@@ -100,7 +97,7 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
     run = record(1, check("expect_column_to_exist", {}, success=True, path="schema", column="id"))
 
     with pytest.raises(DeclarationError, match="other files than Data Docs"):
-        write_data_docs(SUITE, run, str(tmp_path))
+        write_data_docs(run, str(tmp_path))
 
     assert [file.name for file in tmp_path.iterdir()] == ["index.html"]
 
@@ -108,7 +105,7 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
 def test_a_run_without_checks_has_no_docs(tmp_path: Path) -> None:
     """Nothing is written, and Great Expectations is not asked."""
     with pytest.raises(DeclarationError, match="has no checks to show"):
-        write_data_docs(SUITE, record(1), str(tmp_path / "docs"))
+        write_data_docs(record(1), str(tmp_path / "docs"))
 
     assert not (tmp_path / "docs").exists()
 
@@ -120,7 +117,7 @@ def test_a_place_that_is_no_folder_is_refused(tmp_path: Path, folder: str) -> No
     run = record(1, check("expect_column_to_exist", {}, success=True, path="schema", column="id"))
 
     with pytest.raises(DeclarationError, match="this machine's disk"):
-        write_data_docs(SUITE, run, folder if "://" in folder else str(tmp_path / folder))
+        write_data_docs(run, folder if "://" in folder else str(tmp_path / folder))
 
 
 def test_a_disk_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
@@ -129,4 +126,4 @@ def test_a_disk_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
     run = record(1, check("expect_column_to_exist", {}, success=True, path="schema", column="id"))
 
     with pytest.raises(StorageError, match="Data Docs could not be written"):
-        write_data_docs(SUITE, run, str(tmp_path / "file" / "docs"))
+        write_data_docs(run, str(tmp_path / "file" / "docs"))
