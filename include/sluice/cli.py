@@ -376,6 +376,38 @@ def show_quality(
     _print_quality(quality_report(stream, runs, None))
 
 
+@quality_app.command("audit")
+def audit_quality(
+    stream: StreamName,
+    suite: Annotated[str | None, typer.Option(help="Another suite than the stream's.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only the rows that meet this, in Spark SQL.")] = None,
+    from_version: Annotated[int | None, typer.Option(help="Only what this version and later ones added.")] = None,
+    to_version: Annotated[int | None, typer.Option(help="The table as this version left it.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the sink's table as it stands; exits with 4 when the verdict is `fail`."""
+    import msgspec
+
+    from sluice.display import spark_log_aside
+    from sluice.errors import QualityFailedError
+    from sluice.project import find_project
+    from sluice.quality.report import quality_report
+    from sluice.running.table_audit import TableAuditRequest, audit_table, check_audit, judged_audit
+
+    loaded = find_project(project)
+    request = TableAuditRequest(loaded.stream(stream), suite, where, from_version, to_version)
+    check_audit(loaded, request)
+    with spark_log_aside(stream):
+        audit = audit_table(loaded, request)
+    if as_json:
+        _print_json(msgspec.to_builtins(audit))
+    else:
+        _print_quality(quality_report(stream, [judged_audit(audit)], None))
+    if audit.quality.verdict == "fail":
+        raise typer.Exit(QualityFailedError.exit_code)
+
+
 @quality_app.command("release")
 def release_quality(
     stream: StreamName,

@@ -231,3 +231,11 @@ def test_an_unknown_stream(project: Path) -> None:
     refused = sluice(project, "visit")
 
     assert (refused.returncode, "visits" in refused.stderr) == (2, True)
+
+
+def test_an_audit_without_a_suite_is_refused(project: Path) -> None:
+    """Before Spark is started."""
+    done = sluice(project, "audit", "visits")
+
+    assert done.returncode == 2
+    assert "there is no suite to audit the table with" in done.stderr

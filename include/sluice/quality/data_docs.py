@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from sluice.running.record import RunRecord
 
 _SITE = "sluice"
+_MAX_NAME = 100
+_MARKUP, _TAG = re.compile(r"[<>&\"']"), re.compile(r"<(?=[A-Za-z/!?])")
 _STYLE = os.path.join("static", "styles", "data_docs_default_styles.css")
 """What tells a folder of Data Docs from others."""
 
@@ -76,7 +80,9 @@ def _build(gx: ModuleType, name: str, record: RunRecord, folder: str) -> None:
     )
 
     _know_history()
-    checks: Sequence[Mapping[str, Any]] = record.quality.checks if record.quality is not None else ()
+    checks = [_inert_check(check) for check in record.quality.checks] if record.quality is not None else []
+    # It becomes the name of a folder.
+    name = re.sub(r"[^\w -]", "_", name)[:_MAX_NAME]
     run = RunIdentifier(run_name=record.run_id, run_time=record.planned_at)
     found = ExpectationSuiteValidationResult(
         success=all(check["success"] for check in checks),
@@ -128,6 +134,26 @@ def _result(check: Mapping[str, Any]) -> Any:
         },
         meta={},
     )
+
+
+def _inert_check(check: Mapping[str, Any]) -> dict[str, Any]:
+    """A check for a page; conditions are read by Great Expectations, and lose no more than their tags."""
+    kwargs = {
+        name: _inert(value, _TAG if name == "row_condition" else _MARKUP) for name, value in check["kwargs"].items()
+    }
+    return {**check, "kwargs": kwargs, "result": _inert(check["result"], _MARKUP)}
+
+
+def _inert(value: Any, pattern: re.Pattern[str]) -> Any:
+    """A value for a page: Great Expectations takes the names of columns, and values of rows, for HTML."""
+    match value:
+        case str():
+            return pattern.sub(lambda found: html.escape(found[0]), value)
+        case Mapping():
+            return {name: _inert(item, pattern) for name, item in value.items()}
+        case list() | tuple():
+            return [_inert(item, pattern) for item in value]
+    return value
 
 
 def _meta(check: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sluice.errors import DeclarationError, StorageError
 from sluice.quality.data_docs import write_data_docs
@@ -127,3 +128,39 @@ def test_a_disk_that_fails_is_an_error_of_ours(tmp_path: Path) -> None:
 
     with pytest.raises(StorageError, match="Data Docs could not be written"):
         write_data_docs(run, str(tmp_path / "file" / "docs"))
+
+
+def test_names_and_values_are_no_markup(tmp_path: Path) -> None:
+    """Whoever names a column or a suite, or sends a row, writes no page, and no file outside of the folder."""
+    hostile = "<script>alert(1)</script>"
+    run = record(
+        1,
+        check(
+            "expect_column_values_to_be_in_set",
+            {
+                "element_count": 9,
+                "unexpected_count": 1,
+                "unexpected_percent": 11.1,
+                "partial_unexpected_list": [hostile],
+                "partial_unexpected_counts": [{"value": hostile, "count": 1}],
+            },
+            success=False,
+            column=f"a{hostile}",
+            value_set=[f'" onload="{hostile}', "b<c"],
+            row_condition=f'col("x{hostile}") < 5',
+            condition_parser="great_expectations",
+        ),
+        check("expect_column_median_to_be_between", {"details": {"not_measured": hostile}}, success=False, column="a"),
+    )
+
+    write_data_docs(replace(run, quality=replace(run.quality, suite="../../../up")), str(tmp_path / "docs"))
+
+    pages = list((tmp_path / "docs").rglob("*.html"))
+    assert {page.relative_to(tmp_path / "docs").parts[0] for page in pages} == {
+        "index.html",
+        "validations",
+        "expectations",
+    }
+    assert [page for page in pages if "<script>alert" in page.read_text("utf-8")] == []
+    assert [page for page in pages if 'onload="<' in page.read_text("utf-8")] == []
+    assert any(hostile in words(page) for page in pages)
