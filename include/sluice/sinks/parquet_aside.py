@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
     from pyarrow.parquet import FileMetaData
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+_TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _PLAIN_WRITER_VERSION = 2
 _PLAIN_FEATURES = {"appendOnly", "invariants"}
@@ -46,7 +48,19 @@ def write_aside(
         .options(**options or {})
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", value=False)
     )
-    writer.partitionBy(*partitions).parquet(spark_location(folder))
+    with _sorted_timestamps(frame.sparkSession):
+        writer.partitionBy(*partitions).parquet(spark_location(folder))
+
+
+@contextmanager
+def _sorted_timestamps(session: SparkSession) -> Iterator[None]:
+    """Times as Parquet's own kind, of which a footer has the extremes; Spark's default, INT96, has no order."""
+    before = str(session.conf.get(_TIMESTAMP_TYPE))
+    session.conf.set(_TIMESTAMP_TYPE, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(_TIMESTAMP_TYPE, before)
 
 
 def find_added(
