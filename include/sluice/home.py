@@ -9,6 +9,7 @@
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 <home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
+<home>/<stream>/table_audits/<audit_id>.json  what came of an audit of the sink's table
 """
 
 from __future__ import annotations
