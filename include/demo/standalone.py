@@ -163,6 +163,8 @@ class Standalone:
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            # Several components and the command line write to one SQLite file: they wait for each other.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}?timeout=60",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",

@@ -34,7 +34,7 @@ from sluice import Stream, sinks, sources
 numbers = Stream(
     name="numbers",
     sources={"numbers": sources.files("in", format="json", schema="n bigint, bad boolean", max_files_per_batch=1)},
-    transform="transform_numbers:numbers",
+    transform="transform_checked_numbers:numbers",
     sink=@SINK@,
     quality="suite.json",
 )
@@ -88,7 +88,7 @@ KINDS = {
     "write": Kind(_DELTA, "write", "warn", fail="warn"),
     "publish, never failing": Kind(_DELTA, "publish", "drop", fail="warn", has_table=True),
     "files": Kind(_FILES, "write", "drop"),
-    "function": Kind('sinks.foreach_batch("transform_numbers:keep")', "cache", "drop"),
+    "function": Kind('sinks.foreach_batch("transform_checked_numbers:keep")', "cache", "drop"),
 }
 
 
@@ -172,7 +172,7 @@ def make_checked(root: Path, kind: str) -> Checked:
     (root / "sluice.toml").write_text(_PROJECT)
     (root / "streams").mkdir()
     (root / "streams" / "numbers.py").write_text(_DECLARATION.replace("@SINK@", KINDS[kind].sink))
-    (root / "transform_numbers.py").write_text(_TRANSFORM)
+    (root / "transform_checked_numbers.py").write_text(_TRANSFORM)
     checked = Checked(root, KINDS[kind])
     checked.declare()
     return checked
