@@ -68,7 +68,7 @@ STEPS = [
     (STREAMED, "after", "6"),
     (STREAMED, "at", "publishing"),
 ]
-CHEAP = [STEPS[2], STEPS[4], STEPS[5], STEPS[8], STEPS[13]]
+CHEAP = [STEPS[2], STEPS[5], STEPS[8]]
 
 
 @dataclass(frozen=True)
