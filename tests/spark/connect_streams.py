@@ -13,7 +13,10 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 
-SLOW_SECONDS = 3
+HELD_SECONDS = 120
+"""How long a held row waits at most: longer than the next run takes to end it."""
+COMMIT_SECONDS = 6
+"""Within which a batch whose rows are no longer held would have committed."""
 FOLDER = os.environ.get("SLUICE_TEST_FOLDER", "")
 """Where sinks that are functions leave a trace; a server gets it with the function."""
 
@@ -54,22 +57,35 @@ def from_a_view(a: DataFrame) -> DataFrame:
 
 
 def slow(a: DataFrame) -> DataFrame:
-    """Leaves a trace of each row in its first moment, and then takes its time for it."""
+    """Leaves a trace of each row in its first moment, and takes its time for one that the test holds."""
 
     def wait(number):  # noqa: ANN001, ANN202 - pyspark takes type hints for those of a pandas function
-        Path(FOLDER, f"begun-{number}").touch()
-        time.sleep(SLOW_SECONDS)
+        begin(number)
         return number
 
     return a.select(F.udf(wait, "bigint")("id").alias("id"))
 
 
+def begin(number: int) -> None:
+    """Leave the trace `begun-N`. What is held (`held-N`) waits, its first time, for the next query (`built-again`)."""
+    begun = Path(FOLDER, f"begun-{number}")
+    is_first = not begun.exists()
+    begun.touch()
+    deadline = time.monotonic() + HELD_SECONDS
+    while is_first and Path(FOLDER, f"held-{number}").exists() and time.monotonic() < deadline:
+        if Path(FOLDER, "built-again").exists():
+            return
+        time.sleep(0.05)
+
+
 def slow_and_patient(a: DataFrame) -> DataFrame:
     """Once a batch has begun, gives it every chance to commit before the query is started again."""
-    commit = Path(FOLDER, "var", "sluice", "s", "generations", "0001", "commits", "0")
-    deadline = time.monotonic() + 2 * SLOW_SECONDS
-    while Path(FOLDER, "begun-0").exists() and not commit.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    if Path(FOLDER, "begun-0").exists():
+        Path(FOLDER, "built-again").touch()
+        commit = Path(FOLDER, "var", "sluice", "s", "generations", "0001", "commits", "0")
+        deadline = time.monotonic() + COMMIT_SECONDS
+        while not commit.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
     return slow(a)
 
 
@@ -95,8 +111,7 @@ def keep(frame: DataFrame, batch_id: int) -> None:
 
 def keep_slowly(frame: DataFrame, batch_id: int) -> None:
     rows = sorted(row["id"] for row in frame.collect())
-    Path(FOLDER, f"begun-{batch_id}").touch()
-    time.sleep(SLOW_SECONDS)
+    begin(batch_id)
     with Path(FOLDER, "calls.txt").open("a") as calls:
         calls.write(f"{batch_id} {rows}\n")
 

@@ -65,6 +65,10 @@ class Work:
         code = f"from tests.spark.connect_streams import STREAMS\ns = STREAMS[{stream!r}]\n"
         (self.root / "streams" / "s.py").write_text(code)
 
+    def hold(self, number: int) -> None:
+        """Let the slow streams wait in this row, or batch, until they are ended."""
+        (self.root / f"held-{number}").touch()
+
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start Python in the project, in a process group of its own."""
         return subprocess.Popen(
@@ -275,6 +279,7 @@ def test_a_kill_in_the_middle_of_a_batch(work: Work, strategy: str) -> None:
     """The server goes on without its client; the next run, begun at once, ends that and repeats the batch."""
     write_numbers(work.root / "a", 3)
     work.declare("slow")
+    work.hold(1)
     command = ("run", "s", "--run-key", "the only one", "--strategy", strategy)
     driver = work.start("-m", "sluice.cli", *command)
     work.kill_when(driver, (work.root / "begun-1").exists)
@@ -294,6 +299,7 @@ def test_what_a_dead_run_began_never_commits(work: Work) -> None:
     """Else the next run would plan the batch again, and Spark, finding it committed, would go on beyond the plan."""
     write_numbers(work.root / "a", 3)
     work.declare("slow_and_patient")
+    work.hold(0)
     driver = work.start("-m", "sluice.cli", "run", "s")
     work.kill_when(driver, (work.root / "begun-0").exists)
     record = work.run("--max-batches", "1")
@@ -307,6 +313,7 @@ def test_a_kill_with_a_sink_that_takes_rows_twice(work: Work) -> None:
     """What the dead run had begun never ends: its function is not heard of again."""
     write_numbers(work.root / "a", 2)
     work.declare("calling_slowly")
+    work.hold(0)
     driver = work.start("-m", "sluice.cli", "run", "s")
     work.kill_when(driver, (work.root / "begun-0").exists)
     work.run()
@@ -319,6 +326,7 @@ def test_a_kill_and_a_server_that_does_not_answer(work: Work) -> None:
     """While nobody can tell whether the dead run's batch goes on, the lease holds."""
     write_numbers(work.root / "a", 2)
     work.declare("slow")
+    work.hold(0)
     driver = work.start("-m", "sluice.cli", "run", "s")
     work.kill_when(driver, (work.root / "begun-0").exists)
     before = snapshot(work.checkpoint / "offsets")
@@ -477,6 +485,7 @@ def test_a_server_that_dies(work: Work, tmp_path: Path) -> None:
     """The run fails within a minute or so, and a later one on another server finishes what it had planned."""
     write_numbers(work.root / "a", 2)
     work.declare("slow")
+    work.hold(0)
     with serving(tmp_path / "other", DELTA) as other:
         driver = replace(work, remote=other.url).start("-m", "sluice.cli", "run", "s")
         while not (work.root / "begun-0").exists():
