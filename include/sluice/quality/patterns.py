@@ -6,18 +6,22 @@ import re
 import warnings
 
 _QUANTIFIER = re.compile(r"\{\d{1,9}(?:,\d{0,9})?\}")
-_BRACED = re.compile(r"\\(?:[pPxN]\{[^{}]+\}|c.)", re.DOTALL)
+_BRACED = re.compile(r"\\(?:[pPN]\{[A-Za-z][^{}]*\}|x\{[0-9A-Fa-f]+\}|c.)", re.DOTALL)
 _AGAIN = re.compile(r"\\k<([A-Za-z][A-Za-z0-9]*)>")
 _QUOTED = re.compile(r"\\Q.*?(?:\\E|$)", re.DOTALL)
+_NOTHING = ("\\Q\\E", "\\Q")
 _OPENED = re.compile(r"\[\^?\]?")
 _PLAIN_CLASS = re.compile(r"\[\^?\]?(?:\\(?!Q).|[^\]\\\[&])*\]", re.DOTALL)
 _FLAGS = re.compile(r"\(\?([A-Za-z-]*)([:)])")
 _GROUP = re.compile(r"\(\?<([^=!>]*)>")
+_QUANTIFIERS = ("*", "+", "?")
 _JAVA_FLAGS = frozenset("idmsuxU-")
 _JAVA_ESCAPES = frozenset("hHRXzGVe")
 """What Java escapes and Python does not."""
 _JAVA_REFUSES = frozenset("CEFIJKLMOPTYgijlmoqy")
 """Letters that mean nothing after a backslash in Java, or mean more than the letter."""
+_NOT_IN_CLASSES = tuple("ABGRXZbkz123456789")
+"""What after a backslash names a place, a group or more than one character."""
 _OCTAL = tuple("01234567")
 _PYTHON_ONLY = ("(?P", "(?(", "(?#")
 
@@ -26,6 +30,7 @@ def regex_problem(pattern: str) -> str | None:
     """What is wrong with a regular expression; None when Java compiles it, as far as can be told without a JVM.
 
     It is read by Java's rules where they differ from Python's, and what both share is left to Python to compile.
+    Whether what looks behind has an end is not told, nor whether a class of characters in braces has a name of Java's.
     """
     shared, at, depth = [], 0, 0
     while at < len(pattern):
@@ -62,7 +67,7 @@ def like_problem(pattern: str, escape: str) -> str | None:
 def _piece(pattern: str, at: int, depth: int) -> tuple[str, str | None, str]:
     """What Python reads in the place of a piece of a Java pattern; what is wrong with it; the piece itself."""
     if pattern[at] == "\\":
-        return _escape(pattern, at)
+        return _escape(pattern, at, in_class=depth > 0)
     if depth:
         # Classes may hold classes in Java: the outermost one becomes a character.
         opened = _OPENED.match(pattern, at)
@@ -84,7 +89,7 @@ def _plain_class(text: str) -> tuple[str, str | None, str]:
     shared, at = [], 0
     while at < len(text):
         if text[at] == "\\":
-            piece, problem, step = _escape(text, at)
+            piece, problem, step = _escape(text, at, in_class=True)
             if problem:
                 return "", problem, text
             shared.append(piece)
@@ -95,13 +100,16 @@ def _plain_class(text: str) -> tuple[str, str | None, str]:
     return "".join(shared), None, text
 
 
-def _escape(pattern: str, at: int) -> tuple[str, str | None, str]:
+def _escape(pattern: str, at: int, *, in_class: bool) -> tuple[str, str | None, str]:
+    if in_class and pattern[at + 1 : at + 2] in _NOT_IN_CLASSES:
+        step = pattern[at : at + 2]
+        return "", f"`{step}` means nothing between `[` and `]`", step
     again = _AGAIN.match(pattern, at)
     if again:
         return f"(?P={again[1]})", None, again[0]
     found = _QUOTED.match(pattern, at) or _BRACED.match(pattern, at)
     if found:
-        return "x", None, found[0]
+        return ("" if found[0] in _NOTHING else "x"), None, found[0]
     step = pattern[at : at + 2]
     if len(step) < 2:
         return "", "it ends with a backslash", step
@@ -121,6 +129,8 @@ def _opening(pattern: str, at: int) -> tuple[str, str | None, str]:
     flags = _FLAGS.match(pattern, at)
     if flags:
         problem = None if set(flags[1]) <= _JAVA_FLAGS else f"Java does not know the flags `{flags[1]}`"
+        if flags[2] == ")" and pattern[flags.end() : flags.end() + 1] in _QUANTIFIERS:
+            problem = f"after `{flags[0]}` there is nothing to repeat"
         return ("(?:" if flags[2] == ":" else ""), problem, flags[0]
     return "(", None, "("
 
