@@ -276,13 +276,8 @@ def _data_interval(context: Context) -> Interval:
 
 async def _follow_for(trigger: RunTrigger, seconds: float | None) -> bool:
     """Follow a run; says whether it was over in time."""
-
-    async def end() -> None:
-        async for _ in trigger.run():
-            return
-
     try:
-        await asyncio.wait_for(end(), seconds)
+        await asyncio.wait_for(trigger.follow(), seconds)
     except TimeoutError:
         return False
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,6 +22,10 @@ from sluice.times import parse_time
 from sluice_airflow.projects import airflow_project
 
 _POLL_SECONDS = 0.5
+_SETTLE_SECONDS = 6.0
+"""How soon after a deferral an event may come. Airflow's scheduler must have heard before that the worker has left the
+task, which a worker tells within 5 seconds: else it takes that for the end of the task that has come back by then, and
+fails it (apache/airflow#72716, 3.3.0)."""
 
 
 class RunTrigger(BaseTrigger):
@@ -48,7 +53,14 @@ class RunTrigger(BaseTrigger):
         return "sluice_airflow.triggers.run.RunTrigger", {**kwargs, "shown": self.shown, "ends_at": self.ends_at}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follow the run; yields one event, at its end, with the `run_id`."""
+        """Follow the run for a task that was deferred; yields one event, at its end, with the `run_id`."""
+        settled_at = time.monotonic() + _SETTLE_SECONDS
+        await self.follow()
+        await asyncio.sleep(settled_at - time.monotonic())
+        yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
+
+    async def follow(self) -> None:
+        """Show the batches of the run in the log until it is over."""
         ends_at = parse_time(self.ends_at, where="ends_at")
         self.log.info("following run %s of stream %s", self.run_id, self.stream)
         while True:
@@ -65,7 +77,6 @@ class RunTrigger(BaseTrigger):
                 self.log.info("%s", describe_batch(batch))
             self.shown = max(self.shown, len(batches))
             if is_over:
-                yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
                 return
             if ends_at is not None and datetime.now(UTC) >= ends_at:
                 ends_at = None
