@@ -17,7 +17,7 @@ from airflow_project import StreamProject
 from deltalake import write_deltalake
 
 from sluice.errors import DeclarationError
-from sluice.running.table_audit import read_table_audit, table_audit_ids
+from sluice.running.table_audit import read_table_audit
 from sluice_airflow.operators.audit_stream import AuditStreamOperator
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -54,13 +54,18 @@ def run(project: StreamProject, arguments: str) -> Any:
     return found.get_task_instance("audit")
 
 
+def audit_ids(project: StreamProject) -> list[str]:
+    """The audits that the stream's folder has."""
+    return [file.stem for file in Path(project.home().location, "table_audits").glob("*.json")]
+
+
 @pytest.mark.spark
 def test_a_table_that_fails_fails_the_task_for_good(table: StreamProject) -> None:
     """Another try would read the same rows; what came of it is in the home and in XCom."""
     ti = run(table, 'suite="suite.json"')
 
     assert (ti.state, ti.try_number) == (TaskInstanceState.FAILED, 1)
-    (audit_id,) = table_audit_ids(table.home())
+    (audit_id,) = audit_ids(table)
     audit = read_table_audit(table.home(), audit_id)
     assert audit is not None
     assert (audit.version, audit.quality.verdict, audit.quality.rows) == (1, "fail", 4)
@@ -145,4 +150,4 @@ def test_a_killed_task_ends_its_driver(table: StreamProject, monkeypatch: pytest
     assert not Path(f"/proc/{operator._driver.pid}").exists()
     assert "exit code -9" in str(ended[0])
     assert not list(table.root.glob("sluice-*.conf"))
-    assert table_audit_ids(table.home()) == []
+    assert audit_ids(table) == []

@@ -21,7 +21,7 @@ from sluice.running.runner import run_stream
 
 ROWS_PER_FILE = 4
 STREAM = "numbers"
-_PROJECT = """
+PROJECT = """
 [project]
 name = "{name}"
 streams = ["streams"]
@@ -115,7 +115,7 @@ class Numbers:
 
 def make_numbers(root: Path, *, delay_ms: int) -> Numbers:
     (root / "in").mkdir()
-    (root / "sluice.toml").write_text(_PROJECT.format(name=root.name))
+    (root / "sluice.toml").write_text(PROJECT.format(name=root.name))
     (root / "streams").mkdir()
     (root / "streams" / "numbers.py").write_text(_DECLARATION)
     (root / "transform_numbers.py").write_text(_TRANSFORM.replace("{delay_ms}", str(delay_ms)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from numbers_project import PROJECT, ROWS_PER_FILE, STREAM
 from pyspark.sql import SparkSession
 
 from sluice.planning.planner import Limits
@@ -20,15 +21,6 @@ from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream
 
 DRIVER = str(Path(__file__).with_name("crashing_quality_driver.py"))
-STREAM = "numbers"
-ROWS_PER_FILE = 4
-_PROJECT = """
-[project]
-name = "numbers"
-streams = ["streams"]
-[spark]
-master = "local[2]"
-"""
 _DECLARATION = """
 from sluice import Stream, sinks, sources
 numbers = Stream(
@@ -169,7 +161,7 @@ class Checked:
 
 def make_checked(root: Path, kind: str) -> Checked:
     (root / "in").mkdir()
-    (root / "sluice.toml").write_text(_PROJECT)
+    (root / "sluice.toml").write_text(PROJECT.format(name=root.name))
     (root / "streams").mkdir()
     (root / "streams" / "numbers.py").write_text(_DECLARATION.replace("@SINK@", KINDS[kind].sink))
     (root / "transform_checked_numbers.py").write_text(_TRANSFORM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +86,25 @@ def test_failed_rows_hold_the_stream(work: Work) -> None:
     declare(work, row("expect_column_max_to_be_between", policy="fail", column="id", max_value=8))
     assert work.run()["status"] == "succeeded"
     assert numbers(work) == list(range(9))
+
+
+def test_the_table_is_audited(work: Work) -> None:
+    """By the command, on the server: compiled checks and what Great Expectations reads itself."""
+    declare(work, up_to(9, "warn"))
+    work.run()
+    unique = row("expect_column_values_to_be_unique", policy="fail", column="id")
+    largest = row("expect_column_max_to_be_between", policy="fail", column="id", max_value=4)
+    (work.root / "table.json").write_bytes(document(up_to(3, "drop"), unique, largest))
+    audit = ("quality", "audit", "s", "--suite", "table.json", "--json")
+
+    returned, output, errors = work.sluice(*audit, "--where", "id < 5")
+
+    assert returned == 0, errors
+    found = json.loads(output)["quality"]
+    assert (found["verdict"], found["rows"]) == ("warn", 5)
+    assert [check["result"].get("unexpected_count") for check in found["checks"]] == [1, None, 0]
+    assert work.sluice(*audit)[0] == 4
+    assert numbers(work) == [0, 1, 2, 3, 4, 5]
 
 
 def test_quarantine_is_refused_before_spark(work: Work) -> None:

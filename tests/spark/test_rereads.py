@@ -13,7 +13,7 @@ from sluice.errors import HeldError, QualityFailedError
 from sluice.running.gate_state import release_gate
 from sluice.running.preparation import system_clock
 from tests.spark.lab import Lab, write_files
-from tests.spark.test_quality_gates import declare_suite, gate_of, ids, stream
+from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream
 from tests.unit.quality.suites import row
 
 pytestmark = pytest.mark.spark
@@ -82,6 +82,23 @@ def test_failed_rows_hold_the_stream_until_the_suite_lets_them_pass(lab: Lab) ->
     first, _, _ = lab.records(stream())
     assert (first["status"], first["quality"]["verdict"]) == ("succeeded", "pass")
     assert first["quality"]["checks"][0]["kwargs"] == {"column": "id", "mostly": 0.5}
+
+
+def test_a_released_batch_may_fail_what_is_read_again(lab: Lab) -> None:
+    """Whoever has looked at its rows has let them through: the run goes on, and its verdict stays."""
+    declare_suite(lab, largest(3), unique(), sample=5)
+    write_ids(lab, "1 1 9")
+    with pytest.raises(QualityFailedError, match="batch 0 was not published"):
+        lab.run(stream())
+    assert not (lab.root / "out").exists()
+    release_gate(lab.project.stream_home(stream()), "ada", system_clock())
+
+    record = lab.run(stream())
+
+    assert record.quality is not None
+    assert (record.status, record.quality.verdict, record.quality.released_by) == ("succeeded", "fail", "ada")
+    assert record.quality.checks[1]["result"]["partial_unexpected_list"] == [1, 1]
+    assert (ids(lab), gate_of(lab)) == ([1, 1, 9], None)
 
 
 def test_what_raises_fails_and_says_why(lab: Lab) -> None:
