@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
@@ -269,7 +270,21 @@ def load_declarations(file: str) -> list[Stream]:
 
 @functools.lru_cache(maxsize=4096)
 def _load_declarations(file: str, version: tuple[int, ...]) -> tuple[Stream, ...]:  # noqa: ARG001 - the key
-    name = f"_sluice_declarations_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+    module = import_file(file, "declaration")
+    return tuple(value for value in vars(module).values() if isinstance(value, Stream))
+
+
+def import_file(file: str, what: str) -> ModuleType:
+    """Import a file under a private module name, for files may be called alike.
+
+    Args:
+        file: Where it is.
+        what: What it is to have, for messages: `declaration`.
+
+    Raises:
+        DeclarationError: It does not import; the message names the line.
+    """
+    name = f"_sluice_{what}_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise DeclarationError("the file can't be imported", where=file, remedy="give it the ending .py")
@@ -284,11 +299,11 @@ def _load_declarations(file: str, version: tuple[int, ...]) -> tuple[Stream, ...
         ) from exc
     except Exception as exc:
         raise DeclarationError(
-            f"the declaration does not import: {type(exc).__name__}: {exc}",
+            f"the {what} does not import: {type(exc).__name__}: {exc}",
             where=error_line(exc, file) or file,
             remedy="correct it; `sluice check` shows every problem",
         ) from exc
-    return tuple(value for value in vars(module).values() if isinstance(value, Stream))
+    return module
 
 
 def resolve_path(path: str, root: str, *, place: str) -> str:

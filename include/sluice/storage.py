@@ -13,7 +13,7 @@ import posixpath
 import re
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -162,12 +162,7 @@ class Storage:
             StorageError: The file is still there.
         """
         if is_local(location):
-            try:
-                os.unlink(local_path(location))
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError) as exc:
-                raise _failed("delete", location, exc) from exc
+            _delete_local(location, os.unlink)
             return
         store, key = self._object(location)
         try:
@@ -184,12 +179,7 @@ class Storage:
             StorageError: Something is still there.
         """
         if is_local(location):
-            try:
-                shutil.rmtree(local_path(location))
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError) as exc:
-                raise _failed("delete", location, exc) from exc
+            _delete_local(location, shutil.rmtree)
             return
         listed = self.list_folder(location)
         for name in listed.files if listed is not None else ():
@@ -380,6 +370,16 @@ def _fsync_folder(folder: str) -> None:
 
 def _file_stat(found: os.stat_result) -> FileStat:
     return FileStat(found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _delete_local(location: str, delete: Callable[[str], None]) -> None:
+    """Delete what a local path names, if it is there."""
+    try:
+        delete(local_path(location))
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as exc:
+        raise _failed("delete", location, exc) from exc
 
 
 def _failed(verb: str, location: str, exc: Exception) -> StorageError:

@@ -132,8 +132,7 @@ def _quality(record: RunRecord) -> Iterator[Measurement]:
     if quality is None:
         return
     yield Measurement(f"quality.{quality.verdict}", "counter", 1)
-    failed = sum(not check.get("success") for check in quality.checks)
-    yield Measurement("quality.failed_checks", "gauge", failed)
+    yield Measurement("quality.failed_checks", "gauge", quality.failed_checks)
     if quality.rows is not None:
         yield Measurement("rows.dropped", "counter", quality.dropped)
         yield Measurement("rows.quarantined", "counter", quality.quarantined)

@@ -154,7 +154,7 @@ class _Compiler:
             return Check(expectation, "schema", columns=columns, schema_result=check_schema(expectation, self.schema))
         if rule is not None:
             return Check(expectation, "exact", self._row_measures(rule), rule.unexpected, columns)
-        if kind.path == "reread" or (kind.path == "sketch" and not expectation.is_approximate):
+        if expectation.is_reread:
             condition_sql(
                 expectation.arguments.get("row_condition"),
                 expectation.arguments.get("condition_parser"),

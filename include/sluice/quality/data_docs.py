@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import DeclarationError, StorageError
 from sluice.quality.history import TYPE, HistoryRule
 from sluice.quality.reread import load_great_expectations
+from sluice.quality.results import why_unmeasured
 
 if TYPE_CHECKING:
     from sluice.running.record import RunRecord
@@ -120,7 +121,7 @@ def _result(check: Mapping[str, Any]) -> Any:
     from great_expectations.core import ExpectationValidationResult
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    why = check["result"].get("details", {}).get("not_measured")
+    why = why_unmeasured(check["result"])
     return ExpectationValidationResult(
         success=check["success"],
         expectation_config=ExpectationConfiguration(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import re
 from typing import Any
 
 from sluice.errors import DeclarationError
-from sluice.project import Project, error_line, resolve_path
+from sluice.project import Project, import_file, resolve_path
 from sluice.quality.suite import Suite, build_suite, read_suite
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -43,20 +41,8 @@ def declared_suite(project: Project, stream: Stream, *, storage: Storage) -> Sui
 
 
 def _function(file: str, name: str) -> Any:
-    """A function of a Python file, which is imported under a private name: files may be called alike."""
-    private = f"_sluice_suite_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(private, file)
-    if spec is None or spec.loader is None:
-        raise DeclarationError("the file can't be imported", where=file, remedy="give it the ending .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as exc:
-        raise DeclarationError(
-            f"the suite does not import: {type(exc).__name__}: {exc}",
-            where=error_line(exc, file) or file,
-            remedy="correct it, or check `quality` of the stream",
-        ) from exc
+    """A function of a Python file."""
+    module = import_file(file, "suite")
     function = getattr(module, name, None)
     if not callable(function):
         raise DeclarationError(

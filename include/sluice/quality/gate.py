@@ -9,9 +9,17 @@ from typing import Any
 
 from sluice.errors import QualityFailedError, RunError
 from sluice.quality.compile import Check, QualityPlan
-from sluice.quality.history import check_id
+from sluice.quality.history import TYPE, check_id
 from sluice.quality.measures import merge_batches
-from sluice.quality.results import CheckResult, Verdict, check_results, history_results, verdict
+from sluice.quality.results import (
+    CheckResult,
+    Verdict,
+    check_results,
+    history_results,
+    unmeasured,
+    verdict,
+    why_unmeasured,
+)
 from sluice.quality.suite import Policy, Suite
 
 _COUNTS = ("expect_table_row_count_to_be_between", "expect_column_unique_value_count_to_be_between")
@@ -128,8 +136,8 @@ def _figures(result: CheckResult) -> str:
     if (count := found.get("unexpected_count")) is not None:
         rows = found.get("element_count")
         return f": {count:,} unexpected" + (f" in {rows:,} rows" if rows is not None else "")
-    if "not_measured" in found.get("details", {}):
-        return f": {found['details']['not_measured']}"
+    if (why := why_unmeasured(found)) is not None:
+        return f": {why}"
     return f": {found['observed_value']}" if found.get("observed_value") is not None else ""
 
 
@@ -144,14 +152,12 @@ def _unmeasured(plan: QualityPlan, exc: RunError, rereads: Sequence[CheckResult]
         if check.schema_result is not None:
             success, result = check.schema_result.success, check.schema_result.result
         else:
-            success, result = False, {"details": {"not_measured": str(exc)}}
+            success, result = False, unmeasured(str(exc))
         results.append(CheckResult.of(check.expectation, check.path, success=success, result=result))
     for rule in (check.rule for check in plan.history):
         policy: Policy = rule.policy
-        name = check_id(rule)
-        details = {"details": {"not_measured": str(exc)}}
-        kind = f"sluice_{rule.metric}_against_history"
-        results.append(CheckResult(name, kind, {}, policy, success=False, result=details, path="exact"))
+        name, kind, told = check_id(rule), TYPE.format(rule.metric), unmeasured(str(exc))
+        results.append(CheckResult(name, kind, {}, policy, success=False, result=told, path="exact"))
     results += rereads
     return Judgement(verdict(results), tuple(results), None, {})
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sluice.quality.compile import Check, QualityPlan
-from sluice.quality.results import CheckResult
+from sluice.quality.results import CheckResult, unmeasured
 from sluice.quality.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _plain(value: Any) -> Any:
 
 
 def _unmeasured(check: Check, why: str) -> CheckResult:
-    return CheckResult.of(check.expectation, "reread", success=False, result={"details": {"not_measured": why}})
+    return CheckResult.of(check.expectation, "reread", success=False, result=unmeasured(why))
 
 
 def _exception(found: Mapping[str, Any]) -> str:

@@ -107,6 +107,17 @@ def _moment(newest: Any) -> datetime | None:
     return datetime(newest.year, newest.month, newest.day, tzinfo=UTC) if newest is not None else None
 
 
+def unmeasured(why: str) -> dict[str, Any]:
+    """The result of a check that could not be measured."""
+    return {"details": {"not_measured": why}}
+
+
+def why_unmeasured(result: Mapping[str, Any]) -> str | None:
+    """Why a check could not be measured, by its result; None when it was."""
+    details = result.get("details")
+    return details.get("not_measured") if isinstance(details, Mapping) else None
+
+
 def verdict(results: Iterable[CheckResult]) -> Verdict:
     """`fail` when an expectation with policy `fail` failed, `warn` when any other did, else `pass`."""
     failed = {result.policy for result in results if not result.success}

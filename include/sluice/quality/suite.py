@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -57,6 +57,11 @@ class Expectation:
         return EXPECTATIONS[self.type]
 
     @property
+    def is_reread(self) -> bool:
+        """Whether no aggregate of fixed size answers it, so that the rows have to be read again."""
+        return self.kind.path == "reread" or (self.kind.path == "sketch" and not self.is_approximate)
+
+    @property
     def mostly(self) -> float:
         """The share of rows that must be as expected."""
         return float(self.arguments.get("mostly", 1.0))
@@ -79,6 +84,10 @@ class Suite:
     def sample(self) -> int:
         """How many unexpected values each check of rows keeps in the run record."""
         return int(self.meta.get("sluice", {}).get("sample", 0))
+
+    def without_history(self) -> Suite:
+        """The suite for rows that are no run of the live stream: rules about history say nothing of them."""
+        return replace(self, meta={"sluice": {"sample": self.sample}})
 
 
 class _Row(msgspec.Struct, kw_only=True):

@@ -27,12 +27,12 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
 from sluice.quality.suite import Suite
-from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
+from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_measures
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
 from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
-from sluice.running.quarantine import check_quarantine, quarantined_rows
+from sluice.running.quarantine import check_quarantine, kept_rows, quarantined_rows
 from sluice.running.query import Query, plan_reader, spark_message
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
@@ -141,7 +141,7 @@ class Audit:
             if check.expectation.mostly == 1.0:
                 said = f"'{_ABORTED}{check.expectation.id}'"
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
-        return self._kept(frame)
+        return kept_rows(frame, self.plan.removed)
 
     def replaying(self, query: Query) -> Query:
         """The query for a batch that the sink holds already: it is only measured, whichever way it went there."""
@@ -159,10 +159,7 @@ class Audit:
             values = audit.values if audit is not None else self._written.measure(batch)
         self._values[batch.batch_id] = values
         self._noted.add(batch.batch_id)
-        observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
-        if values is not None:
-            observed[QUALITY_METRICS] = dict(values)
-        return msgspec.structs.replace(batch, observed=observed)
+        return with_measures(batch, values)
 
     def cause(self, exc: BaseException) -> SluiceError | None:
         """What ended a batch, when it is known better here than from Spark's error; None when it is not."""
@@ -218,7 +215,7 @@ class Audit:
             return
         storage = self.home.storage
         observation, measured = self._observing(frame)
-        folder = sink.write_batch_aside(self._kept(measured), batch, storage=storage)
+        folder = sink.write_batch_aside(kept_rows(measured, self.plan.removed), batch, storage=storage)
         if folder is None:
             # The table lacks a column, or has another type: Delta's own writer knows what to do.
             self._write_cached(frame, batch_id)
@@ -255,8 +252,7 @@ class Audit:
                 rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
                 quarantine.write_batch(rows, batch, load_function=self.project.load_function)
             if not in_sink:
-                kept = frame if decided.removed is None else frame.where(f"NOT {decided.removed}")
-                sink.write_batch(kept, batch, load_function=self.project.load_function)
+                sink.write_batch(kept_rows(frame, decided.removed), batch, load_function=self.project.load_function)
         finally:
             frame.unpersist()
 
@@ -335,15 +331,11 @@ class Audit:
     def _history(self) -> list[dict[str, float]]:
         """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
         if self._former is None:
-            most = max((check.rule.last for check in self.plan.history), default=0)
-            self._former = former_runs(self.home, self.record.run_id, most) if most else []
+            self._former = former_runs(self.home, self.record.run_id, self.plan)
         return self._former
 
     def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
         return quality_failed(judged, self.plan.suite, remedy)
-
-    def _kept(self, frame: DataFrame) -> DataFrame:
-        return frame if self.plan.removed is None else frame.where(f"NOT {self.plan.removed}")
 
     def _quarantine(self, batch_id: int) -> StagingSink | None:
         has_begun = self.begun is not None and self.begun.batch_id == batch_id

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from sluice.home import StreamHome
+from sluice.quality.compile import QualityPlan
 from sluice.quality.gate import Judgement, former_values
-from sluice.running.record import QualityRecord, RunRecords
+from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.stream import OutputMode
 
 T = TypeVar("T")
@@ -38,8 +41,28 @@ def quality_record(
     )
 
 
-def former_runs(home: StreamHome, run_id: str, most: int) -> list[dict[str, float]]:
-    """The numbers of former runs of the live stream that were judged by their history, oldest first."""
+def with_measures(batch: BatchRecord, values: Mapping[str, Any] | None) -> BatchRecord:
+    """A batch's record with what was measured of it in place of what Spark may have told; None when nothing was."""
+    observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
+    if values is not None:
+        observed[QUALITY_METRICS] = dict(values)
+    return msgspec.structs.replace(batch, observed=observed)
+
+
+def with_columns(record: RunRecord, suite: str, columns: Mapping[str, str]) -> RunRecord:
+    """The record of a run that died before it was judged, with what its rows are judged by."""
+    if record.quality is not None:
+        return record
+    gate = (record.plan.get("quality") or {}).get("gate", "")
+    quality = QualityRecord(verdict="pass", suite=suite, gate=gate, columns=dict(columns))
+    return msgspec.structs.replace(record, quality=quality)
+
+
+def former_runs(home: StreamHome, run_id: str, plan: QualityPlan) -> list[dict[str, float]]:
+    """The numbers of former runs of the live stream, oldest first: as many as the rules about history look back at."""
+    most = max((check.rule.last for check in plan.history), default=0)
+    if not most:
+        return []
     found: list[dict[str, float]] = []
     records = RunRecords(home)
     for former_id in records.run_ids():

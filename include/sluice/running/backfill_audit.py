@@ -12,7 +12,7 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, judge_run
 from sluice.quality.reread import reread
 from sluice.running.audit_record import quality_record
-from sluice.running.quarantine import check_quarantine, is_quarantine, quarantined_rows, replace_own
+from sluice.running.quarantine import check_quarantine, is_quarantine, kept_rows, quarantined_rows, replace_own
 from sluice.running.record import QualityRecord
 from sluice.running.written_rows import measure
 from sluice.storage import Storage
@@ -35,7 +35,7 @@ class BackfillAudit:
     @property
     def kept(self) -> DataFrame:
         """The rows that are to be published."""
-        return self.rows if self.plan.removed is None else self.rows.where(f"NOT {self.plan.removed}")
+        return kept_rows(self.rows, self.plan.removed)
 
     def recorded(self) -> QualityRecord:
         """The judgement as the run record has it."""
@@ -79,8 +79,7 @@ def audit_interval(
     if suite is None or kind is None:
         # A result without the interval column is refused when it is written.
         return None
-    lasting = replace(suite, meta={"sluice": {"sample": suite.sample}})
-    plan = compile_suite(lasting, dict(frame.dtypes), sample=suite.sample)
+    plan = compile_suite(suite.without_history(), dict(frame.dtypes), sample=suite.sample)
     if plan.quarantined is not None and stream.quarantine_table is not None:
         check_quarantine(stream.quarantine_table, frame.dtypes, storage=storage)
     rows = frame.where(wanted.interval.condition(wanted.column, kind)).persist()

@@ -12,11 +12,11 @@ from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.reread import not_measured
 from sluice.quality.results import CheckResult
-from sluice.running.audit_record import QUALITY_METRICS
+from sluice.running.audit_record import with_columns, with_measures
 from sluice.running.held import held_by, is_measured, judge_former, settle
 from sluice.running.preparation import Preparation
 from sluice.running.query import Query
-from sluice.running.record import BatchRecord, QualityRecord
+from sluice.running.record import BatchRecord
 from sluice.running.written_rows import WrittenRows
 
 
@@ -55,9 +55,7 @@ def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: 
             values = written.measure(batch)
         except BatchFailedError:
             values = None
-        others = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
-        ours = {} if values is None else {QUALITY_METRICS: dict(values)}
-        return msgspec.structs.replace(batch, observed=others | ours)
+        return with_measures(batch, values)
 
     def reread(batches: Sequence[BatchRecord]) -> list[CheckResult]:
         try:
@@ -65,11 +63,8 @@ def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: 
         except BatchFailedError as exc:
             return not_measured(plan, str(exc))
 
-    gate = (record.plan.get("quality") or {}).get("gate", "")
     record = msgspec.structs.replace(
-        record,
-        batches=tuple(map(measured, record.batches)),
-        quality=record.quality or QualityRecord(verdict="pass", gate=gate, columns=columns),
+        with_columns(record, suite.name, columns), batches=tuple(map(measured, record.batches))
     )
     judged = judge_former(unsettled.gate, record, plan, reread, stream=stream, home=home, now=preparation.clock())
     settle(home, judged)

@@ -55,7 +55,7 @@ def choose_gate(
         checks=len(suite.expectations) + len(history_rules(suite)),
         gate=gate,  # type: ignore[arg-type]  # one of them: checked above
         measured=measured,  # type: ignore[arg-type]
-        rereads=sum(e.kind.path == "reread" or _is_exact_only(e) for e in suite.expectations),
+        rereads=sum(expectation.is_reread for expectation in suite.expectations),
         reason=f"{reason}; {why}",
     )
 
@@ -73,13 +73,9 @@ def choose_backfill_gate(project: Project, stream: Stream, suite: Suite) -> Gate
         checks=len(suite.expectations),
         gate="cache",
         measured="pass",
-        rereads=sum(e.kind.path == "reread" or _is_exact_only(e) for e in suite.expectations),
+        rereads=sum(expectation.is_reread for expectation in suite.expectations),
         reason="the rows of the interval are kept and measured before they replace any; rules about history rest",
     )
-
-
-def _is_exact_only(expectation: Any) -> bool:
-    return expectation.kind.path == "sketch" and not expectation.is_approximate
 
 
 def _gate(project: Project, stream: Stream, suite: Suite, storage: Storage) -> tuple[str, str]:

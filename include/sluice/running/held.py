@@ -15,10 +15,10 @@ from sluice.planning.plan import Plan
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
-from sluice.quality.gate import Judgement, describe_failed, judge_run
-from sluice.quality.results import CheckResult, verdict
+from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run
+from sluice.quality.results import CheckResult, unmeasured, verdict, why_unmeasured
 from sluice.quality.suite import Suite
-from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record
+from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_columns
 from sluice.running.gate_state import GateState, close_gate, keep_gate, read_gate
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.stream import StagingSink, Stream
@@ -83,11 +83,9 @@ def find_unsettled(
         return None
     if not record.batches:
         return Unsettled(gate, record, Judgement("pass", (), 0, {}), suite.name)
-    if record.quality is None and gate.columns:
-        # It died before it was judged, and has left its columns with the gate.
-        chosen = (record.plan["quality"] or {}).get("gate", "")
-        quality = QualityRecord(verdict="pass", suite=suite.name, gate=chosen, columns=gate.columns)
-        record = msgspec.structs.replace(record, quality=quality)
+    if gate.columns:
+        # A run that died before it was judged has left its columns with the gate.
+        record = with_columns(record, suite.name, gate.columns)
     if record.quality is None:
         return Unsettled(gate, record, None, suite.name)
     try:
@@ -123,8 +121,7 @@ def judge_former(
         home: The stream's folder in the home.
         now: What freshness is measured against.
     """
-    most = max((check.rule.last for check in plan.history), default=0)
-    former = former_runs(home, record.run_id, most)
+    former = former_runs(home, record.run_id, plan)
 
     def judge(batches: Sequence[BatchRecord]) -> Judgement:
         measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(batches, stream.output_mode)]
@@ -151,11 +148,7 @@ def _known_rereads(plan: QualityPlan, quality: QualityRecord) -> tuple[CheckResu
     found = []
     for expectation in plan.rereads:
         check = known.get(expectation.id)
-        if (
-            check is None
-            or check["kwargs"] != expectation.kwargs
-            or "not_measured" in check["result"].get("details", {})
-        ):
+        if check is None or check["kwargs"] != expectation.kwargs or why_unmeasured(check["result"]) is not None:
             return None
         found.append(CheckResult.of(expectation, "reread", success=check["success"], result=check["result"]))
     return tuple(found)
@@ -169,8 +162,9 @@ def _is_whole(record: RunRecord) -> bool:
 
 def _unfit(suite: Suite, exc: DeclarationError) -> Judgement:
     """The suite can't be compiled for the columns that the run had: nothing can be said."""
-    told = {"details": {"not_measured": str(exc)}}
-    results = tuple(CheckResult.of(e, e.kind.path, success=False, result=told) for e in suite.expectations)
+    results = tuple(
+        CheckResult.of(e, e.kind.path, success=False, result=unmeasured(str(exc))) for e in suite.expectations
+    )
     return Judgement(verdict(results), results, None, {})
 
 
@@ -233,4 +227,4 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
 def _why(unsettled: Unsettled) -> str:
     if unsettled.judged is None:
         return unsettled.gate.failed
-    return describe_failed([found for found in unsettled.judged.failed if found.policy == "fail"])
+    return describe_failed(failing_results(unsettled.judged))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sluice.errors import DeclarationError
 from sluice.home import StreamHome
 from sluice.quality.report import Hold, JudgedRun, QualityReport, quality_report
 from sluice.running.gate_state import GateState, read_gate
-from sluice.running.record import RunRecord, RunRecords
+from sluice.running.record import QualityRecord, RunRecord, RunRecords
 from sluice.times import iso_time, parse_time
 
 _MOST_READ = 400
@@ -38,12 +40,17 @@ def judged_records(home: StreamHome, most: int, *, up_to: str | None = None) -> 
 
 def judged_run(record: RunRecord) -> JudgedRun | None:
     """What a record says of quality; None when it says nothing."""
-    quality, interval = record.quality, record.interval
-    if quality is None:
+    if record.quality is None:
         return None
+    interval = f"{iso_time(record.interval.start)} to {iso_time(record.interval.end)}" if record.interval else ""
+    return judged(record.run_id, parse_time(record.started_at) or record.planned_at, record.quality, interval)
+
+
+def judged(run_id: str, at: datetime, quality: QualityRecord, interval: str = "") -> JudgedRun:
+    """A verdict, of a run or of an audit of a table, as reports and Data Docs have it."""
     return JudgedRun(
-        run_id=record.run_id,
-        at=parse_time(record.started_at) or record.planned_at,
+        run_id=run_id,
+        at=at,
         verdict=quality.verdict,
         checks=quality.checks,
         suite=quality.suite,
@@ -52,7 +59,7 @@ def judged_run(record: RunRecord) -> JudgedRun | None:
         dropped=quality.dropped,
         quarantined=quality.quarantined,
         released_by=quality.released_by,
-        interval=f"{iso_time(interval.start)} to {iso_time(interval.end)}" if interval is not None else "",
+        interval=interval,
     )
 
 

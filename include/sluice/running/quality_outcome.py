@@ -64,7 +64,7 @@ def quality_outcome(home: StreamHome) -> QualityOutcome | None:
             return QualityOutcome(
                 run_id=record.run_id,
                 verdict=quality.verdict,
-                failed_checks=sum(not check.get("success") for check in quality.checks),
+                failed_checks=quality.failed_checks,
                 reaches=record.until or record.planned_at,
                 skipped_until=checked.until if checked is not None else None,
                 released_by=quality.released_by,

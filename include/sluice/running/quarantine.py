@@ -35,6 +35,11 @@ def quarantined_rows(frame: DataFrame, plan: QualityPlan, condition: str, run_id
     )
 
 
+def kept_rows(frame: DataFrame, removed: str | None) -> DataFrame:
+    """The rows that stay when those go that `drop` and `quarantine` take away."""
+    return frame if removed is None else frame.where(f"NOT {removed}")
+
+
 def describe(check: Check) -> str:
     """An expectation as a quarantine names it: its type and its columns."""
     return f"{check.expectation.type}({', '.join(column.name for column in check.columns)})"

@@ -88,11 +88,15 @@ class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
     released_by: str | None = None
     """Who let the rows through, or the stream go on, in spite of the verdict."""
 
+    @property
+    def failed_checks(self) -> int:
+        """How many checks did not pass."""
+        return sum(not check.get("success") for check in self.checks)
+
 
 def describe_quality(quality: QualityRecord) -> str:
     """The verdict in one line."""
-    failed = sum(not check["success"] for check in quality.checks)
-    said = f"quality: {quality.verdict}, {failed} of {len(quality.checks)} checks failed"
+    said = f"quality: {quality.verdict}, {quality.failed_checks} of {len(quality.checks)} checks failed"
     for count, what in ((quality.dropped, "dropped"), (quality.quarantined, "quarantined")):
         said += f", {count:,} rows {what}" if count else ""
     return said + (f", released by {quality.released_by}" if quality.released_by else "")

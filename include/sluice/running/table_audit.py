@@ -25,6 +25,7 @@ from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
 from sluice.running.audit_record import quality_record
+from sluice.running.judged_runs import judged
 from sluice.running.lease import Clock
 from sluice.running.preparation import system_clock
 from sluice.running.record import QualityRecord, new_run_id
@@ -149,17 +150,6 @@ def read_table_audit(home: StreamHome, audit_id: str) -> TableAudit | None:
     return read_document(home.storage, _file(home, audit_id), TableAudit)
 
 
-def table_audit_ids(home: StreamHome) -> list[str]:
-    """Every audit's name, newest first.
-
-    Raises:
-        StorageError: They can't be listed.
-    """
-    listed = home.storage.list_folder(join(home.location, "table_audits"))
-    names = listed.files if listed is not None else []
-    return sorted((name.removesuffix(".json") for name in names if name.endswith(".json")), reverse=True)
-
-
 def _file(home: StreamHome, audit_id: str) -> str:
     return join(home.location, "table_audits", f"{audit_id}.json")
 
@@ -179,7 +169,7 @@ def _suite(project: Project, request: TableAuditRequest, home: StreamHome) -> Su
         replace(found, policy="warn") if found.policy in {"drop", "quarantine"} else found
         for found in suite.expectations
     )
-    return replace(suite, expectations=expectations, meta={"sluice": {"sample": suite.sample}})
+    return replace(suite, expectations=expectations).without_history()
 
 
 def _version(request: TableAuditRequest, home: StreamHome) -> int:
@@ -235,8 +225,8 @@ def _measure(suite: Suite, rows: DataFrame, request: TableAuditRequest, clock: C
         raise
     except Exception as exc:
         raise _unread(request, str(exc).partition("\n")[0]) from exc
-    judged = judge_run(plan, [values], [], now=clock(), rereads=rereads)
-    return quality_record(judged, suite.name, "", columns)
+    judgement = judge_run(plan, [values], [], now=clock(), rereads=rereads)
+    return quality_record(judgement, suite.name, "", columns)
 
 
 def _is_analysis_error(exc: Exception) -> bool:
@@ -253,15 +243,7 @@ def _unread(request: TableAuditRequest, reason: str) -> BatchFailedError:
 
 def judged_audit(audit: TableAudit) -> JudgedRun:
     """An audit as reports and Data Docs have it."""
-    quality = audit.quality
-    return JudgedRun(
-        run_id=audit.audit_id,
-        at=audit.started_at,
-        verdict=quality.verdict,
-        checks=quality.checks,
-        suite=quality.suite,
-        rows=quality.rows,
-    )
+    return judged(audit.audit_id, audit.started_at, audit.quality)
 
 
 def summary(audit: TableAudit) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from sluice.quality.compile import QualityPlan
 from sluice.quality.reread import not_measured, reread
 from sluice.quality.results import CheckResult
 from sluice.quality.sql_text import identifier
+from sluice.running.audit_record import counted
 from sluice.running.record import BatchRecord
 from sluice.storage import Storage
 from sluice.stream import StagingSink, Stream
@@ -63,10 +64,8 @@ class WrittenRows:
         lost = [batch.batch_id for batch in batches if batch.sink_version is None and batch.output_rows]
         if lost:
             return not_measured(self.plan, f"the table does not tell any more what batch {lost[0]} wrote")
-        # Where every batch writes all rows anew, the rows are those of the last one.
-        last = batches[-1:] if self.stream.output_mode == "complete" else batches
         try:
-            return self._with_rows(last, lambda rows: reread(self.plan, rows))
+            return self._with_rows(counted(batches, self.stream.output_mode), lambda rows: reread(self.plan, rows))
         except RefusedError as exc:
             return not_measured(self.plan, str(exc))
 
