@@ -73,6 +73,10 @@ class Numbers:
             (self.root / "in" / f"{self.arrived:06d}.json").write_text("\n".join(rows))
             self.arrived += ROWS_PER_FILE
 
+    def delay(self, milliseconds: int) -> None:
+        """Let each row take its time from the next run on."""
+        (self.root / "transform_numbers.py").write_text(_TRANSFORM.replace("{delay_ms}", str(milliseconds)))
+
     def rows(self) -> list[int]:
         """The numbers in the sink, sorted."""
         if not (self.output / "_delta_log").exists():
@@ -118,5 +122,6 @@ def make_numbers(root: Path, *, delay_ms: int) -> Numbers:
     (root / "sluice.toml").write_text(PROJECT.format(name=root.name))
     (root / "streams").mkdir()
     (root / "streams" / "numbers.py").write_text(_DECLARATION)
-    (root / "transform_numbers.py").write_text(_TRANSFORM.replace("{delay_ms}", str(delay_ms)))
-    return Numbers(root)
+    made = Numbers(root)
+    made.delay(delay_ms)
+    return made

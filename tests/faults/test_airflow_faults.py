@@ -89,6 +89,7 @@ def test_marking_a_deferred_task_as_failed_ends_its_driver(airflow: FaultyAirflo
     assert (numbers.checkpoint / "offsets" / "0").exists()
     assert not (numbers.checkpoint / "commits" / "0").exists()
 
+    numbers.delay(0)
     clear = {"dry_run": False, "dag_run_id": run_id, "task_ids": [STREAM], "only_failed": False, "reset_dag_runs": True}
     airflow.api("POST", f"/dags/{dag_id}/clearTaskInstances", clear)
     airflow.wait_for(lambda: _state(airflow, dag_id, run_id) == "success", "the cleared task", 120)

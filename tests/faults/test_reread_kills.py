@@ -15,7 +15,9 @@ from sluice.running.record import RunRecord
 
 pytestmark = pytest.mark.spark
 
-CAMPAIGN = "SLUICE_KILLS" in os.environ
+in_campaigns = pytest.mark.skipif(
+    "SLUICE_KILLS" not in os.environ, reason="another driver to kill: a part of `make campaign`"
+)
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_another_run_judges_the_one_that_died(checked: Checked, spark: SparkSess
     assert checked.gate() is None
 
 
-@pytest.mark.skipif(not CAMPAIGN, reason="another driver to kill: a part of `make campaign`")
+@in_campaigns
 def test_a_retry_judges_its_own_rows(checked: Checked, spark: SparkSession) -> None:
     """It keeps to its plan: what has arrived since is for the next run."""
     checked.arrive(1)
@@ -69,7 +71,7 @@ def test_a_retry_judges_its_own_rows(checked: Checked, spark: SparkSession) -> N
     assert checked.gate() is None
 
 
-@pytest.mark.skipif(not CAMPAIGN, reason="another driver to kill: a part of `make campaign`")
+@in_campaigns
 def test_rows_that_fail_hold_the_stream(checked: Checked, spark: SparkSession) -> None:
     """Before the next run has written one."""
     declare(checked, "fail")
