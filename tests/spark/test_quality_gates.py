@@ -153,6 +153,18 @@ def test_quarantine_and_drop(lab: Lab) -> None:
     ]
 
 
+def test_only_rows_that_fail_cost_a_commit_of_the_quarantine(lab: Lab) -> None:
+    """The first batch makes the table, so that whoever reads it finds one."""
+    declare_suite(lab, up_to(6, "quarantine"))
+    write_numbers(lab.root / "land", 4, rows=2)
+
+    lab.run(stream())
+
+    assert ids(lab, "out_quarantine") == [7]
+    assert ids(lab) == [0, 1, 2, 3, 4, 5, 6]
+    assert len(list((lab.root / "out_quarantine" / "_delta_log").glob("*.json"))) == 2
+
+
 def test_rows_are_dropped(lab: Lab) -> None:
     """What leaves for good is counted before anything is published: nobody could count it afterwards."""
     declare_suite(lab, up_to(2, "drop", mostly=0.5), largest(2, "warn"))

@@ -248,7 +248,8 @@ class Audit:
             if decided is None:
                 decided = self._decide(batch_id, measure(self.plan, frame))
             self.lease.check()
-            if quarantine is not None and not in_quarantine and decided.quarantined is not None:
+            is_due = quarantine is not None and not in_quarantine and self._is_due(quarantine, decided)
+            if quarantine is not None and is_due and decided.quarantined is not None:
                 rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
                 quarantine.write_batch(rows, batch, load_function=self.project.load_function)
             if not in_sink:
@@ -340,6 +341,11 @@ class Audit:
     def _quarantine(self, batch_id: int) -> StagingSink | None:
         has_begun = self.begun is not None and self.begun.batch_id == batch_id
         return self.stream.quarantine_table if self.plan.quarantined is not None or has_begun else None
+
+    def _is_due(self, quarantine: StagingSink, decided: BatchAudit) -> bool:
+        """Whether a batch has something for the quarantine: its rows, or else the table itself."""
+        is_empty = decided.values.get(self.plan.removals.get("quarantine", "")) == 0
+        return not (is_empty and quarantine.state(None, storage=self.home.storage).exists)
 
     def _batch(self, batch_id: int) -> SinkBatch:
         return SinkBatch(self.query_id, batch_id, self.stream.output_mode, self.record.token or 0)

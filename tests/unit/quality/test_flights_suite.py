@@ -1,4 +1,4 @@
-"""The suite of the example project, as a file that Great Expectations reads and writes too."""
+"""The suites of the example project, as files that Great Expectations reads and writes too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 from sluice.quality.suite import Policy, parse_suite
 
-FILE = Path(__file__).parents[3] / "include" / "expectations" / "departures.json"
+FOLDER = Path(__file__).parents[3] / "include" / "expectations"
 WRITE_AGAIN = """
 import json, logging, sys, warnings
 warnings.simplefilter("ignore"); logging.disable(50)
@@ -19,19 +21,27 @@ print(json.dumps(gx.ExpectationSuite(**json.load(open(sys.argv[1]))).to_json_dic
 """
 
 
-def test_it_is_what_great_expectations_writes() -> None:
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.json")), ids=lambda file: file.stem)
+def test_it_is_what_great_expectations_writes(file: Path) -> None:
     """Also its row conditions and notes: who edits it there changes nothing else."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WRITE_AGAIN, str(FILE)], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", WRITE_AGAIN, str(file)], capture_output=True, text=True, check=True
     )
-    described, written = json.loads(FILE.read_bytes()), json.loads(done.stdout.splitlines()[-1])
+    described, written = json.loads(file.read_bytes()), json.loads(done.stdout.splitlines()[-1])
 
     assert {key: written[key] for key in described} == described
 
 
 def test_it_has_every_policy() -> None:
     """What an example is for."""
-    suite = parse_suite(FILE.read_bytes(), source="departures.json")
+    suite = parse_suite((FOLDER / "departures.json").read_bytes(), source="departures.json")
 
     assert {expectation.policy for expectation in suite.expectations} == set(get_args(Policy))
-    assert any(expectation.kind.path == "reread" for expectation in suite.expectations)
+    assert not any(expectation.is_reread for expectation in suite.expectations)
+
+
+def test_the_table_is_audited_for_what_costs_a_second_read() -> None:
+    """A run does not pay for it."""
+    suite = parse_suite((FOLDER / "departures_table.json").read_bytes(), source="departures_table.json")
+
+    assert any(expectation.is_reread for expectation in suite.expectations)
