@@ -45,7 +45,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyAirflow]
 @pytest.mark.parametrize(("part", "name", "moment"), CELLS)
 def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: str, name: str, moment: str) -> None:
     dag_id = f"{part}_{name}_{moment}".lower()
-    numbers = make_numbers(tmp_path, delay_ms=150)
+    numbers = make_numbers(tmp_path, delay_ms=1500 if moment == "deferred" else 150)
     numbers.arrive(6)
     airflow.add_dag(dag_id, numbers, deferrable=moment != "running")
     airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
