@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _BACKFILL = "backfill"
 _MOST_LOG_BYTES = 1024 * 1024
 _STAY_SECONDS = 30.0
-"""How long a task stays with its driver before it leaves its worker: a small run is over by then, and to come back costs
-a scheduling gap and what Airflow needs to hear that the worker has left."""
+"""How long a task stays with its driver before it leaves its worker. A small run is over by then; to come back costs
+a scheduling gap, and the time that Airflow needs to hear that the worker has left."""
 _STOP_SECONDS = 15.0
 """How long the driver of a task that was cleared may take to end."""
 _EXECUTORS_THAT_END_DRIVERS = ("Kubernetes", "Ecs", "Batch", "Lambda")
