@@ -18,26 +18,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from sluice.errors import DeclarationError, QualityFailedError, SluiceError
+from sluice.errors import QualityFailedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import GateChoice, Plan
 from sluice.project import Project
-from sluice.quality.compile import QualityPlan, compile_suite
+from sluice.quality.compile import QualityPlan
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
-from sluice.quality.suite import Suite
 from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_measures
 from sluice.running.gate_choice import choose_gate
 from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
 from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
-from sluice.running.quarantine import check_quarantine, kept_rows, quarantined_rows
-from sluice.running.query import Query, plan_reader, spark_message
+from sluice.running.quarantine import kept_rows, quarantined_rows
+from sluice.running.query import Query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
+from sluice.running.suite_fit import fit_suite
 from sluice.running.written_rows import WrittenRows, measure, measures
-from sluice.storage import Storage
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
@@ -423,27 +422,6 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
     return audit
 
 
-def fit_suite(suite: Suite, stream: Stream, frame: DataFrame, *, storage: Storage) -> QualityPlan:
-    """Compile a suite for the result of a transform, and let Spark analyse what is measured. Runs no job.
-
-    Raises:
-        DeclarationError: It does not fit the result, the sink or the quarantine.
-    """
-    plan = compile_suite(suite, dict(frame.dtypes), sample=suite.sample)
-    refuse_rereads(plan, stream)
-    if plan.quarantined is not None and stream.quarantine_table is not None:
-        check_quarantine(stream.quarantine_table, frame.dtypes, storage=storage)
-    try:
-        _ = frame.agg(*measures(plan)).schema
-    except Exception as exc:
-        raise DeclarationError(
-            f"Spark does not take what the suite measures: {spark_message(exc)}",
-            where=suite.source,
-            remedy="correct the expectation, or the transform",
-        ) from exc
-    return plan
-
-
 def _begun(preparation: Preparation, plan: Plan, record: RunRecord) -> BatchAudit | None:
     """The audit of a batch that is to run again, and that the quarantine holds: whatever the suite says today."""
     table, home = preparation.request.stream.quarantine_table, preparation.home
@@ -455,17 +433,3 @@ def _begun(preparation: Preparation, plan: Plan, record: RunRecord) -> BatchAudi
         if last is not None and last >= batch.batch_id:
             return audit
     return None
-
-
-def refuse_rereads(plan: QualityPlan, stream: Stream) -> None:
-    """Make sure that the sink's rows can be read again where an expectation needs it.
-
-    Raises:
-        DeclarationError: They can't.
-    """
-    if plan.rereads and not isinstance(stream.sink, StagingSink):
-        raise DeclarationError(
-            f"`{plan.rereads[0].type}` reads again what the run wrote, which a {stream.sink.kind} sink can't tell",
-            where=plan.rereads[0].place,
-            remedy="use a Delta sink, or remove it from this suite",
-        )
