@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import threading
 from datetime import UTC, datetime
@@ -108,6 +109,7 @@ def test_a_wrong_request_starts_no_jvm(table: StreamProject, arguments: dict[str
 
 
 @pytest.mark.spark
+@pytest.mark.skipif("SLUICE_KILLS" not in os.environ, reason="takes a driver or two: a part of `make campaign`")
 def test_what_spark_can_not_do_is_said(table: StreamProject) -> None:
     """The driver's last words are the error's: a condition that does not parse needs a person."""
     operator = AuditStreamOperator(

@@ -68,7 +68,7 @@ STEPS = [
     (STREAMED, "after", "6"),
     (STREAMED, "at", "publishing"),
 ]
-CHEAP = [STEPS[2], STEPS[5], STEPS[8]]
+CHEAP = [STEPS[2], STEPS[8]]
 
 
 @dataclass(frozen=True)
