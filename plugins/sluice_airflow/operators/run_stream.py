@@ -41,6 +41,8 @@ _MOST_LOG_BYTES = 1024 * 1024
 _STAY_SECONDS = 30.0
 """How long a task stays with its driver before it leaves its worker. A small run is over by then; to come back costs
 a scheduling gap, and the time that Airflow needs to hear that the worker has left."""
+_POLL_SECONDS = 0.1
+"""How often a task that stays with its driver looks whether the run is over."""
 _STOP_SECONDS = 15.0
 """How long the driver of a task that was cleared may take to end."""
 _EXECUTORS_THAT_END_DRIVERS = ("Kubernetes", "Ecs", "Batch", "Lambda")
@@ -278,7 +280,7 @@ def _data_interval(context: Context) -> Interval:
 async def _follow_for(trigger: RunTrigger, seconds: float | None) -> bool:
     """Follow a run; says whether it was over in time."""
     try:
-        await asyncio.wait_for(trigger.follow(), seconds)
+        await asyncio.wait_for(trigger.follow(poll_seconds=_POLL_SECONDS), seconds)
     except TimeoutError:
         return False
     return True

@@ -59,8 +59,12 @@ class RunTrigger(BaseTrigger):
         await asyncio.sleep(settled_at - time.monotonic())
         yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
 
-    async def follow(self) -> None:
-        """Show the batches of the run in the log until it is over."""
+    async def follow(self, *, poll_seconds: float = _POLL_SECONDS) -> None:
+        """Show the batches of the run in the log until it is over.
+
+        Args:
+            poll_seconds: How often to look: a triggerer follows many runs, a worker one.
+        """
         ends_at = parse_time(self.ends_at, where="ends_at")
         self.log.info("following run %s of stream %s", self.run_id, self.stream)
         while True:
@@ -81,7 +85,7 @@ class RunTrigger(BaseTrigger):
             if ends_at is not None and datetime.now(UTC) >= ends_at:
                 ends_at = None
                 await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task's execution_timeout is over")
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(poll_seconds)
 
     async def on_kill(self) -> None:
         """A person has marked or cleared the task: ask the run's driver to end.
