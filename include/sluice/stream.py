@@ -287,6 +287,10 @@ class SinkState:
     last_batch: int | None = None
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
 
+    def holds(self, batch_id: int) -> bool:
+        """Whether the sink is known to hold a batch of the query."""
+        return self.last_batch is not None and self.last_batch >= batch_id
+
 
 @dataclass(frozen=True)
 class Sink(ABC):

@@ -165,6 +165,19 @@ def test_only_rows_that_fail_cost_a_commit_of_the_quarantine(lab: Lab) -> None:
     assert len(list((lab.root / "out_quarantine" / "_delta_log").glob("*.json"))) == 2
 
 
+def test_what_a_killed_batch_left_in_the_quarantine_is_no_obstacle(lab: Lab) -> None:
+    """Files without a log, also when the batch has no failing rows once it runs again."""
+    declare_suite(lab, up_to(6, "quarantine"))
+    write_numbers(lab.root / "land", 1, rows=2)
+    (lab.root / "out_quarantine").mkdir()
+    (lab.root / "out_quarantine" / "part-0.snappy.parquet").write_bytes(b"PAR1")
+
+    lab.run(stream())
+
+    assert ids(lab) == [0, 1]
+    assert ids(lab, "out_quarantine") == []
+
+
 def test_rows_are_dropped(lab: Lab) -> None:
     """What leaves for good is counted before anything is published: nobody could count it afterwards."""
     declare_suite(lab, up_to(2, "drop", mostly=0.5), largest(2, "warn"))

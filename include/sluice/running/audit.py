@@ -37,7 +37,7 @@ from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
 from sluice.running.suite_fit import fit_suite
 from sluice.running.written_rows import WrittenRows, measure, measures
-from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
+from sluice.stream import BatchSink, SinkBatch, SinkState, StagingSink, Stream
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -236,7 +236,8 @@ class Audit:
         sink, batch, quarantine = self.stream.sink, self._batch(batch_id), self._quarantine(batch_id)
         assert isinstance(sink, BatchSink)
         in_sink = self._holds(sink, batch_id)
-        in_quarantine = quarantine is not None and self._holds(quarantine, batch_id)
+        put_aside = self._state(quarantine) if quarantine is not None else SinkState(exists=False)
+        in_quarantine = put_aside.holds(batch_id)
         if in_sink and (quarantine is None or in_quarantine):
             self._recall(frame, batch_id)
             return
@@ -247,14 +248,22 @@ class Audit:
             if decided is None:
                 decided = self._decide(batch_id, measure(self.plan, frame))
             self.lease.check()
-            is_due = quarantine is not None and not in_quarantine and self._is_due(quarantine, decided)
-            if quarantine is not None and is_due and decided.quarantined is not None:
-                rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch_id)
-                quarantine.write_batch(rows, batch, load_function=self.project.load_function)
+            if quarantine is not None and not in_quarantine:
+                self._put_aside(quarantine, frame, decided, batch, has_table=put_aside.exists)
             if not in_sink:
                 sink.write_batch(kept_rows(frame, decided.removed), batch, load_function=self.project.load_function)
         finally:
             frame.unpersist()
+
+    def _put_aside(
+        self, quarantine: StagingSink, frame: DataFrame, decided: BatchAudit, batch: SinkBatch, *, has_table: bool
+    ) -> None:
+        """Put the rows that fail into the quarantine. Without any, a commit is worth its time only to make a table."""
+        is_empty = decided.values.get(self.plan.removals.get("quarantine", "")) == 0
+        if decided.quarantined is None or (is_empty and has_table):
+            return
+        rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch.batch_id)
+        quarantine.write_batch(rows, batch, load_function=self.project.load_function)
 
     def _recall(self, frame: DataFrame, batch_id: int) -> BatchAudit | None:
         """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""
@@ -341,17 +350,14 @@ class Audit:
         has_begun = self.begun is not None and self.begun.batch_id == batch_id
         return self.stream.quarantine_table if self.plan.quarantined is not None or has_begun else None
 
-    def _is_due(self, quarantine: StagingSink, decided: BatchAudit) -> bool:
-        """Whether a batch has something for the quarantine: its rows, or else the table itself."""
-        is_empty = decided.values.get(self.plan.removals.get("quarantine", "")) == 0
-        return not (is_empty and quarantine.state(None, storage=self.home.storage).exists)
-
     def _batch(self, batch_id: int) -> SinkBatch:
         return SinkBatch(self.query_id, batch_id, self.stream.output_mode, self.record.token or 0)
 
     def _holds(self, sink: BatchSink, batch_id: int) -> bool:
-        last = sink.state(self.query_id, storage=self.home.storage).last_batch if sink.is_idempotent else None
-        return last is not None and last >= batch_id
+        return sink.is_idempotent and self._state(sink).holds(batch_id)
+
+    def _state(self, sink: BatchSink) -> SinkState:
+        return sink.state(self.query_id, storage=self.home.storage)
 
     def _measure_decided(self, frame: DataFrame, audit: BatchAudit | None) -> dict[str, Any]:
         """The measures of a batch that is split already: rows that have left are counted by the rule they left by."""
@@ -429,7 +435,6 @@ def _begun(preparation: Preparation, plan: Plan, record: RunRecord) -> BatchAudi
         audit = read_audit(home, record.generation, batch.batch_id) if batch.kind == "uncommitted" else None
         if audit is None or audit.quarantined is None or table is None:
             continue
-        last = table.state(record.query_id, storage=home.storage).last_batch
-        if last is not None and last >= batch.batch_id:
+        if table.state(record.query_id, storage=home.storage).holds(batch.batch_id):
             return audit
     return None

@@ -241,8 +241,8 @@ class BackfillPreparation:
         table = stream.quarantine_table if stream.quality is not None else None
         if table is None or not is_quarantine(table, storage=storage):
             return None
-        last = table.state(settled_application(application_of(record.run_id)), storage=storage).last_batch
-        return table if last is None or last < found.attempt else None
+        settled = table.state(settled_application(application_of(record.run_id)), storage=storage)
+        return None if settled.holds(found.attempt) else table
 
     def find_replaced(self, record: RunRecord) -> Replaced | None:
         """What a former try has replaced before it died, if that is right as it is."""

@@ -248,8 +248,7 @@ class BatchRunner:
         sink = self._query.stream.sink
         if not sink.is_idempotent:
             return False
-        last = sink.state(self._generation.query_id, storage=self._storage).last_batch
-        return last is not None and last >= batch_id
+        return sink.state(self._generation.query_id, storage=self._storage).holds(batch_id)
 
     def _record(
         self, batch_id: int, kind: str, committed: CommitFile, report: Report, *, was_in_sink: bool
