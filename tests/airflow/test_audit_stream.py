@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import threading
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from deltalake import write_deltalake
 from sluice.errors import DeclarationError
 from sluice.running.table_audit import read_table_audit
 from sluice_airflow.operators.audit_stream import AuditStreamOperator
+from tests.campaign import in_campaigns
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -109,7 +109,7 @@ def test_a_wrong_request_starts_no_jvm(table: StreamProject, arguments: dict[str
 
 
 @pytest.mark.spark
-@pytest.mark.skipif("SLUICE_KILLS" not in os.environ, reason="takes a driver or two: a part of `make campaign`")
+@in_campaigns
 def test_what_spark_can_not_do_is_said(table: StreamProject) -> None:
     """The driver's last words are the error's: a condition that does not parse needs a person."""
     operator = AuditStreamOperator(

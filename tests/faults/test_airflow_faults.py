@@ -10,9 +10,10 @@ import pytest
 from faulty_airflow import FaultyAirflow, counting_drivers, drivers
 from numbers_project import STREAM, Numbers, make_numbers
 
+from tests.campaign import CAMPAIGN
+
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
-CAMPAIGN = "SLUICE_KILLS" in os.environ
 PARTS = ["worker", "supervisor", "scheduler", "triggerer", "api_server"]
 SIGNALS = ["SIGTERM", "SIGKILL", "SIGSTOP"]
 MOMENTS = ["planning", "running", "deferred"]

@@ -1,7 +1,6 @@
 """Kill -9 at every step of a backfill: the table is as before or as after, and the retry finishes the run."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from sluice.running.preparation import Request
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream
 from sluice.stream import Interval
+from tests.campaign import CAMPAIGN
 
 pytestmark = pytest.mark.spark
 
@@ -115,9 +115,7 @@ def days(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, mo
     return Days(tmp_path, request.param == STREAMED)
 
 
-@pytest.mark.parametrize(
-    ("days", "moment", "what"), STEPS if os.environ.get("SLUICE_KILLS") else CHEAP, indirect=["days"]
-)
+@pytest.mark.parametrize(("days", "moment", "what"), STEPS if CAMPAIGN else CHEAP, indirect=["days"])
 def test_a_kill_at_any_step(
     days: Days, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, moment: str, what: str
 ) -> None:

@@ -1,6 +1,5 @@
 """Kill -9 at every step of a run: nothing is lost, nothing is doubled, and the next run explains and finishes."""
 
-import os
 import random
 import subprocess
 from pathlib import Path
@@ -10,15 +9,14 @@ from numbers_project import STREAM, Numbers, make_numbers
 from pyspark.sql import SparkSession
 
 from sluice.running.record import RunRecords
+from tests.campaign import CAMPAIGN, rarely
 
 pytestmark = pytest.mark.spark
 
 DRIVER = str(Path(__file__).with_name("crashing_driver.py"))
-CAMPAIGN = int(os.environ.get("SLUICE_KILLS", "0"))
-"""How many more kills of every kind `make campaign` asks for."""
 
 
-@pytest.mark.parametrize("moment", ["before", "after"] if CAMPAIGN else ["after"])
+@pytest.mark.parametrize("moment", [*rarely("before"), "after"])
 @pytest.mark.parametrize("count", [9] if not CAMPAIGN else range(1, 20))
 def test_a_kill_at_any_write_loses_and_doubles_nothing(
     numbers: Numbers, spark: SparkSession, moment: str, count: int

@@ -1,7 +1,6 @@
 """Kill -9 in a backfill of a stream with a suite: no row is ever in neither table, and the retry puts each into one."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from sluice.planning.planner import Limits
 from sluice.project import find_project
 from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
+from tests.campaign import in_campaigns
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +74,7 @@ def days(
     return days
 
 
-@pytest.mark.skipif("SLUICE_KILLS" not in os.environ, reason="takes a driver or two: a part of `make campaign`")
+@in_campaigns
 @pytest.mark.parametrize(("days", "moment", "what"), STEPS, indirect=["days"])
 def test_a_kill_at_any_step(days: CheckedDays, spark: SparkSession, moment: str, what: str) -> None:
     """A row may be in both for a while; a second backfill changes nothing more."""

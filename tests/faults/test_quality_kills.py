@@ -15,11 +15,10 @@ from quality_project import STREAM, Checked, make_checked
 
 from sluice.errors import HeldError, QualityFailedError
 from sluice.running.gate_state import release_gate
+from tests.campaign import CAMPAIGN, in_campaigns, rarely
 
 pytestmark = pytest.mark.spark
 
-CAMPAIGN = int(os.environ.get("SLUICE_KILLS", "0"))
-in_campaigns = pytest.mark.skipif(not CAMPAIGN, reason="another driver to kill: a part of `make campaign`")
 _ALL = ["open", "note", "finish", "close"]
 POINTS = {
     "publish": [*_ALL, "aside", "decide", "publish"],
@@ -80,7 +79,7 @@ def check(checked: Checked, spark: SparkSession, step: str = "") -> None:
     assert {record.status for record in checked.records()} <= {"succeeded", "failed"} | unclosed
 
 
-@pytest.mark.parametrize("run_key", ["", "the only one"] if CAMPAIGN else [""])
+@pytest.mark.parametrize("run_key", ["", *rarely("the only one")])
 @pytest.mark.parametrize(("checked", "moment", "step"), EVERY if CAMPAIGN else CHEAP, indirect=["checked"])
 def test_a_kill_at_any_step(checked: Checked, spark: SparkSession, moment: str, step: str, run_key: str) -> None:
     """In the first or second of two batches; what comes later finishes it."""
@@ -192,7 +191,7 @@ def test_a_kill_where_spark_decides_the_batches(checked: Checked, spark: SparkSe
 
 
 @pytest.mark.parametrize("checked", ["publish"], indirect=True)
-@pytest.mark.parametrize("step", ["publish", "commit"] if CAMPAIGN else ["commit"])
+@pytest.mark.parametrize("step", [*rarely("publish"), "commit"])
 def test_a_driver_that_wakes_up_publishes_nothing(checked: Checked, spark: SparkSession, step: str) -> None:
     """Stopped with files written aside, it has lost its lease: its commit loses, its files don't count."""
     checked.arrive(1)

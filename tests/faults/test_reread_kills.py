@@ -1,7 +1,6 @@
 """Kill -9 just before a run's rows are read again: whoever comes next reads those rows, and judges them."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,9 @@ from quality_project import Checked, make_checked
 
 from sluice.errors import HeldError
 from sluice.running.record import RunRecord
+from tests.campaign import in_campaigns
 
 pytestmark = pytest.mark.spark
-
-in_campaigns = pytest.mark.skipif(
-    "SLUICE_KILLS" not in os.environ, reason="another driver to kill: a part of `make campaign`"
-)
 
 
 @pytest.fixture

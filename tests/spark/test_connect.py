@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.campaign import in_campaigns, rarely
 from tests.spark.connect_server import DELTA, Server, free_port, serving
 from tests.spark.connect_streams import STREAMS
 from tests.spark.lab import Lab, append_outside, bounded, log_bytes, snapshot, write_files, write_numbers
@@ -27,13 +28,6 @@ pytestmark = pytest.mark.spark
 
 REPOSITORY = Path(__file__).parents[2]
 TOKEN = "open-sesame-7311"
-CAMPAIGN = "SLUICE_KILLS" in os.environ
-in_campaigns = pytest.mark.skipif(not CAMPAIGN, reason="takes a driver or two: a part of `make campaign`")
-
-
-def rarely(case: str) -> list[str]:
-    """A case of campaigns only."""
-    return [case] if CAMPAIGN else []
 
 
 @pytest.fixture(scope="module")
@@ -150,13 +144,7 @@ def measured(record: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(batch[name] for name in names) for batch in record["batches"]]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "b_then_a",
-        *(case for name in ("windows", "observed", "b_with_a", "a_with_a", "from_a_view") for case in rarely(name)),
-    ],
-)
+@pytest.mark.parametrize("name", ["b_then_a", *rarely("windows", "observed", "b_with_a", "a_with_a", "from_a_view")])
 def test_a_run_is_the_same_as_without_a_server(work: Work, lab: Lab, tmp_path: Path, name: str) -> None:
     """Two runs leave the same offsets, byte for byte, the same rows, and the same measures in their records."""
     inside = replace(lab, root=tmp_path / "inside")

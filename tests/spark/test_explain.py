@@ -14,6 +14,7 @@ from sluice import Stream, sinks, sources
 from sluice.running import query
 from sluice.running.classic_plan import ClassicPlans
 from sluice.running.plan_reader import PlanReader
+from sluice.spark_setting import spark_setting
 from tests.spark import test_runs
 from tests.spark.lab import Lab, write_numbers
 
@@ -44,9 +45,8 @@ def declared(transform: str, **changes: Any) -> Stream:
 @pytest.fixture
 def redacting(lab: Lab) -> Iterator[None]:
     """Spark's own setting for what its texts must not show."""
-    lab.spark.conf.set("spark.sql.redaction.string.regex", SECRET)
-    yield
-    lab.spark.conf.unset("spark.sql.redaction.string.regex")
+    with spark_setting(lab.spark, "spark.sql.redaction.string.regex", SECRET):
+        yield
 
 
 def test_a_run_keeps_it(lab: Lab) -> None:

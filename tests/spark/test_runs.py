@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, DeclarationError, RefusedError
+from sluice.spark_setting import spark_setting
 from sluice.stream import Sink
 from tests.spark.lab import (
     FIRST_MTIME,
@@ -240,9 +241,8 @@ class TestDrain:
     def test_more_batches_than_spark_remembers(self, lab: Lab) -> None:
         """Spark keeps the last few reports; the record has all of 12 batches, with their rows."""
         write_numbers(lab.root / "land", 12)
-        lab.spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "3")
-        record = lab.run(declared(sink=sinks.noop()), bounded(strategy="drain"))
-        lab.spark.conf.unset("spark.sql.streaming.numRecentProgressUpdates")
+        with spark_setting(lab.spark, "spark.sql.streaming.numRecentProgressUpdates", "3"):
+            record = lab.run(declared(sink=sinks.noop()), bounded(strategy="drain"))
         assert [batch.batch_id for batch in record.batches] == list(range(12))
         assert {batch.input_rows for batch in record.batches} == {1}
         assert lab.run(declared(sink=sinks.noop())).status == "skipped"

@@ -15,7 +15,19 @@ ROOTS = (REPOSITORY / "include" / "sluice", REPOSITORY / "plugins" / "sluice_air
 
 LAYERS: Mapping[str, int] = {
     **dict.fromkeys(
-        ["errors", "times", "stream", "storage", "documents", "home", "project", "spark_options", "delta_table"], 0
+        [
+            "errors",
+            "times",
+            "stream",
+            "storage",
+            "documents",
+            "home",
+            "project",
+            "spark_options",
+            "spark_setting",
+            "delta_table",
+        ],
+        0,
     ),
     "checkpoint": 1,
     "sources": 2,

@@ -14,7 +14,7 @@ _OPENED = re.compile(r"\[\^?\]?")
 _PLAIN_CLASS = re.compile(r"\[\^?\]?(?:\\(?!Q).|[^\]\\\[&])*\]", re.DOTALL)
 _FLAGS = re.compile(r"\(\?([A-Za-z-]*)([:)])")
 _GROUP = re.compile(r"\(\?<([^=!>]*)>")
-_QUANTIFIERS = ("*", "+", "?")
+_REPEATS = ("*", "+", "?")
 _JAVA_FLAGS = frozenset("idmsuxU-")
 _JAVA_ESCAPES = frozenset("hHRXzGVe")
 """What Java escapes and Python does not."""
@@ -129,7 +129,7 @@ def _opening(pattern: str, at: int) -> tuple[str, str | None, str]:
     flags = _FLAGS.match(pattern, at)
     if flags:
         problem = None if set(flags[1]) <= _JAVA_FLAGS else f"Java does not know the flags `{flags[1]}`"
-        if flags[2] == ")" and pattern[flags.end() : flags.end() + 1] in _QUANTIFIERS:
+        if flags[2] == ")" and pattern[flags.end() : flags.end() + 1] in _REPEATS:
             problem = f"after `{flags[0]}` there is nothing to repeat"
         return ("(?:" if flags[2] == ":" else ""), problem, flags[0]
     return "(", None, "("

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sluice.errors import Problem, RefusedError
 from sluice.running.plan_reader import PlanReader
 from sluice.running.plan_tree import Node, parse_plan
+from sluice.spark_setting import spark_setting
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -45,16 +46,9 @@ def find_ambiguous(frame: DataFrame, column: str, plans: PlanReader) -> str | No
         # The sink tells which columns are missing.
         return None
     session: SparkSession = frame.sparkSession
-    before = session.conf.get(_MOST_FIELDS, None)
-    session.conf.set(_MOST_FIELDS, _ALL_FIELDS)
-    try:
+    with spark_setting(session, _MOST_FIELDS, _ALL_FIELDS):
         # A projection, so that the root names the column.
         tree = plans.analysed_text(frame.select(f"`{column}`"))
-    finally:
-        if before is None:
-            session.conf.unset(_MOST_FIELDS)
-        else:
-            session.conf.set(_MOST_FIELDS, before)
     root = parse_plan(tree)
     return next(_ambiguous(root, frozenset(_ATTRIBUTE.findall(root.rest)), only_streaming=frame.isStreaming), None)
 

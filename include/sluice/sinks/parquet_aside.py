@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from sluice.errors import StorageError
 from sluice.sinks.parquet_statistics import file_statistics
+from sluice.spark_setting import spark_setting
 from sluice.storage import Storage, is_local, join, local_path, spark_location
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction
     from pyarrow.parquet import FileMetaData
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -48,19 +48,9 @@ def write_aside(
         .options(**options or {})
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", value=False)
     )
-    with _sorted_timestamps(frame.sparkSession):
+    # Times as Parquet's own kind, of which a footer has the extremes; Spark's default, INT96, has no order.
+    with spark_setting(frame.sparkSession, _TIMESTAMP_TYPE, "TIMESTAMP_MICROS"):
         writer.partitionBy(*partitions).parquet(spark_location(folder))
-
-
-@contextmanager
-def _sorted_timestamps(session: SparkSession) -> Iterator[None]:
-    """Times as Parquet's own kind, of which a footer has the extremes; Spark's default, INT96, has no order."""
-    before = str(session.conf.get(_TIMESTAMP_TYPE))
-    session.conf.set(_TIMESTAMP_TYPE, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        session.conf.set(_TIMESTAMP_TYPE, before)
 
 
 def find_added(
