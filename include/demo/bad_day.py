@@ -9,7 +9,7 @@ from pathlib import Path
 from demo.landing import BAD_DAY, land_correction
 from demo.standalone import USER, Standalone
 from sluice.project import Project
-from sluice.running.gate_state import read_gate, release_gate
+from sluice.running.auditing.gate_state import read_gate, release_gate
 from sluice.running.preparation import system_clock
 from sluice.running.record import RunRecords, describe_quality
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sluice.planning.backfill import BackfillPlan
     from sluice.project import Project
     from sluice.quality.report import QualityReport
-    from sluice.running.gate_state import GateState
+    from sluice.running.auditing.gate_state import GateState
     from sluice.running.preparation import Request
     from sluice.running.record import RunRecord
     from sluice.running.runner import Observer
@@ -349,8 +349,8 @@ def show_quality(
     from sluice.quality.data_docs import write_data_docs
     from sluice.quality.report import describe_hold, quality_report
     from sluice.quality.report_page import report_page
-    from sluice.running.gate_state import read_gate
-    from sluice.running.judged_runs import hold_of, judged_records, judged_run, report_on, require_judged
+    from sluice.running.auditing.gate_state import read_gate
+    from sluice.running.auditing.judged_runs import hold_of, judged_records, judged_run, report_on, require_judged
 
     declared, home = _opened(project, stream, None)
     if html is not None:
@@ -393,7 +393,7 @@ def audit_quality(
     from sluice.errors import QualityFailedError
     from sluice.project import find_project
     from sluice.quality.report import quality_report
-    from sluice.running.table_audit import TableAuditRequest, audit_table, check_audit, judged_audit
+    from sluice.running.auditing.table_audit import TableAuditRequest, audit_table, check_audit, judged_audit
 
     loaded = find_project(project)
     request = TableAuditRequest(loaded.stream(stream), suite, where, from_version, to_version)
@@ -417,7 +417,7 @@ def release_quality(
     as_json: AsJson = False,
 ) -> None:
     """Let a blocked batch through or a held stream go on; with --rows, send back quarantined rows that pass by now."""
-    from sluice.running.gate_state import release_gate
+    from sluice.running.auditing.gate_state import release_gate
 
     if where is not None and not rows:
         raise typer.BadParameter("it needs --rows", param_hint="--where")
@@ -447,7 +447,7 @@ def suggest_quality(
     from sluice.display import spark_log_aside
     from sluice.documents import encode_document
     from sluice.project import find_project
-    from sluice.running.suggestion import suggest
+    from sluice.running.auditing.suggestion import suggest
 
     if output is not None and output.exists():
         raise DeclarationError(
@@ -670,7 +670,7 @@ def _release_rows(project: str | None, stream: str, where: str | None, *, as_jso
 
     from sluice.display import spark_log_aside
     from sluice.project import find_project
-    from sluice.running.release_rows import release_rows
+    from sluice.running.auditing.release_rows import release_rows
 
     loaded = find_project(project)
     with spark_log_aside(stream):

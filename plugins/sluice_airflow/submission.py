@@ -18,11 +18,11 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from sluice.errors import RunError
+from sluice.running.auditing.table_audit import TableAuditRequest
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request
 from sluice.running.session import driver_environment, spark_conf
-from sluice.running.table_audit import TableAuditRequest
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -17,7 +17,7 @@ from airflow_project import StreamProject
 from deltalake import write_deltalake
 
 from sluice.errors import DeclarationError
-from sluice.running.table_audit import read_table_audit
+from sluice.running.auditing.table_audit import read_table_audit
 from sluice_airflow.operators.audit_stream import AuditStreamOperator
 from tests.campaign import in_campaigns
 

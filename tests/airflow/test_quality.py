@@ -12,7 +12,7 @@ from airflow_project import StreamProject
 from test_sensors import MODES, later, result, run
 
 from sluice.errors import DeclarationError, HeldError, Problem, QualityFailedError, SluiceError
-from sluice.running.gate_state import GateState, keep_gate, release_gate
+from sluice.running.auditing.gate_state import GateState, keep_gate, release_gate
 from sluice.running.record import QualityRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.sensors.quality import QualitySensor

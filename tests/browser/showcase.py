@@ -21,7 +21,7 @@ from typing import Any
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
-from sluice.running.gate_state import GateState, keep_gate, read_gate
+from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
 from sluice.running.lease import acquire
 from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
 from sluice.running.stop import StopRequest, stop_request

@@ -18,9 +18,9 @@ from typing import Any
 
 from sluice.planning.planner import Limits
 from sluice.project import find_project
-from sluice.running import audit, held
-from sluice.running.audit import Audit
-from sluice.running.gate_state import GateState
+from sluice.running.auditing import audit, held
+from sluice.running.auditing.audit import Audit
+from sluice.running.auditing.gate_state import GateState
 from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
 from sluice.sinks import parquet_aside

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from sluice.planning.planner import Limits
 from sluice.project import Project, find_project
-from sluice.running.gate_state import read_gate
+from sluice.running.auditing.gate_state import read_gate
 from sluice.running.preparation import Request
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream

@@ -12,7 +12,7 @@ import pytest
 from demo.landing import BAD_DAY, land_correction, land_flights
 from sluice.errors import QualityFailedError
 from sluice.project import Project
-from sluice.running.gate_state import release_gate
+from sluice.running.auditing.gate_state import release_gate
 from sluice.running.preparation import Request, system_clock
 from sluice.running.record import QualityRecord
 from sluice.running.runner import run_stream

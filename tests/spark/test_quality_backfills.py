@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, QualityFailedError
+from sluice.running.auditing.gate_state import read_gate
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
-from sluice.running.gate_state import read_gate
 from sluice.running.record import RunRecord
 from sluice.stream import Interval
 from tests.spark.lab import Lab, write_files

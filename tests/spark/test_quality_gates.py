@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from sluice import Stream, sinks, sources
 from sluice.delta_table import open_log, read_commit
 from sluice.errors import HeldError, QualityFailedError
-from sluice.running.gate_state import read_gate, release_gate
+from sluice.running.auditing.gate_state import read_gate, release_gate
 from sluice.running.preparation import system_clock
 from sluice.storage import Storage
 from tests.spark.lab import Lab, write_numbers

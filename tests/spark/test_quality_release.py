@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks
 from sluice.errors import DeclarationError, LeaseHeldError
+from sluice.running.auditing.release_rows import Released, read_releases, release_rows
 from sluice.running.lease import acquire
-from sluice.running.release_rows import Released, read_releases, release_rows
 from sluice.sinks.delta import DeltaSink
 from sluice.storage import Storage
 from sluice.stream import FunctionLoader, SinkBatch

@@ -18,7 +18,7 @@ from sluice.errors import DeclarationError
 from sluice.quality.compile import compile_suite
 from sluice.quality.gate import judge_run
 from sluice.quality.suite import parse_suite
-from sluice.running.suggestion import suggest
+from sluice.running.auditing.suggestion import suggest
 from tests.spark.lab import Lab, write_files, write_numbers
 from tests.spark.test_quality_gates import stream
 

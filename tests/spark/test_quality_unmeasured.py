@@ -13,7 +13,7 @@ import pytest
 
 from sluice import sinks
 from sluice.errors import HeldError, QualityFailedError
-from sluice.running import audit
+from sluice.running.auditing import audit
 from sluice.running.progress import ProgressLog
 from tests.campaign import rarely
 from tests.spark.lab import Lab, write_numbers

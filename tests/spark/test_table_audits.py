@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from sluice import sinks
 from sluice.errors import DeclarationError, RefusedError
-from sluice.running.table_audit import TableAudit, TableAuditRequest, audit_table, read_table_audit, summary
+from sluice.running.auditing.table_audit import TableAudit, TableAuditRequest, audit_table, read_table_audit, summary
 from tests.spark.lab import Lab
 from tests.spark.test_quality_gates import declare_suite, ids, largest, stream, up_to
 from tests.spark.test_rereads import unique, write_ids

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from sluice.home import StreamHome
-from sluice.running.gate_state import GateState, keep_gate, read_gate
+from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
 from sluice.running.record import QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 

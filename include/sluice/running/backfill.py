@@ -17,14 +17,14 @@ from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, Slu
 from sluice.planning.backfill import BackfillPlan
 from sluice.project import Project
 from sluice.quality.gate import quality_failed
-from sluice.running.backfill_audit import BackfillAudit, audit_interval
+from sluice.running.auditing.backfill_audit import BackfillAudit, audit_interval
+from sluice.running.auditing.quarantine import remove_others
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, application_of
 from sluice.running.bounded_stream import run_bounded_stream
 from sluice.running.driver import following_requests
 from sluice.running.duplicates import check_duplicates, find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
-from sluice.running.quarantine import remove_others
 from sluice.running.query import build_batch, build_query, plan_reader, spark_failed
 from sluice.running.record import BackfillRecord, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer

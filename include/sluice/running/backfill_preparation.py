@@ -12,10 +12,10 @@ from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
-from sluice.running.gate_choice import choose_backfill_gate
+from sluice.running.auditing.gate_choice import choose_backfill_gate
+from sluice.running.auditing.quarantine import is_quarantine, settled_application
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
-from sluice.running.quarantine import is_quarantine, settled_application
 from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
 from sluice.storage import join
 from sluice.stream import Interval, ReplaceableSink, Replaced, StagingSink, Stream

@@ -23,7 +23,7 @@ from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
 from sluice.home import Generation
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
-from sluice.running.audit import Audit
+from sluice.running.auditing.audit import Audit
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report
 from sluice.running.query import Query, spark_failed

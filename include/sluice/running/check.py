@@ -10,10 +10,10 @@ from sluice.project import Project, load_declarations
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import failing_columns, quality_failed
 from sluice.quality.suite import Suite
-from sluice.running.gate_choice import choose_gate
+from sluice.running.auditing.gate_choice import choose_gate
+from sluice.running.auditing.suite_fit import fit_suite
 from sluice.running.query import Query, build_query
 from sluice.running.session import close_session, open_session
-from sluice.running.suite_fit import fit_suite
 from sluice.storage import Storage
 from sluice.stream import Stream
 

@@ -17,12 +17,12 @@ from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
-from sluice.running.audit_record import QUALITY_METRICS
+from sluice.running.auditing.audit_record import QUALITY_METRICS
+from sluice.running.auditing.contracts import broken_contracts
+from sluice.running.auditing.gate_choice import choose_gate
+from sluice.running.auditing.gate_state import read_audit
+from sluice.running.auditing.held import Unsettled, find_unsettled, gated, settle
 from sluice.running.connect_session import RemoteSession, end_remote
-from sluice.running.contracts import broken_contracts
-from sluice.running.gate_choice import choose_gate
-from sluice.running.gate_state import read_audit
-from sluice.running.held import Unsettled, find_unsettled, gated, settle
 from sluice.running.lease import Clock, Lease, acquire, check_not_held
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
 from sluice.running.session import is_remote

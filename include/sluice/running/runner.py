@@ -20,11 +20,11 @@ from sluice.home import Generation, SourceLine, log_keys
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
-from sluice.running.audit import Audit, open_audit
+from sluice.running.auditing.audit import Audit, open_audit
+from sluice.running.auditing.former_audit import settle_former
 from sluice.running.batches import BatchRunner
 from sluice.running.connect_session import is_connected, remote_session, sees, server_name
 from sluice.running.driver import following_requests
-from sluice.running.former_audit import settle_former
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, refusal, system_clock
 from sluice.running.query import Query, build_query

@@ -74,8 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _audit(project: Project, stream: Stream, given: argparse.Namespace) -> int:
     """Audit the stream's table; returns the exit code."""
     from sluice.errors import QualityFailedError
+    from sluice.running.auditing.table_audit import TableAuditRequest, audit_table
     from sluice.running.record import describe_quality
-    from sluice.running.table_audit import TableAuditRequest, audit_table
 
     request = TableAuditRequest(
         stream,

@@ -21,8 +21,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
 from sluice.project import Project
-from sluice.running.gate_state import read_gate, release_gate
-from sluice.running.judged_runs import hold_of
+from sluice.running.auditing.gate_state import read_gate, release_gate
+from sluice.running.auditing.judged_runs import hold_of
 from sluice.running.stop import request_stop
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project

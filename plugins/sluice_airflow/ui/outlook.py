@@ -17,8 +17,8 @@ from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, positions, survey
 from sluice.quality.report import Hold
-from sluice.running.gate_state import read_gate
-from sluice.running.judged_runs import hold_of
+from sluice.running.auditing.gate_state import read_gate
+from sluice.running.auditing.judged_runs import hold_of
 from sluice.stream import Bound, Stream
 from sluice_airflow.ui.reading import read_lease
 

@@ -11,7 +11,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.planning.plan import GateChoice, PlannedBatch, SourceRange
 from sluice.project import Project
-from sluice.running.gate_choice import choose_gate
+from sluice.running.auditing.gate_choice import choose_gate
 from sluice.storage import Storage
 from sluice.stream import Sink
 from tests.builders import make_delta

@@ -12,12 +12,12 @@ from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.reread import not_measured
 from sluice.quality.results import CheckResult
-from sluice.running.audit_record import with_columns, with_measures
-from sluice.running.held import held_by, is_measured, judge_former, settle
+from sluice.running.auditing.audit_record import with_columns, with_measures
+from sluice.running.auditing.held import held_by, is_measured, judge_former, settle
+from sluice.running.auditing.written_rows import WrittenRows
 from sluice.running.preparation import Preparation
 from sluice.running.query import Query
 from sluice.running.record import BatchRecord
-from sluice.running.written_rows import WrittenRows
 
 
 def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: str) -> None:

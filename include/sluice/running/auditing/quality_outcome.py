@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from sluice.home import StreamHome
-from sluice.running.judged_runs import judged_records
+from sluice.running.auditing.judged_runs import judged_records
 
 _MOST_READ = 60
 """How many judged runs are looked at: backfills, and runs that broke off, say nothing of the live stream."""

@@ -11,10 +11,10 @@ from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, judge_run
 from sluice.quality.reread import reread
-from sluice.running.audit_record import quality_record
-from sluice.running.quarantine import check_quarantine, is_quarantine, kept_rows, quarantined_rows, replace_own
+from sluice.running.auditing.audit_record import quality_record
+from sluice.running.auditing.quarantine import check_quarantine, is_quarantine, kept_rows, quarantined_rows, replace_own
+from sluice.running.auditing.written_rows import measure
 from sluice.running.record import QualityRecord
-from sluice.running.written_rows import measure
 from sluice.storage import Storage
 from sluice.stream import Replacement, Stream
 

@@ -26,17 +26,25 @@ from sluice.quality.compile import QualityPlan
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
-from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_measures
-from sluice.running.gate_choice import choose_gate
-from sluice.running.gate_state import BatchAudit, GateState, close_gate, keep_audits, keep_gate, read_audit, read_gate
+from sluice.running.auditing.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_measures
+from sluice.running.auditing.gate_choice import choose_gate
+from sluice.running.auditing.gate_state import (
+    BatchAudit,
+    GateState,
+    close_gate,
+    keep_audits,
+    keep_gate,
+    read_audit,
+    read_gate,
+)
+from sluice.running.auditing.quarantine import kept_rows, quarantined_rows
+from sluice.running.auditing.suite_fit import fit_suite
+from sluice.running.auditing.written_rows import WrittenRows, measure, measures
 from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
-from sluice.running.quarantine import kept_rows, quarantined_rows
 from sluice.running.query import Query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
-from sluice.running.suite_fit import fit_suite
-from sluice.running.written_rows import WrittenRows, measure, measures
 from sluice.stream import BatchSink, SinkBatch, SinkState, StagingSink, Stream
 from sluice.times import iso_time
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from sluice.errors import DeclarationError
 from sluice.home import StreamHome
 from sluice.quality.report import Hold, JudgedRun, QualityReport, quality_report
-from sluice.running.gate_state import GateState, read_gate
+from sluice.running.auditing.gate_state import GateState, read_gate
 from sluice.running.record import QualityRecord, RunRecord, RunRecords
 from sluice.times import iso_time, parse_time
 

@@ -24,9 +24,9 @@ from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.sql_text import any_of
 from sluice.quality.suite import Suite
+from sluice.running.auditing.quarantine import BATCH, FAILED, RELEASE, RUN, check_quarantine
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, system_clock
-from sluice.running.quarantine import BATCH, FAILED, RELEASE, RUN, check_quarantine
 from sluice.running.query import spark_failed, spark_message
 from sluice.running.record import new_run_id
 from sluice.running.runner import name_writer

@@ -11,7 +11,7 @@ from sluice.quality.compile import QualityPlan
 from sluice.quality.reread import not_measured, reread
 from sluice.quality.results import CheckResult
 from sluice.quality.sql_text import identifier
-from sluice.running.audit_record import counted
+from sluice.running.auditing.audit_record import counted
 from sluice.running.record import BatchRecord
 from sluice.storage import Storage
 from sluice.stream import StagingSink, Stream

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from sluice.errors import DeclarationError
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.suite import Suite
-from sluice.running.quarantine import check_quarantine
+from sluice.running.auditing.quarantine import check_quarantine
+from sluice.running.auditing.written_rows import measures
 from sluice.running.query import spark_message
-from sluice.running.written_rows import measures
 from sluice.storage import Storage
 from sluice.stream import StagingSink, Stream
 

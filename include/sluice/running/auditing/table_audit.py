@@ -24,13 +24,13 @@ from sluice.quality.gate import judge_run
 from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
-from sluice.running.audit_record import quality_record
-from sluice.running.judged_runs import judged
+from sluice.running.auditing.audit_record import quality_record
+from sluice.running.auditing.judged_runs import judged
+from sluice.running.auditing.written_rows import measure
 from sluice.running.lease import Clock
 from sluice.running.preparation import system_clock
 from sluice.running.record import QualityRecord, new_run_id
 from sluice.running.session import close_session, open_session
-from sluice.running.written_rows import measure
 from sluice.storage import join
 from sluice.stream import StagingSink, Stream
 

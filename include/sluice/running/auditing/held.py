@@ -18,8 +18,8 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run
 from sluice.quality.results import CheckResult, unmeasured, verdict, why_unmeasured
 from sluice.quality.suite import Suite
-from sluice.running.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_columns
-from sluice.running.gate_state import GateState, close_gate, keep_gate, read_gate
+from sluice.running.auditing.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_columns
+from sluice.running.auditing.gate_state import GateState, close_gate, keep_gate, read_gate
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.stream import StagingSink, Stream
 
