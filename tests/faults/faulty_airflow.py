@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ QUICK = {
 """Airflow notices in seconds what it would notice in minutes."""
 STOPPED_SECONDS = 20.0
 """How long a stopped process stands still: longer than Airflow waits for a heartbeat."""
+_PATIENCE_SECONDS = 60.0
+"""How long a component may take to end before it is killed."""
 _DAG = """
 from datetime import datetime, timedelta, timezone
 from sluice_airflow.stream_dag import stream_dag
@@ -89,7 +92,12 @@ class FaultyAirflow(Standalone):
             time.sleep(STOPPED_SECONDS)
             os.kill(pid, signal.SIGCONT)
         elif part in self._processes:
-            self._processes[part].wait(timeout=60)
+            try:
+                self._processes[part].wait(timeout=_PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                # An executor may wait for an idle worker that never hears of the end.
+                os.killpg(pid, signal.SIGKILL)
+                self._processes[part].wait(timeout=10)
             self.start_component(part)
 
 
@@ -113,10 +121,11 @@ def drivers(project: Path) -> set[int]:
         for pid, words in processes()
         if "/java " in words[:200] and f"--project {project} " in words and "spark.launcher.Main" not in words
     }
-    return {pid for pid in found if _parent(pid) not in found}
+    return {pid for pid in found if (parent := _parent(pid)) is not None and parent not in found}
 
 
 def _parent(pid: int) -> int | None:
+    """None when the process has ended meanwhile, as the helpers do that a JVM starts."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except OSError:
