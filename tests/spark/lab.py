@@ -93,6 +93,10 @@ class _StopAfter(Silent):
     def __init__(self, stop: StopEvent, batches: int | None) -> None:
         self._stop, self._left = stop, batches
 
+    def planned(self, plan: Plan) -> None:
+        if self._left == 0:
+            self._stop.set()
+
     def committed(self, batch: BatchRecord) -> None:
         if self._left is not None:
             self._left -= 1

@@ -254,6 +254,8 @@ def test_columns_fail_before_anything_runs(lab: Lab) -> None:
 
     assert not (lab.root / "out").exists()
     assert gate_of(lab) is None
+    (failed,) = lab.records(stream())
+    assert (failed["quality"]["verdict"], len(failed["quality"]["checks"])) == ("fail", 1)
 
 
 @pytest.mark.parametrize("gate", ["publish", "cache", "write"])

@@ -124,8 +124,7 @@ class BatchRunner:
             self._write(batch)
         planned = self._check_planned(batch)
         was_in_sink = self._sink_holds(batch.batch_id)
-        replayed = self._audit.replaying(self._query) if self._audit is not None and was_in_sink else self._query
-        query = self._start(replayed, once=True)
+        query = self._start(self._audited(batch.batch_id, is_in_sink=was_in_sink), once=True)
         self._await(query)
         committed = self._check_committed(batch.batch_id)
         reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
@@ -140,7 +139,7 @@ class BatchRunner:
         self._lease.check()
         first = -1 if self._state.planned_id is None else self._state.planned_id
         next_id = first + 1
-        query = self._start(self._query, once=False)
+        query = self._start(self._audited(None), once=False)
         while not query.awaitTermination(_POLL_SECONDS):
             if self._stop.is_set():
                 query.stop()
@@ -272,6 +271,11 @@ class BatchRunner:
         )
         return record if self._audit is None else self._audit.note(record)
 
+    def _audited(self, batch_id: int | None, *, is_in_sink: bool = False) -> Query:
+        return (
+            self._query if self._audit is None else self._audit.watching(self._query, batch_id, is_in_sink=is_in_sink)
+        )
+
     def _start(self, query: Query, *, once: bool) -> StreamingQuery:
         try:
             return query.start(self._state.location, once=once)
@@ -290,9 +294,14 @@ class BatchRunner:
             raise self._failed(exception) from exception
 
     def _failed(self, exc: Exception) -> SluiceError:
-        if self._audit is not None and (cause := self._audit.cause(exc)) is not None:
+        offsets = list_log(join(self._state.location, "offsets"), storage=self._storage)
+        newest = offsets.latest if offsets is not None else None
+        if self._audit is not None and newest is not None and (cause := self._audit.cause(exc, newest)) is not None:
             return cause
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
+        if self._audit is not None and isinstance(self._audit.failure, Exception):
+            # What Spark says of a function that raised is where it was called from.
+            exc = self._audit.failure
         return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
 
     def _differs(self, batch_id: int, what: str) -> BatchFailedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -21,7 +22,7 @@ from sluice.running.auditing.audit_record import QUALITY_METRICS
 from sluice.running.auditing.contracts import broken_contracts
 from sluice.running.auditing.gate_choice import choose_gate
 from sluice.running.auditing.gate_state import read_audit
-from sluice.running.auditing.held import Unsettled, find_unsettled, gated, settle
+from sluice.running.auditing.held import Unsettled, earlier_batches, find_unsettled, gated, settle
 from sluice.running.connect_session import RemoteSession, end_remote
 from sluice.running.lease import Clock, Lease, acquire, check_not_held
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
@@ -140,7 +141,11 @@ class Preparation:
         project, stream = self.project, self.request.stream
         if stream.quality is None:
             return None
-        return find_unsettled(project, stream, self.home, lambda former: self._done_batches(former, seen), self.clock())
+        return find_unsettled(project, stream, self.home, lambda former: self._done_batches(former, seen))
+
+    def done_by(self, run_ids: Iterable[str], seen: Survey) -> tuple[BatchRecord, ...]:
+        """The batches that former runs have committed, also those that their drivers did not live to record."""
+        return earlier_batches(self.home, run_ids, lambda former: self._done_batches(former, seen))
 
     def _with_gate_choice(self, plan: Plan) -> Plan:
         stream, storage = self.request.stream, self.home.storage

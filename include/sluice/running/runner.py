@@ -7,7 +7,7 @@ log before it runs, Spark runs it again as logged, and the sink skips what it ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -20,7 +20,7 @@ from sluice.home import Generation, SourceLine, log_keys
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
-from sluice.running.auditing.audit import Audit, open_audit
+from sluice.running.auditing.audit import Audit, prepare_audit
 from sluice.running.auditing.former_audit import settle_former
 from sluice.running.batches import BatchRunner
 from sluice.running.connect_session import is_connected, remote_session, sees, server_name
@@ -138,7 +138,9 @@ class _Run:
             self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
             self.observer.planned(plan)
             settle_former(self.preparation, seen, query, self.record.run_id)
-            self.audit = open_audit(self.preparation, query, plan, self.record, self.lease)
+            self.audit = prepare_audit(self.preparation, seen, query, plan, self.record, lease=self.lease)
+            if self.audit is not None:
+                self.audit.begin()
             is_complete = self._run_batches(query, generation, plan)
             self._judge(is_last=is_complete)
         except BaseException as exc:
@@ -183,7 +185,6 @@ class _Run:
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(generation))
         if self.audit is not None:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
-            query = replace(query, frame=self.audit.watched(), write=self.audit.write)
         runner = BatchRunner(query, generation, home.storage, self.lease, self.stop, state, self.audit)
         for done in runner.run(plan):
             generation = self._keep_sink_identity(generation)
@@ -201,7 +202,7 @@ class _Run:
             return
         if not self.record.batches:
             # Another run's rows were judged; this one has none.
-            self.audit.close()
+            self.audit.leave()
             return
         self.observer.phase("auditing")
         self.audit.finish(self.record, is_last=is_last)

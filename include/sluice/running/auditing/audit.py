@@ -21,17 +21,28 @@ import msgspec
 from sluice.errors import QualityFailedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import GateChoice, Plan
+from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
-from sluice.running.auditing.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_measures
+from sluice.running.auditing.audit_record import (
+    QUALITY_METRICS,
+    counted,
+    former_runs,
+    is_measured,
+    quality_record,
+    together,
+    with_measures,
+)
 from sluice.running.auditing.gate_choice import choose_gate
 from sluice.running.auditing.gate_state import (
     BatchAudit,
     GateState,
+    carried_runs,
     close_gate,
+    gate_to_go_on_with,
     keep_audits,
     keep_gate,
     read_audit,
@@ -46,7 +57,6 @@ from sluice.running.query import Query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
 from sluice.stream import BatchSink, SinkBatch, SinkState, StagingSink, Stream
-from sluice.times import iso_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,8 +86,10 @@ class Audit:
     lease: Lease
     last_batch: int | None
     """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
-    released: GateState | None = None
-    """The blocked batch that somebody has let through."""
+    found: GateState | None = None
+    """The gate as the run found it, where it goes on with what another run, or a former try, was stopped in."""
+    earlier: tuple[BatchRecord, ...] = ()
+    """What the runs had published that it goes on with: judged together with its own."""
     begun: BatchAudit | None = None
     """What was decided of a batch whose rows are in part published, by a driver that died then."""
     judged: Judgement | None = None
@@ -88,11 +100,18 @@ class Audit:
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
+    _watched: dict[bool, DataFrame] = field(default_factory=dict)
+    """The results for the sink's own stream writer, by whether a row that fails ends its batch."""
     _former: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
-        for batch in self.record.batches:
+        for batch in together(self.earlier, self.record.batches):
             self._values[batch.batch_id] = batch.observed.get(QUALITY_METRICS)
+
+    @property
+    def released(self) -> GateState | None:
+        """The gate with the batch that somebody has let through; None when nobody has."""
+        return self.found if self.found is not None and self.found.released_by is not None else None
 
     @property
     def _written(self) -> WrittenRows:
@@ -100,30 +119,25 @@ class Audit:
         session, columns = self.frame.sparkSession, tuple(self.frame.columns)
         return WrittenRows(self.stream, session, self.home.storage, self.plan, columns)
 
-    def check(self) -> None:
-        """Fail what the columns alone decide, before anything runs.
+    def begin(self) -> None:
+        """Fail what the columns alone decide, before anything runs; else open the gate.
+
+        From then on there may be rows that nobody has judged.
 
         Raises:
             QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
+            BatchFailedError: What former runs have published can't be read now, and the suite asks for more of it.
         """
         self.judged = failing_columns(self.plan)
         if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
-
-    def open_gate(self) -> None:
-        """From now on there may be rows that nobody has judged."""
         opened = self._gate("open")
-        if (let := self.released) is not None:
-            opened = msgspec.structs.replace(opened, batch_id=let.batch_id, released_by=let.released_by)
+        if (found := self.found) is not None:
+            kept = {name: getattr(found, name) for name in ("batch_id", "was_last", "failed", "released_by")}
+            opened = msgspec.structs.replace(opened, **kept)
         keep_gate(self.home, opened)
-
-    @property
-    def write(self) -> Callable[[DataFrame, int], None] | None:
-        """The function that writes a batch; None when the sink's own stream writer does."""
-        if self.choice.gate == "write":
-            return None
-
-        return self._guarded(self._publish if self.choice.gate == "publish" else self._write_cached)
+        for batch in self.earlier:
+            self._values[batch.batch_id] = self._completed(batch, self._values[batch.batch_id])
 
     def _guarded(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
         """A function for Spark to call with a batch, whose error is kept."""
@@ -137,24 +151,34 @@ class Audit:
 
         return write
 
-    def watched(self) -> DataFrame:
-        """The result with its measures observed and failing rows left out, for the sink's own stream writer."""
+    def watching(self, query: Query, batch_id: int | None = None, *, is_in_sink: bool = False) -> Query:
+        """The query with its batches audited.
+
+        Args:
+            query: The stream's query.
+            batch_id: The batch that it is to run; None when Spark decides.
+            is_in_sink: Whether the sink holds the batch already: it is only measured, whichever way it went there.
+        """
         if self.choice.gate != "write":
-            return self.frame
+            write = self._publish if self.choice.gate == "publish" else self._write_cached
+            return replace(query, frame=self.frame, write=self._guarded(write))
+        if is_in_sink and not is_remote(self.project):
+            return replace(query, frame=self.frame, write=self._guarded(self._recall))
+        aborts = not self._is_let_through(batch_id)
+        if aborts not in self._watched:
+            self._watched[aborts] = self._watch(aborts=aborts)
+        return replace(query, frame=self._watched[aborts])
+
+    def _watch(self, *, aborts: bool) -> DataFrame:
+        """The result with its measures observed and failing rows left out, for the sink's own stream writer."""
         frame = self.frame
         if self.choice.measured == "observe":
             frame = frame.observe(QUALITY_METRICS, *measures(self.plan))
-        for check in self.plan.row_checks("fail"):
+        for check in self.plan.row_checks("fail") if aborts else ():
             if check.expectation.mostly == 1.0:
                 said = f"'{_ABORTED}{check.expectation.id}'"
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
         return kept_rows(frame, self.plan.removed)
-
-    def replaying(self, query: Query) -> Query:
-        """The query for a batch that the sink holds already: it is only measured, whichever way it went there."""
-        if self.choice.gate != "write" or is_remote(self.project):
-            return query
-        return replace(query, frame=self.frame, write=self._guarded(self._recall))
 
     def note(self, batch: BatchRecord) -> BatchRecord:
         """A committed batch's record, with what was measured of it."""
@@ -162,13 +186,20 @@ class Audit:
         if values is None and not batch.was_in_sink:
             values = batch.observed.get(QUALITY_METRICS)
         if values is None:
-            audit = read_audit(self.home, self.record.generation, batch.batch_id)
-            values = audit.values if audit is not None else self._written.measure(batch)
+            audit = self._known_audit(batch.batch_id)
+            values = audit.values if audit is not None else None
+        values = self._completed(batch, values)
         self._values[batch.batch_id] = values
         self._noted.add(batch.batch_id)
         return with_measures(batch, values)
 
-    def cause(self, exc: BaseException) -> SluiceError | None:
+    def _completed(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """What was measured of a batch; measured in the sink where the suite asks for more than that, if it can be."""
+        if is_measured(self.plan, values):
+            return values
+        return self._written.measure(batch) or values
+
+    def cause(self, exc: BaseException, batch_id: int) -> SluiceError | None:
         """What ended a batch, when it is known better here than from Spark's error; None when it is not."""
         if isinstance(self.failure, SluiceError):
             return self.failure
@@ -178,7 +209,7 @@ class Audit:
                 told = {"details": {"sluice": "a row that is not as expected ended the batch"}}
                 found = CheckResult.of(check.expectation, check.path, success=False, result=told)
                 self.judged = Judgement("fail", (found,), None, {})
-                return self._failed(self.judged, "nothing of the batch was written; correct the data or the suite")
+                return self._blocked(batch_id)
         return None
 
     def finish(self, record: RunRecord, *, is_last: bool) -> None:
@@ -191,7 +222,7 @@ class Audit:
         Raises:
             QualityFailedError: It failed, with its rows in the sink: the stream is held.
         """
-        self.judged = self._judge(is_last=is_last, rereads=self._written.reread(record.batches))
+        self.judged = self._judge(is_last=is_last, rereads=self._reread(record.batches))
         if self.judged.verdict != "fail" or self._is_released(record, is_last=is_last):
             return
         failed = describe_failed(failing_results(self.judged))
@@ -204,8 +235,15 @@ class Audit:
         )
 
     def close(self) -> None:
-        """Close the gate: the verdict on what was published is on disk, or nothing was."""
+        """Close the gate: the verdict on what was published is on disk."""
         close_gate(self.home)
+
+    def leave(self) -> None:
+        """Leave the gate as it was found: nothing was published."""
+        if self.found is None or self.found.batch_id is None:
+            close_gate(self.home)
+        else:
+            keep_gate(self.home, msgspec.structs.replace(self.found, state="blocked"))
 
     def recorded(self) -> QualityRecord:
         """The newest judgement as the run record has it."""
@@ -302,17 +340,11 @@ class Audit:
         """
         self.lease.check()
         self._values[batch_id] = values
-        is_last = self.last_batch is not None and batch_id >= self.last_batch
+        is_last = self._is_last(batch_id)
         self.judged = self._judge(is_last=is_last)
-        is_released = self.released is not None and self.released.batch_id == batch_id
-        if self.judged.verdict == "fail" and not is_released and self._but_released(is_last=is_last).verdict == "fail":
-            failed = describe_failed(failing_results(self.judged))
-            keep_gate(self.home, msgspec.structs.replace(self._gate("blocked"), batch_id=batch_id, failed=failed))
-            raise self._failed(
-                self.judged,
-                f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
-                f" through with `sluice quality release {self.stream.name}`",
-            )
+        is_let_through = self._is_let_through(batch_id) or self._but_released(is_last=is_last).verdict != "fail"
+        if self.judged.verdict == "fail" and not is_let_through:
+            raise self._blocked(batch_id)
         audit = BatchAudit(
             batch_id=batch_id,
             values=dict(values or {}),
@@ -322,17 +354,48 @@ class Audit:
         self._keep_audit(audit)
         return audit
 
+    def _is_last(self, batch_id: int) -> bool:
+        """Whether nothing more is planned: in this run, or in the one that was stopped in this batch."""
+        if self.found is not None and self.found.batch_id == batch_id and self.found.was_last:
+            return True
+        return self.last_batch is not None and batch_id >= self.last_batch
+
+    def _is_let_through(self, batch_id: int | None) -> bool:
+        return self.released is not None and self.released.batch_id == batch_id
+
+    def _blocked(self, batch_id: int) -> QualityFailedError:
+        """Note that a batch was not published; gives what to raise."""
+        assert self.judged is not None
+        failed, was_last = describe_failed(failing_results(self.judged)), self._is_last(batch_id)
+        blocked = msgspec.structs.replace(self._gate("blocked"), batch_id=batch_id, was_last=was_last, failed=failed)
+        keep_gate(self.home, blocked)
+        return self._failed(
+            self.judged,
+            f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
+            f" through with `sluice quality release {self.stream.name}`",
+        )
+
     def _gate(self, state: Literal["open", "blocked", "failed"]) -> GateState:
-        now, record = iso_time(self.clock()), self.record
-        columns = dict(self.frame.dtypes)
-        return GateState(state=state, run_id=record.run_id, generation=record.generation, since=now, columns=columns)
+        record = self.record
+        return GateState(
+            state=state,
+            run_id=record.run_id,
+            generation=record.generation,
+            since=self.clock(),
+            carried=carried_runs(self.found, record.run_id),
+            columns=dict(self.frame.dtypes),
+        )
 
     def _is_released(self, record: RunRecord, *, is_last: bool) -> bool:
         """Whether the run only fails for a batch that somebody has let through."""
         if self.released is None:
             return False
-        others = [batch for batch in record.batches if batch.batch_id != self.released.batch_id]
-        return self._but_released(is_last=is_last, rereads=self._written.reread(others)).verdict != "fail"
+        rereads = self._reread(record.batches, without=self.released.batch_id)
+        return self._but_released(is_last=is_last, rereads=rereads).verdict != "fail"
+
+    def _reread(self, batches: Sequence[BatchRecord], *, without: int | None = None) -> list[CheckResult]:
+        read = [batch for batch in together(self.earlier, batches) if batch.batch_id != without]
+        return self._written.reread(read)
 
     def _but_released(self, *, is_last: bool, rereads: Sequence[CheckResult] = ()) -> Judgement:
         """The verdict on what nobody has let through."""
@@ -397,26 +460,28 @@ class Audit:
         return found[0] if found else None
 
 
-def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRecord, lease: Lease) -> Audit | None:
-    """Begin the audit of a run, and open the gate; None for a stream without a suite.
+def prepare_audit(
+    preparation: Preparation, seen: Survey, query: Query, plan: Plan, record: RunRecord, *, lease: Lease
+) -> Audit | None:
+    """The audit of a run that is to begin; None for a stream without a suite.
 
     Raises:
         DeclarationError: The suite is wrong, or does not fit the result or the sink.
-        QualityFailedError: The columns of the result fail it.
+        RefusedError: A file of the home is damaged.
     """
     project, stream, home = preparation.project, preparation.request.stream, preparation.home
     suite = declared_suite(project, stream, storage=home.storage)
     if suite is None or record.query_id is None:
         return None
     compiled = fit_suite(suite, stream, query.frame, storage=home.storage)
-    gate = read_gate(home)
+    found = gate_to_go_on_with(read_gate(home), record.run_id)
     choice = plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage)
     begun = _begun(preparation, plan, record)
     if begun is not None and choice.gate != "cache":
         choice = replace(choice, gate="cache", measured="pass", reason=f"batch {begun.batch_id} is split already")
     is_planned = plan.batches and plan.strategy == "exact"
     emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
-    audit = Audit(
+    return Audit(
         project=project,
         stream=stream,
         home=home,
@@ -428,12 +493,10 @@ def open_audit(preparation: Preparation, query: Query, plan: Plan, record: RunRe
         clock=preparation.clock,
         lease=lease,
         last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
-        released=gate if gate is not None and gate.released_by is not None else None,
+        found=found,
+        earlier=preparation.done_by(carried_runs(found, record.run_id), seen),
         begun=begun,
     )
-    audit.check()
-    audit.open_gate()
-    return audit
 
 
 def _begun(preparation: Preparation, plan: Plan, record: RunRecord) -> BatchAudit | None:

@@ -41,6 +41,17 @@ def quality_record(
     )
 
 
+def together(earlier: Sequence[BatchRecord], later: Sequence[BatchRecord]) -> tuple[BatchRecord, ...]:
+    """Batches by their ids; where both have one, the later record of it."""
+    by_id = {batch.batch_id: batch for batch in (*earlier, *later)}
+    return tuple(by_id[batch_id] for batch_id in sorted(by_id))
+
+
+def is_measured(plan: QualityPlan, values: Mapping[str, Any] | None) -> bool:
+    """Whether all was measured that the suite asks for today."""
+    return values is not None and all(measure.name in values for measure in plan.measures)
+
+
 def with_measures(batch: BatchRecord, values: Mapping[str, Any] | None) -> BatchRecord:
     """A batch's record with what was measured of it in place of what Spark may have told; None when nothing was."""
     observed = {name: found for name, found in batch.observed.items() if name != QUALITY_METRICS}
@@ -70,6 +81,9 @@ def former_runs(home: StreamHome, run_id: str, plan: QualityPlan) -> list[dict[s
             break
         record = records.read(former_id) if former_id < run_id else None
         if record is None or record.interval is not None or record.quality is None:
+            continue
+        if record.quality.verdict == "fail" and record.quality.released_by is None:
+            # What was not let through is no measure for what comes after: trying often must not make it one.
             continue
         if values := former_values(record.quality.checks):
             found.append(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -12,8 +13,8 @@ from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.reread import not_measured
 from sluice.quality.results import CheckResult
-from sluice.running.auditing.audit_record import with_columns, with_measures
-from sluice.running.auditing.held import held_by, is_measured, judge_former, settle
+from sluice.running.auditing.audit_record import QUALITY_METRICS, is_measured, with_columns, with_measures
+from sluice.running.auditing.held import held_by, judge_former, settle
 from sluice.running.auditing.written_rows import WrittenRows
 from sluice.running.preparation import Preparation
 from sluice.running.query import Query
@@ -49,7 +50,7 @@ def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: 
     written = WrittenRows(stream, query.frame.sparkSession, home.storage, plan, tuple(columns))
 
     def measured(batch: BatchRecord) -> BatchRecord:
-        if is_measured(plan, batch):
+        if is_measured(plan, batch.observed.get(QUALITY_METRICS)):
             return batch
         try:
             values = written.measure(batch)
@@ -66,7 +67,8 @@ def settle_former(preparation: Preparation, seen: Survey, query: Query, run_id: 
     record = msgspec.structs.replace(
         with_columns(record, suite.name, columns), batches=tuple(map(measured, record.batches))
     )
-    judged = judge_former(unsettled.gate, record, plan, reread, stream=stream, home=home, now=preparation.clock())
+    unsettled = replace(unsettled, record=record, earlier=tuple(map(measured, unsettled.earlier)))
+    judged = judge_former(unsettled, plan, reread, stream=stream, home=home)
     settle(home, judged)
     if judged.is_held:
         raise HeldError(held_by(judged, stream.name))

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.home import StreamHome
 from sluice.running.record import RunRecords
-from sluice.times import iso_time
 
 
 class GateState(Document, frozen=True, kw_only=True):
@@ -27,9 +26,14 @@ class GateState(Document, frozen=True, kw_only=True):
     published rows have failed, and the stream is held."""
     run_id: str
     generation: int
-    since: str
+    since: Annotated[datetime, msgspec.Meta(tz=True)]
+    carried: tuple[str, ...] = ()
+    """Runs that went before, each stopped by a batch that was not published: what they had published until then is
+    judged together with what this one publishes."""
     batch_id: int | None = None
-    """The batch that was not published."""
+    """The batch that was not published, by this run or by one that it goes on with."""
+    was_last: bool = False
+    """Whether that batch was the last one that its run had planned."""
     failed: str = ""
     """What has failed, for people."""
     columns: dict[str, str] = msgspec.field(default_factory=dict)
@@ -99,6 +103,19 @@ def keep_audits(home: StreamHome, generation: int, audits: Iterable[BatchAudit])
     home.storage.replace(home.audit_file(generation), encode_document(_Audits(batches=tuple(audits))))
 
 
+def gate_to_go_on_with(gate: GateState | None, run_id: str) -> GateState | None:
+    """The gate when a run goes on with what was stopped there: a batch of another run, or this run's own former try."""
+    is_stopped = gate is not None and (gate.state == "blocked" or gate.run_id == run_id)
+    return gate if is_stopped else None
+
+
+def carried_runs(found: GateState | None, run_id: str) -> tuple[str, ...]:
+    """The runs whose published rows are judged together with those of a run, by the gate that it goes on with."""
+    if found is None:
+        return ()
+    return tuple(carried for carried in dict.fromkeys((*found.carried, found.run_id)) if carried != run_id)
+
+
 def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState | None:
     """Let a blocked batch through at the next run, or a held stream go on; gives what was released, None for nothing.
 
@@ -110,7 +127,7 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     if gate is None or gate.state == "open":
         return None
     if gate.state == "blocked":
-        keep_gate(home, msgspec.structs.replace(gate, released_by=released_by, since=iso_time(now)))
+        keep_gate(home, msgspec.structs.replace(gate, released_by=released_by, since=now))
     else:
         _note_release(home, gate.run_id, released_by)
         close_gate(home)

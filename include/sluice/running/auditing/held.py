@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,7 +17,15 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run
 from sluice.quality.results import CheckResult, unmeasured, verdict, why_unmeasured
 from sluice.quality.suite import Suite
-from sluice.running.auditing.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, with_columns
+from sluice.running.auditing.audit_record import (
+    QUALITY_METRICS,
+    counted,
+    former_runs,
+    is_measured,
+    quality_record,
+    together,
+    with_columns,
+)
 from sluice.running.auditing.gate_state import GateState, close_gate, keep_gate, read_gate
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.stream import StagingSink, Stream
@@ -31,6 +38,8 @@ class Unsettled:
     gate: GateState
     record: RunRecord
     """Its record, with every batch that it committed."""
+    earlier: tuple[BatchRecord, ...]
+    """What the runs had published that it went on with: judged together with its own."""
     judged: Judgement | None
     """What the suite says of it today; None when only Spark can tell, for something was not measured."""
     suite_name: str = ""
@@ -43,10 +52,15 @@ class Unsettled:
         return self.judged is not None and self.judged.verdict == "fail" and not self.is_excused
 
     @property
-    def waits_for_released(self) -> bool:
-        """Whether the run died before it published the batch that somebody has let through."""
+    def batches(self) -> tuple[BatchRecord, ...]:
+        """All batches that are judged together."""
+        return together(self.earlier, self.record.batches)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a batch is yet to be published that was stopped, or that somebody has let through since."""
         is_there = self.gate.batch_id in {batch.batch_id for batch in self.record.batches}
-        return self.gate.released_by is not None and not is_there
+        return self.gate.batch_id is not None and not is_there
 
 
 def find_unsettled(
@@ -54,7 +68,6 @@ def find_unsettled(
     stream: Stream,
     home: StreamHome,
     recovered: Callable[[RunRecord], tuple[BatchRecord, ...]],
-    now: datetime,
 ) -> Unsettled | None:
     """Find a former run that the gate has not passed, and judge it by what was measured. Starts no JVM.
 
@@ -63,7 +76,6 @@ def find_unsettled(
         stream: The declaration.
         home: The stream's folder in the home.
         recovered: Gives the batches that a run has committed, also those that its driver did not live to record.
-        now: What freshness is measured against.
 
     Raises:
         RefusedError: A file of the home is damaged.
@@ -81,65 +93,75 @@ def find_unsettled(
     if gate.state == "blocked" and (record.quality is not None or not record.batches):
         # Its driver lived to say what became of the batches before.
         return None
+    earlier = earlier_batches(home, gate.carried, recovered)
     if not record.batches:
-        return Unsettled(gate, record, Judgement("pass", (), 0, {}), suite.name)
+        return Unsettled(gate, record, earlier, Judgement("pass", (), 0, {}), suite.name)
     if gate.columns:
         # A run that died before it was judged has left its columns with the gate.
         record = with_columns(record, suite.name, gate.columns)
     if record.quality is None:
-        return Unsettled(gate, record, None, suite.name)
+        return Unsettled(gate, record, earlier, None, suite.name)
     try:
         plan = compile_suite(suite, record.quality.columns, sample=suite.sample)
     except DeclarationError as exc:
-        return Unsettled(gate, record, _unfit(suite, exc), suite.name)
+        return Unsettled(gate, record, earlier, _unfit(suite, exc), suite.name)
     rereads = _known_rereads(plan, record.quality)
-    is_known = rereads is not None and all(is_measured(plan, batch) for batch in record.batches)
+    is_known = rereads is not None and all(
+        is_measured(plan, batch.observed.get(QUALITY_METRICS)) for batch in together(earlier, record.batches)
+    )
+    unsettled = Unsettled(gate, record, earlier, None, suite.name)
     if not is_known and isinstance(stream.sink, StagingSink):
-        return Unsettled(gate, record, None, suite.name)
+        return unsettled
     # What no sink can tell any more is not measured, and fails.
-    return judge_former(gate, record, plan, lambda _batches: rereads or (), stream=stream, home=home, now=now)
+    return judge_former(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)
+
+
+def earlier_batches(
+    home: StreamHome, run_ids: Iterable[str], recovered: Callable[[RunRecord], tuple[BatchRecord, ...]]
+) -> tuple[BatchRecord, ...]:
+    """The batches that runs have committed, in the order of their ids; a run whose record is gone has none.
+
+    Raises:
+        RefusedError: A record is damaged.
+    """
+    records = map(RunRecords(home).read, run_ids)
+    found: tuple[BatchRecord, ...] = ()
+    for record in records:
+        found = together(found, recovered(record) if record is not None else ())
+    return found
 
 
 def judge_former(
-    gate: GateState,
-    record: RunRecord,
+    unsettled: Unsettled,
     plan: QualityPlan,
     reread: Callable[[Sequence[BatchRecord]], Sequence[CheckResult]],
     *,
     stream: Stream,
     home: StreamHome,
-    now: datetime,
 ) -> Unsettled:
-    """Judge a former run by what was measured of it.
+    """Judge a former run by what was measured of it, and as fresh as its rows were then.
 
     Args:
-        gate: The gate that has not passed it.
-        record: Its record, with what was measured in every batch where that could be.
+        unsettled: The run, with what was measured in every batch where that could be.
         plan: What the suite wants today.
         reread: Gives what Great Expectations says of some of its batches.
         stream: The declaration.
         home: The stream's folder in the home.
-        now: What freshness is measured against.
     """
+    gate, record = unsettled.gate, unsettled.record
     former = former_runs(home, record.run_id, plan)
 
     def judge(batches: Sequence[BatchRecord]) -> Judgement:
         measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(batches, stream.output_mode)]
         is_last = _is_whole(record)
-        return judge_run(plan, measured, former, now=now, is_last=is_last, rereads=reread(batches))
+        return judge_run(plan, measured, former, now=gate.since, is_last=is_last, rereads=reread(batches))
 
-    judged = judge(record.batches)
+    judged = judge(unsettled.batches)
     is_excused = False
     if judged.verdict == "fail" and gate.released_by is not None:
-        others = [batch for batch in record.batches if batch.batch_id != gate.batch_id]
+        others = [batch for batch in unsettled.batches if batch.batch_id != gate.batch_id]
         is_excused = judge(others).verdict != "fail"
-    return Unsettled(gate, record, judged, plan.suite.name, is_excused)
-
-
-def is_measured(plan: QualityPlan, batch: BatchRecord) -> bool:
-    """Whether all was measured of a batch that the suite asks for today."""
-    found = batch.observed.get(QUALITY_METRICS)
-    return found is not None and all(measure.name in found for measure in plan.measures)
+    return replace(unsettled, judged=judged, is_excused=is_excused)
 
 
 def _known_rereads(plan: QualityPlan, quality: QualityRecord) -> tuple[CheckResult, ...] | None:
@@ -207,17 +229,15 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
         gate, columns = record.quality.gate, record.quality.columns
         changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
     is_mended = record.error is not None and record.error["type"] == "QualityFailedError"
-    if is_mended and not (unsettled.is_held or unsettled.gate.state == "blocked" or unsettled.waits_for_released):
+    if is_mended and not (unsettled.is_held or unsettled.is_blocked):
         changes |= {"status": "succeeded", "error": None}
     record = msgspec.structs.replace(record, **changes)
     # The verdict first: the gate must not be closed on rows that no record judges.
     RunRecords(home).save(record)
     if unsettled.is_held:
         keep_gate(home, msgspec.structs.replace(unsettled.gate, state="failed", failed=_why(unsettled)))
-    elif unsettled.gate.state == "blocked":
-        # Another batch of the run was not published: that stands.
-        pass
-    elif unsettled.waits_for_released:
+    elif unsettled.is_blocked:
+        # A batch is not published: that stands.
         keep_gate(home, msgspec.structs.replace(unsettled.gate, state="blocked"))
     else:
         close_gate(home)

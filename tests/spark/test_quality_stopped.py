@@ -1,0 +1,167 @@
+"""Runs that go on with a batch in which another one was stopped: judged together, let through, or stopped again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sluice import sinks
+from sluice.errors import BatchFailedError, HeldError, QualityFailedError
+from sluice.running.auditing.gate_state import release_gate
+from sluice.running.preparation import system_clock
+from tests.spark.lab import Lab, write_numbers
+from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
+from tests.spark.test_rereads import unique, write_ids
+from tests.unit.quality.suites import row
+
+pytestmark = pytest.mark.spark
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+broken: list[bool] = []
+"""Whether Spark fails every batch of `fragile`."""
+
+
+def fragile(numbers: DataFrame) -> DataFrame:
+    return numbers.where("raise_error('broken') IS NULL") if broken else numbers
+
+
+def dated(numbers: DataFrame) -> DataFrame:
+    return numbers.withColumn("at", F.lit(FIRST).cast("timestamp"))
+
+
+def at_most(rows: int) -> dict[str, object]:
+    return row("expect_table_row_count_to_be_between", policy="fail", max_value=rows)
+
+
+def release(lab: Lab) -> None:
+    assert release_gate(lab.project.stream_home(stream()), "ada", system_clock()) is not None
+
+
+@pytest.mark.parametrize("gate", ["publish", "cache"])
+def test_running_again_is_no_way_around_a_total(lab: Lab, gate: str) -> None:
+    """What the stopped run had published counts, also after a third one died before it published anything."""
+    declare_suite(lab, at_most(3), gate="cache")
+    write_numbers(lab.root / "land", 2, rows=2)
+    with pytest.raises(QualityFailedError, match="batch 1 was not published"):
+        lab.run(stream(transform=f"{__name__}:fragile"))
+    declare_suite(lab, at_most(3), gate=gate)
+    broken.append(True)
+    with pytest.raises(BatchFailedError, match="broken"):
+        lab.run(stream(transform=f"{__name__}:fragile"))
+    broken.clear()
+
+    with pytest.raises(QualityFailedError, match="batch 1 was not published"):
+        lab.run(stream(transform=f"{__name__}:fragile"))
+
+    assert ids(lab) == [0, 1]
+    declare_suite(lab, at_most(4), gate=gate)
+    record = lab.run(stream(transform=f"{__name__}:fragile"))
+    assert record.quality is not None
+    assert (record.quality.verdict, record.quality.rows, ids(lab)) == ("pass", 4, [0, 1, 2, 3])
+    assert gate_of(lab) is None
+    write_numbers(lab.root / "land", 2, first=2, rows=2)
+    assert lab.run(stream(transform=f"{__name__}:fragile")).status == "succeeded"
+
+
+def test_what_a_stopped_run_published_is_read_again(lab: Lab) -> None:
+    """Its first batch fails what only the whole run can tell, which the run did not live to ask."""
+    declare_suite(lab, largest(3), unique())
+    write_ids(lab, "1 1", "9")
+    with pytest.raises(QualityFailedError, match="batch 1 was not published"):
+        lab.run(stream())
+    declare_suite(lab, largest(9), unique())
+
+    with pytest.raises(QualityFailedError, match=r"`expect_column_values_to_be_unique` of `id`: 2 unexpected in 3"):
+        lab.run(stream())
+
+    assert gate_of(lab).state == "failed"
+    with pytest.raises(HeldError):
+        lab.run(stream())
+    declare_suite(lab, largest(9), unique(mostly=0.3))
+    lab.run(stream())
+    assert (ids(lab), gate_of(lab)) == ([1, 1, 9], None)
+
+
+def test_a_rule_about_history_stops_a_batch_until_somebody_releases_it(lab: Lab) -> None:
+    """Neither the next batch behind it nor trying often makes five times as many rows usual."""
+    rule = {"metric": "row_count", "max_relative_change": 0.5, "policy": "fail"}
+    declare_suite(lab, history=[rule])
+    for number in range(3):
+        write_numbers(lab.root / "land", 1, first=number)
+        lab.run(stream())
+    write_numbers(lab.root / "land", 1, first=3, rows=5)
+    with pytest.raises(QualityFailedError, match="batch 3 was not published"):
+        lab.run(stream())
+    write_numbers(lab.root / "land", 1, first=20)
+
+    for _ in range(2):
+        with pytest.raises(QualityFailedError, match="batch 3 was not published"):
+            lab.run(stream())
+
+    assert ids(lab) == [0, 1, 2]
+    assert lab.records(stream())[-1]["quality"]["checks"][0]["result"]["details"]["former_runs"] == 3
+    release(lab)
+    record = lab.run(stream())
+    assert record.quality is not None
+    assert (len(ids(lab)), record.quality.released_by, gate_of(lab)) == (9, "ada", None)
+
+
+def test_a_release_waits_for_a_run_that_gets_that_far(lab: Lab) -> None:
+    declare_suite(lab, largest(0))
+    write_numbers(lab.root / "land", 1, rows=2)
+    with pytest.raises(QualityFailedError):
+        lab.run(stream())
+    release(lab)
+
+    stopped = lab.run(stream(), stop_after=0)
+
+    assert (stopped.status, stopped.batches) == ("stopped", ())
+    assert (gate_of(lab).state, gate_of(lab).released_by) == ("blocked", "ada")
+    assert lab.run(stream()).status == "succeeded"
+    assert ids(lab) == [0, 1]
+
+
+def test_rows_that_ended_their_batch_are_let_through(lab: Lab) -> None:
+    """Where a sink publishes what it writes; the next batch is judged for itself."""
+    declare_suite(lab, up_to(1))
+    sink = sinks.files("out", format="json")
+    write_numbers(lab.root / "land", 1, rows=3)
+    with pytest.raises(QualityFailedError, match="batch 0 was not published"):
+        lab.run(stream(sink=sink))
+    assert gate_of(lab).state == "blocked"
+    release(lab)
+
+    record = lab.run(stream(sink=sink))
+
+    assert record.quality is not None
+    assert (record.quality.verdict, record.quality.released_by) == ("fail", "ada")
+    assert len(written(lab)) == 3
+    write_numbers(lab.root / "land", 1, first=1, rows=3)
+    with pytest.raises(QualityFailedError, match="batch 1 was not published"):
+        lab.run(stream(sink=sink))
+    assert len(written(lab)) == 3
+
+
+def test_rows_are_judged_as_fresh_as_they_were(lab: Lab) -> None:
+    """A suite that is corrected the day after does not make yesterday's rows old."""
+    rule = {"metric": "freshness", "column": "at", "max_value": 3600, "policy": "fail"}
+    declared = stream(sink=sinks.files("out", format="json"), transform=f"{__name__}:dated")
+    declare_suite(lab, largest(0), history=[rule])
+    write_numbers(lab.root / "land", 1, rows=2)
+    with pytest.raises(QualityFailedError, match="is held"):
+        lab.run(declared, clock=lambda: FIRST + timedelta(minutes=10))
+    declare_suite(lab, largest(1), history=[rule])
+
+    assert lab.run(declared, clock=lambda: FIRST + timedelta(days=1)).status == "skipped"
+
+    assert gate_of(lab) is None
+    (record,) = lab.records(declared)
+    assert record["quality"]["checks"][1]["result"]["observed_value"] == 600
+
+
+def written(lab: Lab) -> list[str]:
+    return [line for file in Path(lab.root / "out").glob("*.json") for line in file.read_text().splitlines()]
