@@ -18,7 +18,8 @@ from typing import Any
 
 from sluice.planning.planner import Limits
 from sluice.project import find_project
-from sluice.running.auditing import audit, held
+from sluice.running import preparation
+from sluice.running.auditing import audit, former_audit
 from sluice.running.auditing.audit import Audit
 from sluice.running.auditing.gate_state import GateState
 from sluice.running.preparation import Request
@@ -83,7 +84,8 @@ STEPS = [
     (Audit, "finish", always("finish")),
     (audit, "close_gate", always("close")),
     (audit, "keep_gate", of_gate),
-    (held, "settle", always("settle")),
+    (preparation, "settle", always("settle")),
+    (former_audit, "settle", always("settle")),
     (Storage, "put_if_absent", of_file),
     (Storage, "replace", of_file),
     (Storage, "delete", of_file),

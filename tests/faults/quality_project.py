@@ -54,6 +54,11 @@ def _largest(policy: str, most: int) -> dict[str, Any]:
     return {"type": "expect_column_max_to_be_between", "kwargs": kwargs, "meta": {"sluice": {"policy": policy}}}
 
 
+def _at_most(policy: str, rows: int) -> dict[str, Any]:
+    kind = "expect_table_row_count_to_be_between"
+    return {"type": kind, "kwargs": {"max_value": rows}, "meta": {"sluice": {"policy": policy}}}
+
+
 def _not_bad(policy: str) -> dict[str, Any]:
     kwargs = {"column": "bad", "value_set": [False]}
     return {"type": "expect_column_values_to_be_in_set", "kwargs": kwargs, "meta": {"sluice": {"policy": policy}}}
@@ -100,9 +105,10 @@ class Checked:
     def home(self) -> Path:
         return self.root / "var" / "sluice" / STREAM
 
-    def declare(self, *, limit: int = 1000, bad: str = "") -> None:
-        """Write the suite: no number beyond a limit, and every fourth row is bad."""
+    def declare(self, *, limit: int = 1000, bad: str = "", total: int = 1000) -> None:
+        """Write the suite: no number beyond a limit, every fourth row is bad, and a run has so many rows at most."""
         rows = [_not_bad(bad or self.kind.bad), _between(self.kind.fail, limit), _largest(self.kind.fail, limit)]
+        rows += [_at_most(self.kind.fail, total)] if total < 1000 else []
         (self.root / "suite.json").write_text(json.dumps({"name": "numbers", "expectations": rows}))
 
     def arrive(self, files: int) -> None:

@@ -140,6 +140,48 @@ def test_nothing_that_fails_is_published(
 
 
 @in_campaigns
+@pytest.mark.parametrize("checked", ["publish", "cache", "files"], indirect=True)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_while_a_former_run_is_judged(checked: Checked, spark: SparkSession, moment: str) -> None:
+    """Two drivers die: one before its verdict, the other at it."""
+    checked.arrive(2)
+    checked.crash("before", "finish")
+    checked.arrive(1)
+
+    checked.crash(moment, "settle")
+    checked.run(spark)
+
+    check(checked, spark, "settle")
+
+
+_STILL = [("before", "open"), ("after", "open"), ("before", "decide"), ("before", "blocked"), ("after", "blocked")]
+
+
+@pytest.mark.parametrize("checked", ["publish", *rarely("cache")], indirect=True)
+@pytest.mark.parametrize(("moment", "step"), _STILL if CAMPAIGN else [("after", "open")])
+def test_a_kill_is_no_way_around_a_total(checked: Checked, spark: SparkSession, moment: str, step: str) -> None:
+    """A run goes on with the batch in which another was stopped, and dies: the first one's rows still count."""
+    checked.arrive(2)
+    per_file = 3 if checked.kind.bad in {"drop", "quarantine"} else 4
+    checked.declare(total=2 * per_file - 1)
+    with pytest.raises(QualityFailedError):
+        checked.run(spark)
+    published = checked.sink(spark)
+
+    checked.crash(moment, step)
+
+    with pytest.raises(QualityFailedError):
+        checked.run(spark)
+    assert checked.sink(spark) == published
+    checked.declare(total=2 * per_file)
+    record = checked.run(spark)
+    assert record.quality is not None
+    assert record.quality.verdict == "warn"
+    assert len(checked.sink(spark)) == len(published) + per_file
+    assert checked.gate() is None
+
+
+@in_campaigns
 @pytest.mark.parametrize("checked", ["cache"], indirect=True)
 @pytest.mark.parametrize(("step", "left"), [("quarantine", [3]), ("decide", [])])
 def test_a_split_that_has_begun_stands(checked: Checked, spark: SparkSession, step: str, left: list[int]) -> None:

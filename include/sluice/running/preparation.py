@@ -202,9 +202,9 @@ class Preparation:
             return
         try:
             with self.take_lease(unsettled.gate.generation, unsettled.record.run_id) as lease:
+                self.close_dead(lease.taken_from)
                 # What was seen before the lease may have been the run at its work.
                 self._settle_former(self.look()[0], plan, holds_lease=True)
-                self.close_dead(lease.taken_from)
         except LeaseHeldError:
             # A run is at work, and judges its rows itself; there is nothing to do beside it.
             if plan.verdict != "skip":

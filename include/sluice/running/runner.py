@@ -106,11 +106,12 @@ def run_stream(
         return settled
     run_id = preparation.open_record(seen, plan).run_id
     with preparation.take_lease(plan.generation, run_id) as lease:
+        # First of all: whoever takes over from this run knows nothing of the one before it.
+        preparation.close_dead(lease.taken_from)
         # What was seen before the lease may have been another run's work in progress.
         seen, plan = preparation.look()
         if (settled := preparation.settle(seen, plan, holds_lease=True)) is not None:
             return settled
-        preparation.close_dead(lease.taken_from)
         record = msgspec.structs.replace(preparation.open_record(seen, plan), run_id=run_id)
         stop = stop or StopEvent()
         with following_requests(preparation.home, run_id, stop):
