@@ -115,7 +115,10 @@ def test_a_release_waits_for_a_run_that_gets_that_far(lab: Lab) -> None:
     write_numbers(lab.root / "land", 1, rows=2)
     with pytest.raises(QualityFailedError):
         lab.run(stream())
+    stopped_by = "batch 0 was stopped by quality"
+    assert lab.plan(stream()).reason == f"{stopped_by}: `expect_column_max_to_be_between` of `id`: 1"
     release(lab)
+    assert lab.plan(stream()).reason == f"{stopped_by}, and ada has released it"
 
     stopped = lab.run(stream(), stop_after=0)
 

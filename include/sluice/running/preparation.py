@@ -21,7 +21,7 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.running.auditing.audit_record import QUALITY_METRICS
 from sluice.running.auditing.contracts import broken_contracts
 from sluice.running.auditing.gate_choice import choose_gate
-from sluice.running.auditing.gate_state import read_audit
+from sluice.running.auditing.gate_state import read_audit, read_gate, why_stopped
 from sluice.running.auditing.held import Unsettled, earlier_batches, find_unsettled, gated, settle
 from sluice.running.connect_session import RemoteSession, end_remote
 from sluice.running.lease import Clock, Lease, acquire, check_not_held
@@ -159,6 +159,10 @@ class Preparation:
         blocking = next((problem for problem in broken if problem.is_blocking), None)
         if blocking is not None:
             return replace(plan, verdict="refuse", reason="a source breaks its contract", problem=blocking, batches=())
+        gate = read_gate(self.home)
+        stopped = why_stopped(gate, plan.batches[0].batch_id) if gate is not None and plan.batches else None
+        if stopped is not None:
+            plan = replace(plan, reason="; ".join(filter(None, (stopped, plan.reason.partition("; ")[2]))))
         return replace(plan, quality=chosen, warnings=(*plan.warnings, *broken))
 
     def settle(self, seen: Survey, plan: Plan, *, holds_lease: bool = False) -> RunRecord | None:

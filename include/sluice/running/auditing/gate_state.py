@@ -116,6 +116,15 @@ def carried_runs(found: GateState | None, run_id: str) -> tuple[str, ...]:
     return tuple(carried for carried in dict.fromkeys((*found.carried, found.run_id)) if carried != run_id)
 
 
+def why_stopped(gate: GateState, batch_id: int) -> str | None:
+    """Why a batch is run again, when the gate has stopped it; None when it has not."""
+    if gate.state != "blocked" or gate.batch_id != batch_id:
+        return None
+    if gate.released_by is not None:
+        return f"batch {batch_id} was stopped by quality, and {gate.released_by} has released it"
+    return f"batch {batch_id} was stopped by quality: {gate.failed}"
+
+
 def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState | None:
     """Let a blocked batch through at the next run, or a held stream go on; gives what was released, None for nothing.
 
