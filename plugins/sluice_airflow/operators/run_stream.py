@@ -43,8 +43,10 @@ _STAY_SECONDS = 30.0
 a scheduling gap, and the time that Airflow needs to hear that the worker has left."""
 _POLL_SECONDS = 0.1
 """How often a task that stays with its driver looks whether the run is over."""
-_STOP_SECONDS = 15.0
-"""How long the driver of a task that was cleared may take to end."""
+_STOP_SECONDS = 120.0
+"""How long a driver that was asked to end may take; one that still starts hears of it only then."""
+RETRIES = max(2, conf.getint("core", "default_task_retries", fallback=0))
+"""A lost worker leads back to its run by a retry only, and Airflow's own default is none."""
 _EXECUTORS_THAT_END_DRIVERS = ("Kubernetes", "Ecs", "Batch", "Lambda")
 """What runs each task in a container of its own, by parts of their names."""
 
@@ -55,8 +57,8 @@ class RunStreamOperator(BaseOperator):
     Plans in the worker; when there is nothing to do, the task is skipped without a JVM and the log says why.
     Otherwise Spark is started through the Spark provider's hook as a driver of its own, which outlives the worker, and
     the task is deferred until the run is over, unless that is so within seconds. A lost worker or triggerer leads back
-    to the same run, never to a second driver. A retry finishes what the first try planned; a task that is cleared plans
-    again, with the same bound. `execution_timeout` holds for the whole run.
+    to the same run, never to a second driver; after a lost worker, a retry does that. A retry finishes what the first
+    try planned; a task that is cleared plans again, with the same bound. `execution_timeout` holds for the whole run.
 
     Args:
         stream: The stream's name.
@@ -68,6 +70,7 @@ class RunStreamOperator(BaseOperator):
         deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless the driver would
             end with its task (KubernetesExecutor and others that run each task in a container of its own).
         pool: Where the task takes its slot, also while it is deferred: the slots bound the drivers at work.
+        retries: How often it is tried again; when not given, twice, or `core.default_task_retries` if that is more.
         kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
 
@@ -89,9 +92,10 @@ class RunStreamOperator(BaseOperator):
         project: str | None = None,
         deferrable: bool | None = None,
         pool: str = POOL,
+        retries: int | None = RETRIES,
         **kwargs: Any,
     ) -> None:
-        super().__init__(pool=pool, **kwargs)
+        super().__init__(pool=pool, retries=retries, **kwargs)
         self.stream = stream
         self.until = until
         self.to_version = to_version
