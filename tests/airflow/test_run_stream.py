@@ -163,7 +163,8 @@ def test_a_record_that_can_not_be_read_is_never_written_over(
 ) -> None:
     """Half written, or by a newer Sluice: the task fails for good and names the file."""
     stream_project.arrive(1, at=START - timedelta(days=1))
-    operator = RunStreamOperator(task_id="events", stream="events", until="", project=str(stream_project.root))
+    project = str(stream_project.root)
+    operator = RunStreamOperator(task_id="events", stream="events", until="", project=project, retries=0)
     key = RunKey("d", "r", "events", -1, 0)
     file = Path(stream_project.home().runs_folder(), f"{new_run_id(START, str(key))}.json")
     file.parent.mkdir(parents=True)
