@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
 """The one refusal that a run mends itself: the query tells the order."""
+_HOME_MISSING = "HOME_MISSING"
+"""The one refusal that must leave no record: that would make the folder of the home, as if all were well."""
 _REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
 
 
@@ -187,7 +189,8 @@ class Preparation:
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.clock()))
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
             refused = refusal(plan.problem)
-            self.close_failed(self.open_record(seen, plan), refused)
+            if plan.problem.code != _HOME_MISSING:
+                self.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None
 
