@@ -1,10 +1,11 @@
-"""What a task does with the driver that an earlier try, or the task before it was cleared, has started.
+"""What a task does with its driver, and with that of an earlier try, or of the task before it was cleared.
 
 The drivers are small programs in place of Spark's: what counts here is whether they are there, and how they end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -17,16 +18,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 from airflow_project import StreamProject
+from until import until
 
 from sluice.running.driver import Driver, Drivers
 from sluice.running.process import process
-from sluice.running.record import RunRecord, RunRecords, new_run_id
-from sluice.running.stop import request_stop
+from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.stop import request_stop, stop_request
 from sluice_airflow.assets import outlets
+from sluice_airflow.operators import run_stream
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.run_keys import RunKey
+from sluice_airflow.triggers import run as triggers_run
 from sluice_airflow.triggers.run import RunTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
@@ -178,6 +182,83 @@ def test_a_stream_that_was_deleted_while_its_task_was_deferred(
     assert task.resume(context(), {"run_id": record.run_id})["run_id"] == record.run_id
     assert "what Spark says" in said()
     assert "lack their details: there is no stream `events`" in said()
+
+
+def test_a_task_is_deferred_and_shows_how_its_run_goes_on(
+    stream_project: StreamProject,
+    launch: Callable[..., Driver],
+    said: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each batch when it is committed, once, and what the driver said when the run is over."""
+    monkeypatch.setattr(run_stream, "_STAY_SECONDS", 0.0)
+    monkeypatch.setattr(triggers_run, "_SETTLE_SECONDS", 0.0)
+    record = keep(stream_project, "running")
+    launch(record.run_id, "import time; print('what Spark says', flush=True); time.sleep(600)")
+    with pytest.raises(TaskDeferred) as deferred:
+        operator(stream_project).execute(context())
+    trigger = deferred.value.trigger
+    assert "still at work: re-attached to it" in said()
+
+    def do(*rows: int, **fields: Any) -> None:
+        batches = tuple(
+            BatchRecord(batch_id=number, kind="data", input_rows=count, output_rows=count, watermark=None)
+            for number, count in enumerate(rows)
+        )
+        RunRecords(stream_project.home()).save(msgspec.structs.replace(record, batches=batches, **fields))
+
+    async def follow() -> Any:
+        following = asyncio.create_task(anext(trigger.run()))
+        for rows in ([3], [3, 5]):
+            do(*rows)
+            await until(lambda rows=rows: f"batch {len(rows) - 1} (data): {rows[-1]} rows in" in said())
+            assert not following.done()
+        do(3, 5, status="succeeded")
+        return (await following).payload
+
+    found = operator(stream_project).resume(context(), asyncio.run(follow()))
+    assert (found["status"], found["input_rows"]) == ("succeeded", 8)
+    assert said().count("batch 0 (data)") == said().count("batch 1 (data)") == 1
+    assert said().index("batch 1 (data)") < said().index("what Spark says")
+
+
+@pytest.mark.parametrize("by", ["the task's execution_timeout is over", "the task was killed"])
+def test_a_task_that_stays_with_its_driver_ends_it(
+    stream_project: StreamProject, launch: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """With the KubernetesExecutor it stays, however long that takes; when its time is over, or somebody ends it, the
+    driver is asked to end."""
+    monkeypatch.setattr(run_stream, "_STAY_SECONDS", 0.0)
+    record = keep(stream_project, "running")
+    launch(record.run_id)
+    limit = timedelta(hours=1) if "timeout" in by else None
+    task = operator(stream_project, executor="KubernetesExecutor", execution_timeout=limit)
+    if limit is None:
+        # As Airflow does: from within, while the task is at work.
+        monkeypatch.setattr(RunTrigger, "follow", _after(task.on_kill, RunTrigger.follow))
+
+    with pytest.raises(AirflowException, match="stopped by the test in the middle of a batch"):
+        task.execute(context())
+    request = stop_request(stream_project.home(), record.run_id)
+    assert request is not None
+    assert request.requested_by == f"Airflow: {by}"
+
+
+def test_what_a_backfill_leaves_to_do_is_named(stream_project: StreamProject, said: Callable[[], str]) -> None:
+    """Streams that read the table that it replaces rows of."""
+    plan = {"downstream": [{"stream": "hourly", "skips_changes": True}, {"stream": "daily", "skips_changes": False}]}
+    operator(stream_project)._name_downstream(keep(stream_project, "planned", plan=plan))
+
+    assert "stream hourly reads this table, and passes over what is replaced: backfill it too" in said()
+    assert "stream daily reads this table, and will be refused at its next run" in said()
+
+
+def _after(first: Callable[[], object], then: Callable[..., Any]) -> Callable[..., Any]:
+    async def both(*args: Any, **kwargs: Any) -> None:
+        first()
+        await then(*args, **kwargs)
+
+    return both
 
 
 def wait_until_gone(driver: Driver) -> None:
