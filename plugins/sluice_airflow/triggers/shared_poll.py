@@ -204,7 +204,7 @@ class SharedPoll(Generic[T]):
         def come_back(_: object) -> None:
             del self._hanging[watch.key]
             followed = self._watches.get(watch.key)
-            if followed is not None and not going.cancelled():
+            if followed is not None and not going.cancelled() and going.exception() is None:
                 logger.info("%s answers again", watch.key)
                 followed.see(visit.sightings[-1])
 
