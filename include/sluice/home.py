@@ -80,6 +80,11 @@ class StreamHome:
     checkpoint: str | None = None
     """A checkpoint elsewhere that the stream uses in place of a generation in the home."""
 
+    @property
+    def root(self) -> str:
+        """The home of the project, in which the stream has its folder."""
+        return self.location.rpartition("/")[0]
+
     def current_generation(self) -> int:
         """The number of the live generation; 1 before the first run.
 

@@ -314,6 +314,15 @@ class Sink(ABC):
         """
         return SinkState(exists=True)
 
+    def was_streamed_into(self, *, storage: Storage) -> bool:
+        """Whether the sink's own log tells of batches of a streaming query, of whatever checkpoint.
+
+        Raises:
+            RefusedError: The log is damaged.
+            StorageError: It can't be read right now.
+        """
+        return False
+
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         """What the sink's log says about one batch; None when it does not know the batch."""
         return None

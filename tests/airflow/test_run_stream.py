@@ -12,8 +12,10 @@ from typing import Any
 
 import pendulum
 import pytest
+from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.encoders import coerce_to_core_timetable
+from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
 
@@ -161,7 +163,8 @@ def test_a_record_that_can_not_be_read_is_never_written_over(
 ) -> None:
     """Half written, or by a newer Sluice: the task fails for good and names the file."""
     stream_project.arrive(1, at=START - timedelta(days=1))
-    operator = RunStreamOperator(task_id="events", stream="events", until="", project=str(stream_project.root))
+    project = str(stream_project.root)
+    operator = RunStreamOperator(task_id="events", stream="events", until="", project=project, retries=0)
     key = RunKey("d", "r", "events", -1, 0)
     file = Path(stream_project.home().runs_folder(), f"{new_run_id(START, str(key))}.json")
     file.parent.mkdir(parents=True)
@@ -205,6 +208,47 @@ def test_a_function_says_how_far(stream_project: StreamProject) -> None:
 
     refused = stream_project.decorated_dag('{"untill": "2026-01-01"}').test(logical_date=START + timedelta(days=1))
     assert _state(refused, "events") == TaskInstanceState.FAILED
+
+
+@pytest.mark.parametrize(("given", "held"), [({}, 2), ({"retries": 0}, 0), ({"retries": 5}, 5)])
+def test_a_lost_worker_is_tried_again_unless_somebody_says_no(given: dict[str, Any], held: int) -> None:
+    """However the task is made: the scheduler and the worker count with the same number, which tells a clear."""
+    with DAG("several", schedule=None, default_args=given) as dag:
+        RunStreamOperator(task_id="plain", stream="events")
+        RunStreamOperator.partial(task_id="mapped").expand(stream=["events"])
+
+        @task.stream(stream="events")
+        def decorated() -> None: ...
+
+        @task.stream(stream="events")
+        def decorated_mapped(n: int) -> None: ...
+
+        decorated()
+        decorated_mapped.expand(n=[1])
+        never = RunStreamOperator(task_id="never", stream="events", retries=0)
+
+    of_scheduler = DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict
+    tasks = {name: found for name, found in dag.task_dict.items() if found is not never}
+    assert {name: of_scheduler[name].retries for name in tasks} == dict.fromkeys(tasks, held)
+    of_worker = {
+        name: found.unmap({"op_kwargs": {"n": 1}} if "decorated" in name else {"stream": "events"})
+        if found.is_mapped
+        else found
+        for name, found in tasks.items()
+    }
+    assert {name: found.retries for name, found in of_worker.items()} == dict.fromkeys(tasks, held)
+    assert (never.retries, of_scheduler["never"].retries) == (0, 0)
+
+
+def test_a_greater_default_of_airflows_own_holds() -> None:
+    program = (
+        "from sluice_airflow.operators.run_stream import RunStreamOperator\n"
+        "print(RunStreamOperator(task_id='t', stream='s').retries)"
+    )
+    environment = os.environ | {"AIRFLOW__CORE__DEFAULT_TASK_RETRIES": "7"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "7"
 
 
 def test_dag_files_need_no_pyspark() -> None:

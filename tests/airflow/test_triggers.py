@@ -288,6 +288,53 @@ class TestSharedPoll:
 
         assert asyncio.run(scenario()) < 0.2
 
+    def test_one_that_hangs_stops_nobody_else(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The others go on, round by round, beside one thread that hangs; when it is back, it is read as before."""
+        monkeypatch.setattr(shared_poll, "_PATIENCE_SECONDS", 0.05)
+        released = threading.Event()
+        counts = {"a": 0, "b": 0, "c": 0}
+
+        def count(key: str) -> int:
+            counts[key] += 1
+            return counts[key]
+
+        def hang() -> int:
+            if counts["b"] == 1:
+                released.wait(SOON)
+            return count("b")
+
+        async def follow(poll: shared_poll.SharedPoll[int], key: str, read: Any, seen: list[Any]) -> None:
+            async for sighting in poll.follow(key, read):
+                seen += [sighting]
+
+        async def scenario() -> list[Any]:
+            poll: shared_poll.SharedPoll[int] = shared_poll.SharedPoll()
+            of_b: list[Any] = []
+            late: list[Any] = []
+            reads = {"a": lambda: count("a"), "b": hang, "c": lambda: count("c")}
+            following = [
+                asyncio.create_task(follow(poll, key, read, of_b if key == "b" else [])) for key, read in reads.items()
+            ]
+            await until(lambda: of_b and of_b[-1].problem)
+            before, rounds = threading.active_count(), counts["c"]
+            following.append(asyncio.create_task(follow(poll, "b", hang, late)))
+            await until(lambda: counts["c"] > rounds + 20)
+            assert threading.active_count() <= before
+            assert [seen.problem for seen in late] == ["it has not answered for 0.05 s"]
+            assert counts["b"] == 1
+            released.set()
+            await until(lambda: counts["b"] > 10 and of_b[-1].value is not None)
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+            return of_b
+
+        seen = asyncio.run(scenario())
+        assert (seen[0].value, seen[1].problem, seen[2].value) == (1, "it has not answered for 0.05 s", 2)
+        assert "b has not answered for 0.05 s; the others go on without it" in caplog.text
+
     def test_a_reader_that_fails_oddly_fails_nobody_else(self) -> None:
         """A library may raise anything: that is a problem of this one key."""
         poll: shared_poll.SharedPoll[int] = shared_poll.SharedPoll()

@@ -10,7 +10,7 @@ import pytest
 from faulty_airflow import FaultyAirflow, counting_drivers, drivers
 from numbers_project import STREAM, Numbers, make_numbers
 
-from tests.campaign import CAMPAIGN
+from tests.campaign import CAMPAIGN, in_campaigns
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -91,11 +91,39 @@ def test_marking_a_deferred_task_as_failed_ends_its_driver(airflow: FaultyAirflo
     assert not (numbers.checkpoint / "commits" / "0").exists()
 
     numbers.delay(0)
-    clear = {"dry_run": False, "dag_run_id": run_id, "task_ids": [STREAM], "only_failed": False, "reset_dag_runs": True}
-    airflow.api("POST", f"/dags/{dag_id}/clearTaskInstances", clear)
+    _clear(airflow, dag_id, run_id)
     airflow.wait_for(lambda: _state(airflow, dag_id, run_id) == "success", "the cleared task", 120)
     assert numbers.rows() == list(range(numbers.arrived))
     assert [found.plan["verdict"] for found in numbers.records()] == ["resume", "run"]
+
+
+@in_campaigns
+def test_clearing_a_running_task_ends_its_driver_and_goes_on(airflow: FaultyAirflow, tmp_path: Path) -> None:
+    """Airflow counts it as a retry, which finds a driver that was asked to end: the second try does the rest."""
+    dag_id = "cleared_running"
+    numbers = make_numbers(tmp_path, delay_ms=15_000)
+    numbers.arrive(1)
+    airflow.add_dag(dag_id, numbers, deferrable=False)
+    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    with counting_drivers(numbers.root) as most:
+        run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
+        airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, "running"), "the first batch", 120)
+        planned = numbers.arrived
+        numbers.arrive(1)
+        _clear(airflow, dag_id, run_id)
+        airflow.wait_for(lambda: numbers.records()[0].status == "stopped", "the end of the driver", 60)
+        numbers.delay(0)
+        airflow.wait_for(lambda: _state(airflow, dag_id, run_id) in {"success", "failed"}, "the cleared task", 120)
+
+    assert _state(airflow, dag_id, run_id) == "success"
+    assert airflow.task(dag_id, run_id)["try_number"] == 2
+    assert numbers.rows() == list(range(planned))
+    assert most() == 1
+
+
+def _clear(airflow: FaultyAirflow, dag_id: str, run_id: str) -> None:
+    clear = {"dry_run": False, "dag_run_id": run_id, "task_ids": [STREAM], "only_failed": False, "reset_dag_runs": True}
+    airflow.api("POST", f"/dags/{dag_id}/clearTaskInstances", clear)
 
 
 def _is_known(airflow: FaultyAirflow, dag_id: str) -> bool:

@@ -61,9 +61,30 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     try:
         sink = stream.sink.state(record.query_id if record else checkpoint.query_id, storage=home.storage)
         seen = replace(seen, sink=sink)
+        if checkpoint.is_new and record is None and sink.exists:
+            _check_home(stream, home)
         return _survey_sources(seen, home, bound, now)
     except RefusedError as refused:
         return replace(seen, refusal=refused.finding)
+
+
+def _check_home(stream: Stream, home: StreamHome) -> None:
+    """A stream without a past is new, or its home is away: then every row would be appended again.
+
+    Raises:
+        RefusedError: The home is away.
+    """
+    if home.storage.list_folder(home.root) is None and stream.sink.was_streamed_into(storage=home.storage):
+        raise RefusedError(
+            Problem(
+                code="HOME_MISSING",
+                file=home.root,
+                cause=f"the home does not exist, and a streaming query has written to {stream.sink.location} before",
+                consequence="the stream would begin anew, and every row that it reads again would be there twice",
+                remedy="mount or restore the home; if this really is the first run of this project, create the folder"
+                " (on an object store, put any file below it)",
+            )
+        )
 
 
 def _started_at(home: StreamHome, record: Generation | None) -> Mapping[str, Mapping[str, Any]]:

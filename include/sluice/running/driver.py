@@ -143,22 +143,34 @@ class Drivers:
         # What it wrote last, it may have written since.
         return records.read(run_id), True
 
-    def wait_for_stopped(self, folder: str, seconds: float) -> None:
-        """Wait until the run that holds a lease is over, if somebody has asked it to end: that takes a few seconds.
+    def wait_for_stopped(self, run_id: str, seconds: float) -> None:
+        """Wait until nothing of a run is at work, if somebody has asked it to end: that takes a few seconds.
 
         Args:
-            folder: Where the leases are.
+            run_id: The run.
             seconds: How long to wait at most.
 
         Raises:
+            RunError: It is still at work.
             RefusedError: A file of the home is damaged.
             StorageError: A file of the home can't be read.
         """
         deadline = self.seconds() + seconds
-        while (held := newest_lease(self.home.storage, folder)) is not None and self.seconds() < deadline:
-            if held.is_released or is_dead(held) or stop_request(self.home, held.run_id) is None:
-                return
+        while stop_request(self.home, run_id) is not None and not self._is_gone(run_id):
+            if self.seconds() >= deadline:
+                raise RunError(
+                    f"the driver of run {run_id} was asked to end {seconds:g} s ago, and is still at work",
+                    where=self._file(run_id),
+                    remedy="try again later; if it hangs, end the process that the file names",
+                )
             time.sleep(_STOP_POLL_SECONDS)
+
+    def _is_gone(self, run_id: str) -> bool:
+        driver = self.find(run_id)
+        if driver is not None and _is_here(driver):
+            # Before it has its lease, and while its JVM ends after the record is closed, only the process tells.
+            return not _is_alive_here(driver)
+        return self.look(run_id)[1]
 
     def is_running(self, record: RunRecord, now: datetime) -> bool:
         """Whether a run has a driver at work, as far as can be told from here at once.
@@ -173,8 +185,8 @@ class Drivers:
         if record.status not in {"planned", "running"}:
             return False
         driver = self.find(record.run_id)
-        if driver is not None and driver.machine == machine() and driver.process is not None:
-            return driver.boot_id == boot_id() and is_alive(driver.process)
+        if driver is not None and _is_here(driver):
+            return _is_alive_here(driver)
         held = newest_lease(self.home.storage, self.lease_folder(record))
         is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
         if held is not None and held.run_id == record.run_id and is_of_this_try:
@@ -212,6 +224,15 @@ class Drivers:
             folder = Path(tempfile.gettempdir(), f"sluice-{os.getuid()}")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
+
+
+def _is_here(driver: Driver) -> bool:
+    """Whether this machine can tell by the process whether a driver is at work."""
+    return driver.machine == machine() and driver.process is not None
+
+
+def _is_alive_here(driver: Driver) -> bool:
+    return driver.process is not None and driver.boot_id == boot_id() and is_alive(driver.process)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
 """The one refusal that a run mends itself: the query tells the order."""
+_HOME_MISSING = "HOME_MISSING"
+"""The one refusal that must leave no record: that would make the folder of the home, as if all were well."""
 _REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
 
 
@@ -94,6 +96,14 @@ def refusal(problem: Problem) -> RefusedError:
     return _REFUSALS.get(problem.code, RefusedError)(problem)
 
 
+def first_bound(former: RunRecord) -> Bound:
+    """How far a run was to go, for whoever does it again."""
+    # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
+    was_drained = former.plan["strategy"] == "drain"
+    until = former.until or (None if was_drained else former.planned_at)
+    return Bound(until=until, to_version=former.to_version)
+
+
 @dataclass(frozen=True)
 class Preparation:
     """One run on its way to Spark."""
@@ -116,11 +126,7 @@ class Preparation:
         former = records.find(request.run_key) if request.run_key else None
         if former is None:
             return cls(project, request, home, records, clock, None, clock())
-        # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
-        was_drained = former.plan["strategy"] == "drain"
-        until = former.until or (None if was_drained else former.planned_at)
-        bound = Bound(until=until, to_version=former.to_version)
-        limits = replace(request.limits, bound=bound, max_batches=former.max_batches)
+        limits = replace(request.limits, bound=first_bound(former), max_batches=former.max_batches)
         return cls(project, replace(request, limits=limits), home, records, clock, former, former.planned_at)
 
     def done(self) -> RunRecord | None:
@@ -192,7 +198,8 @@ class Preparation:
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.clock()))
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
             refused = refusal(plan.problem)
-            self.close_failed(self.open_record(seen, plan), refused)
+            if plan.problem.code != _HOME_MISSING:
+                self.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None
 

@@ -7,6 +7,7 @@ without a JVM, which batch it holds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Spark's id of a query; other writers that name their transactions choose names of their own."""
 _OPTIONS = ("mergeSchema", "overwriteSchema", "userMetadata", "optimizeWrite", "maxRecordsPerFile")
 
 
@@ -64,6 +67,15 @@ class DeltaSink(ReplaceableSink, StagingSink):
             return SinkState(exists=False)
         last = load_table(self.path, storage=storage).transaction_version(query_id) if query_id else None
         return SinkState(exists=True, identity=log.table_id, last_batch=last)
+
+    def was_streamed_into(self, *, storage: Storage) -> bool:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return False
+        # The newest first: where a stream writes, nearly every commit is one of its batches.
+        commits = (read_commit(log, version, storage=storage) for version in reversed(log.versions))
+        writers = (writer for commit in commits if commit is not None for writer in commit.transactions)
+        return any(_QUERY_ID.fullmatch(writer) for writer in writers)
 
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         log = open_log(self.path, storage=storage)

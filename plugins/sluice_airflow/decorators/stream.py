@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, determine_kwargs, task_decorator_factory
+from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, _TaskDecorator, determine_kwargs
 from airflow.sdk.definitions.context import context_merge
 from airflow.sdk.exceptions import AirflowFailException
 
-from sluice_airflow.operators.run_stream import RunStreamOperator
+from sluice_airflow.listeners.drivers_pool import POOL
+from sluice_airflow.operators.run_stream import RETRIES, RunStreamOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.definitions.xcom_arg import XComArg
 
 _BOUNDS = ("until", "to_version", "max_batches")
 
@@ -63,13 +65,28 @@ class StreamDecoratedOperator(DecoratedOperator, RunStreamOperator):
         self.max_batches = given.get("max_batches", self.max_batches)
 
 
-def stream_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+class _StreamTask(_TaskDecorator[Any, Any, StreamDecoratedOperator]):
+    def _expand(self, *args: Any, **kwargs: Any) -> XComArg:
+        expanded: Any = super()._expand(*args, **kwargs)
+        # Airflow fills in its own defaults, not the operator's; the scheduler must count with the worker's retries.
+        for name, default in (("retries", RETRIES), ("pool", POOL)):
+            expanded.operator.partial_kwargs.setdefault(name, default)
+        return cast("XComArg", expanded)
+
+
+def stream_task(
+    python_callable: Callable[..., Any] | None = None, *, multiple_outputs: bool | None = None, **kwargs: Any
+) -> TaskDecorator:
     """Make a task of a function: `@task.stream(stream="departures")`.
 
     Args:
         python_callable: See `StreamDecoratedOperator`.
+        multiple_outputs: As in Airflow's own `@task`.
         kwargs: What `RunStreamOperator` takes.
     """
-    return task_decorator_factory(
-        python_callable=python_callable, decorated_operator_class=StreamDecoratedOperator, **kwargs
-    )
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        outputs: dict[str, Any] = {} if multiple_outputs is None else {"multiple_outputs": multiple_outputs}
+        return _StreamTask(function=function, operator_class=StreamDecoratedOperator, kwargs=kwargs, **outputs)
+
+    return cast("TaskDecorator", decorate if python_callable is None else decorate(python_callable))

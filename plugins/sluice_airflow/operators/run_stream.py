@@ -13,27 +13,29 @@ from airflow.configuration import conf
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from sluice.errors import SluiceError
+from sluice.home import StreamHome
 from sluice.planning.planner import Limits
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.driver import Driver, Drivers
-from sluice.running.preparation import Request, prepare_run
+from sluice.running.preparation import Request, first_bound, prepare_run
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.stop import request_stop
-from sluice.stream import Bound, Interval
+from sluice.storage import join
+from sluice.stream import Bound, Interval, Stream
 from sluice.times import parse_time
 from sluice_airflow.assets import emit_events
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.rendered import number
-from sluice_airflow.run_keys import run_key
+from sluice_airflow.run_keys import RunKey, run_key
 from sluice_airflow.submission import launch
 from sluice_airflow.triggers.run import RunTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from sluice.home import StreamHome
     from sluice.project import Project
 
 _BACKFILL = "backfill"
@@ -43,8 +45,12 @@ _STAY_SECONDS = 30.0
 a scheduling gap, and the time that Airflow needs to hear that the worker has left."""
 _POLL_SECONDS = 0.1
 """How often a task that stays with its driver looks whether the run is over."""
-_STOP_SECONDS = 15.0
-"""How long the driver of a task that was cleared may take to end."""
+_STOP_SECONDS = 120.0
+"""How long a driver that was asked to end may take; one that still starts hears of it only then."""
+RETRIES = max(2, conf.getint("core", "default_task_retries", fallback=0))
+"""A lost worker leads back to its run by a retry only, and Airflow's own default is none."""
+_LOG_SHOWN = "driver_log_shown"
+"""Where Airflow keeps for the next try which driver's log is in the task's log."""
 _EXECUTORS_THAT_END_DRIVERS = ("Kubernetes", "Ecs", "Batch", "Lambda")
 """What runs each task in a container of its own, by parts of their names."""
 
@@ -55,8 +61,8 @@ class RunStreamOperator(BaseOperator):
     Plans in the worker; when there is nothing to do, the task is skipped without a JVM and the log says why.
     Otherwise Spark is started through the Spark provider's hook as a driver of its own, which outlives the worker, and
     the task is deferred until the run is over, unless that is so within seconds. A lost worker or triggerer leads back
-    to the same run, never to a second driver. A retry finishes what the first try planned; a task that is cleared plans
-    again, with the same bound. `execution_timeout` holds for the whole run.
+    to the same run, never to a second driver; after a lost worker, a retry does that. A retry finishes what the first
+    try planned; a task that is cleared plans again, with the same bound. `execution_timeout` holds for the whole run.
 
     Args:
         stream: The stream's name.
@@ -68,6 +74,7 @@ class RunStreamOperator(BaseOperator):
         deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless the driver would
             end with its task (KubernetesExecutor and others that run each task in a container of its own).
         pool: Where the task takes its slot, also while it is deferred: the slots bound the drivers at work.
+        retries: How often it is tried again; when not given, twice, or `core.default_task_retries` if that is more.
         kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
 
@@ -89,9 +96,10 @@ class RunStreamOperator(BaseOperator):
         project: str | None = None,
         deferrable: bool | None = None,
         pool: str = POOL,
+        retries: int | None = RETRIES,
         **kwargs: Any,
     ) -> None:
-        super().__init__(pool=pool, **kwargs)
+        super().__init__(pool=pool, retries=retries, **kwargs)
         self.stream = stream
         self.until = until
         self.to_version = to_version
@@ -110,14 +118,22 @@ class RunStreamOperator(BaseOperator):
         """
         with as_airflow_errors():
             project = airflow_project(self.project)
-            request = self._request(project, context)
-            home = project.stream_home(request.stream)
+            stream = project.stream(self.stream)
+            home = project.stream_home(stream)
             records, drivers = RunRecords(home), Drivers(home)
-            record = records.find(request.run_key or "")
+            key = run_key(context["ti"], self.retries or 0)
+            cleared = _cleared(records, key)
+            self._end_what_was_cleared(drivers, cleared)
+            if (record := records.find(str(key))) is not None:
+                # One that was asked to end ends as stopped: so would who followed it.
+                drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
+                record = records.read(record.run_id)
             if record is not None and drivers.is_running(record, datetime.now(UTC)):
                 self.log.info("run %s is still at work: re-attached to it", record.run_id)
                 return self._follow(context, project, home, record)
-            self._end_what_was_cleared(context, drivers)
+            if record is not None:
+                self._show_log_of_lost_try(context, drivers, record)
+            request = self._request(stream, context, str(key), cleared)
             record = _prepare(project, request)
             if record.status != "planned":
                 return self._conclude(context, project, record)
@@ -137,7 +153,8 @@ class RunStreamOperator(BaseOperator):
         """Go on when the run is over; see `execute`."""
         with as_airflow_errors():
             project = airflow_project(self.project)
-            home = project.stream_home(project.stream(self.stream))
+            # By its name: the declaration may be gone, or wrong, by now.
+            home = StreamHome(join(project.home, self.stream), project.storage())
             return self._end(context, project, home, event["run_id"])
 
     def on_kill(self) -> None:
@@ -161,25 +178,27 @@ class RunStreamOperator(BaseOperator):
         bound = Bound(until=parse_time(self.until, where="until"), to_version=number("to_version", self.to_version))
         return Limits(bound, number("max_batches", self.max_batches))
 
-    def _request(self, project: Project, context: Context) -> Request | BackfillRequest:
-        stream = project.stream(self.stream)
-        key = str(run_key(context["ti"], self.retries or 0))
+    def _request(
+        self, stream: Stream, context: Context, key: str, cleared: Sequence[RunRecord]
+    ) -> Request | BackfillRequest:
         if _is_backfill(context):
             return BackfillRequest(stream, _data_interval(context), key)
-        return Request(stream, self.limits(), key)
+        limits = self.limits()
+        first = next((record for record in cleared if record.interval is None), None)
+        if first is not None and limits.bound in (Bound(), Bound(to_version=first.to_version)):
+            # Without a time of its own, or the version that a task upstream has left meanwhile.
+            limits = replace(limits, bound=first_bound(first))
+            self.log.info("this task was cleared: it goes as far as run %s was to go", first.run_id)
+        return Request(stream, limits, key)
 
-    def _end_what_was_cleared(self, context: Context, drivers: Drivers) -> None:
-        """End the driver of this task before it was cleared, if there is one: Airflow may not have done so yet."""
-        mine = run_key(context["ti"], self.retries or 0)
-        if mine.generation == 0:
-            return
-        for generation in range(mine.generation):
-            record = RunRecords(drivers.home).find(str(replace(mine, generation=generation)))
-            if record is not None and drivers.is_running(record, datetime.now(UTC)):
+    def _end_what_was_cleared(self, drivers: Drivers, cleared: Sequence[RunRecord]) -> None:
+        """End a driver of this task from before it was cleared: Airflow may not have done so yet."""
+        for record in cleared:
+            if drivers.is_running(record, datetime.now(UTC)):
                 by = "Airflow: the task was cleared"
                 request_stop(drivers.home, record.run_id, requested_by=by, now=datetime.now(UTC))
                 self.log.info("waiting for the driver of run %s to end: the task was cleared", record.run_id)
-                drivers.wait_for_stopped(drivers.lease_folder(record), _STOP_SECONDS)
+            drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
 
     def _follow(self, context: Context, project: Project, home: StreamHome, record: RunRecord) -> dict[str, Any]:
         self._following = home, record.run_id
@@ -209,7 +228,7 @@ class RunStreamOperator(BaseOperator):
         """What came of a run that is over."""
         driver = Drivers(home).find(run_id)
         if driver is not None:
-            self._show_log(driver)
+            self._show_log(context, driver)
         record = RunRecords(home).read(run_id)
         if record is None and driver is None:
             raise AirflowException(f"nothing is known of run {run_id}: is the home there? {home.location}")
@@ -226,9 +245,17 @@ class RunStreamOperator(BaseOperator):
             )
         found = conclude(record)
         if self.outlets:
-            stream = project.stream(self.stream)
-            emit_events(context, stream, record, storage=project.storage(), project=project.root)
+            self._emit_events(context, project, record)
         return found
+
+    def _emit_events(self, context: Context, project: Project, record: RunRecord) -> None:
+        try:
+            stream = project.stream(self.stream)
+        except SluiceError as exc:
+            # Renamed or deleted while the task was deferred: the rows are committed all the same.
+            self.log.warning("the asset events of run %s lack their details: %s", record.run_id, exc)
+            return
+        emit_events(context, stream, record, storage=project.storage(), project=project.root)
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""
@@ -240,7 +267,13 @@ class RunStreamOperator(BaseOperator):
             )
             self.log.warning("stream %s reads this table, and %s", found["stream"], then)
 
-    def _show_log(self, driver: Driver) -> None:
+    def _show_log_of_lost_try(self, context: Context, drivers: Drivers, record: RunRecord) -> None:
+        """Show what the driver of a former try said, if that try did not live to do so."""
+        driver = drivers.find(record.run_id)
+        if driver is not None and context["task_state_store"].get(_LOG_SHOWN) != _name_of(driver):
+            self._show_log(context, driver)
+
+    def _show_log(self, context: Context, driver: Driver) -> None:
         try:
             with open(driver.log, "rb") as file:
                 length = file.seek(0, os.SEEK_END)
@@ -253,6 +286,19 @@ class RunStreamOperator(BaseOperator):
         for line in lines:
             self.log.info("%s", line)
         self.log.info("::endgroup::")
+        context["task_state_store"].set(_LOG_SHOWN, _name_of(driver))
+
+
+def _cleared(records: RunRecords, key: RunKey) -> list[RunRecord]:
+    """What a task has run before it was cleared, newest first."""
+    earlier = (replace(key, generation=generation) for generation in reversed(range(key.generation)))
+    found = (records.find(str(one)) for one in earlier)
+    return [record for record in found if record is not None]
+
+
+def _name_of(driver: Driver) -> str:
+    """Tells a driver from those of other tries."""
+    return f"{driver.run_id} {driver.submitted_at.isoformat()}"
 
 
 def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sluice.home import StreamHome
 from sluice.project import FILE_NAME, Project
@@ -29,8 +29,8 @@ class DeclaredStreams:
 
     project: str | None
     """The folder of `sluice.toml`; None for Airflow's own project."""
-    _loaded: Project | None = None
-    _homes: dict[str, DeclaredStream] = field(default_factory=dict)
+    _loaded: tuple[Project, dict[str, DeclaredStream]] | None = None
+    """The project, and its streams so far. Together: a thread that hung for a while finds others when it is back."""
     _files: tuple[tuple[str, int], ...] = ()
     _checked_at: float = 0.0
 
@@ -41,21 +41,21 @@ class DeclaredStreams:
             UnknownStreamError: No declaration has this name (any more).
             DeclarationError: The project or a declaration is not right.
         """
-        project = self._current()
-        if name not in self._homes:
+        project, streams = self._current()
+        found = streams.get(name)
+        if found is None:
             stream = project.stream(name)
-            self._homes[name] = DeclaredStream(stream, project.stream_home(stream))
-        return self._homes[name]
+            found = streams[name] = DeclaredStream(stream, project.stream_home(stream))
+        return found
 
-    def _current(self) -> Project:
-        now = time.monotonic()
-        if self._loaded is not None and now - self._checked_at < _FRESH_SECONDS:
-            return self._loaded
+    def _current(self) -> tuple[Project, dict[str, DeclaredStream]]:
+        now, loaded = time.monotonic(), self._loaded
+        if loaded is not None and now - self._checked_at < _FRESH_SECONDS:
+            return loaded
         project = airflow_project(self.project)
         files = [os.path.join(project.root, FILE_NAME), *project.declaration_files()]
         # Sizes and times together: an editor may keep one of them.
         stats = tuple((file, os.stat(file).st_mtime_ns ^ os.stat(file).st_size) for file in files)
-        if stats != self._files or self._loaded is None:
-            self._homes, self._files = {}, stats
-        self._loaded, self._checked_at = project, now
-        return project
+        loaded = project, loaded[1] if loaded is not None and stats == self._files else {}
+        self._loaded, self._files, self._checked_at = loaded, stats, now
+        return loaded

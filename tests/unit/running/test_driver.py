@@ -234,6 +234,45 @@ class TestLook:
         assert Drivers(home).look(RUN.run_id) == (done, True)
 
 
+class TestWaitForStopped:
+    """Until a run that was asked to end is gone, and no second driver can start beside it."""
+
+    @pytest.mark.parametrize("lease", [None, "of the try before"])
+    def test_a_driver_without_a_lease_of_its_own(
+        self, home: StreamHome, launch: Callable[..., Driver], *, lease: str | None
+    ) -> None:
+        """Its JVM still starts, and its record may be closed already: only its process tells that it is there."""
+        if lease is not None:
+            keep_lease(home, acquired_at=NOW - timedelta(seconds=30), is_released=True)
+        RunRecords(home).save(msgspec.structs.replace(RUN, status="stopped"))
+        driver = launch("import time; time.sleep(600)")
+        request_stop(home, RUN.run_id, requested_by="ada", now=NOW)
+        with pytest.raises(RunError, match=r"was asked to end 0\.1 s ago, and is still at work"):
+            Drivers(home).wait_for_stopped(RUN.run_id, 0.1)
+
+        assert driver.process is not None
+        os.killpg(driver.process.pid, signal.SIGKILL)
+        Drivers(home).wait_for_stopped(RUN.run_id, 20.0)
+        assert process(driver.process.pid) != driver.process
+
+    def test_one_that_nobody_asked(self, home: StreamHome, launch: Callable[..., Driver]) -> None:
+        """It is not waited for."""
+        RunRecords(home).save(RUN)
+        launch("import time; time.sleep(600)")
+        Drivers(home).wait_for_stopped(RUN.run_id, 0.0)
+
+    def test_on_another_machine(self, home: StreamHome) -> None:
+        """Its record tells, or its lease."""
+        RunRecords(home).save(RUN)
+        keep(home, driver_of())
+        keep_lease(home)
+        request_stop(home, RUN.run_id, requested_by="ada", now=NOW)
+        with pytest.raises(RunError, match="is still at work"):
+            Drivers(home).wait_for_stopped(RUN.run_id, 0.0)
+        RunRecords(home).close_stopped(RUN.run_id, "ada", NOW)
+        Drivers(home).wait_for_stopped(RUN.run_id, 0.0)
+
+
 class TestStopping:
     """Requests to end a run."""
 
