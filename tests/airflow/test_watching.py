@@ -47,7 +47,7 @@ with DAG("writes", schedule=data_intervals("0 0 1 1 *"), catchup=False,
         )
         record = RunRecord(run_id="r1", stream="events", generation=1, planned_at=datetime.now(timezone.utc),
                            plan={}, status="succeeded", batches=batches)
-        emit_events(context, TABLE, record, storage=PROJECT.storage())
+        emit_events(context, TABLE, record, home=PROJECT.stream_home(TABLE))
     write()
 with DAG("per_part", schedule=per_partition("events")):
     EmptyOperator(task_id="take")

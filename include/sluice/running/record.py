@@ -147,6 +147,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
     quality: QualityRecord | None = None
     """What became of the suite; None for streams without one, and before anything was measured."""
     error: dict[str, Any] | None = None
+    passed_later: bool = False
+    """Whether it failed its suite, and a later run found that it passes: nobody heard of its success."""
     interval: RecordedInterval | None = None
     """The rows that a backfill recomputes; None for a run of the live stream."""
     backfill: BackfillRecord | None = None

@@ -227,7 +227,7 @@ class RunStreamOperator(BaseOperator):
         found = conclude(record)
         if self.outlets:
             stream = project.stream(self.stream)
-            emit_events(context, stream, record, storage=project.storage(), project=project.root)
+            emit_events(context, stream, record, home=project.stream_home(stream), project=project.root)
         return found
 
     def _name_downstream(self, record: RunRecord) -> None:
