@@ -32,6 +32,7 @@ from sluice_airflow.triggers.run import RunTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import WeightRuleParam
 
     from sluice.home import StreamHome
     from sluice.project import Project
@@ -68,6 +69,7 @@ class RunStreamOperator(BaseOperator):
         deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless the driver would
             end with its task (KubernetesExecutor and others that run each task in a container of its own).
         pool: Where the task takes its slot, also while it is deferred: the slots bound the drivers at work.
+        weight_rule: Which tasks come first when slots are few; by default those of live runs before those of backfills.
         kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
 
@@ -89,9 +91,10 @@ class RunStreamOperator(BaseOperator):
         project: str | None = None,
         deferrable: bool | None = None,
         pool: str = POOL,
+        weight_rule: WeightRuleParam = "sluice_airflow.live_first.LiveFirst",
         **kwargs: Any,
     ) -> None:
-        super().__init__(pool=pool, **kwargs)
+        super().__init__(pool=pool, weight_rule=weight_rule, **kwargs)
         self.stream = stream
         self.until = until
         self.to_version = to_version
