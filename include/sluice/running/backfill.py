@@ -53,7 +53,7 @@ def backfill_stream(
     """Recompute the rows of an interval, and replace them in the sink in one step.
 
     Runs beside the live stream and beside backfills of other intervals. An interval that is not whole partitions of
-    the sink is replaced by Spark instead, under the live stream's lease.
+    the sink is replaced by Spark instead, under the live stream's lease, which is waited for.
 
     Args:
         project: The project of the stream.
@@ -71,7 +71,7 @@ def backfill_stream(
         DeclarationError: The declaration does not support it, or the transform does not fit the sink.
         RefusedError: Rows would be lost or doubled; the record says why.
         LeaseHeldError: Another backfill of the interval is under way; or the interval needs the live stream's lease,
-            and a run holds it.
+            and a run held it for too long.
         QualityFailedError: The suite failed, and nothing was replaced; the record says how.
         RunError: It failed; nothing was replaced, or the record says what was.
     """
@@ -124,7 +124,8 @@ class _Backfill:
             if plan.publish == "metadata":
                 replaced = self._replace_beside(plan)
             else:
-                with self.preparation.run.take_lease(plan.generation, self.record.run_id) as lease:
+                waiting = self.observer.phase
+                with self.preparation.take_live_lease(plan.generation, self.record.run_id, waiting) as lease:
                     replaced = self._replace_alone(lease)
             if replaced is not None and replaced.conflict is None:
                 return self._finish(replaced)
