@@ -171,6 +171,9 @@ def test_beside_the_live_stream(flights: Flights) -> None:
     assert record.backfill is not None
     assert record.backfill.rows_replaced == record.backfill.rows_written
     assert record.backfill.attempt == 0
+    assert [phase.text for phase in record.phases] == ["writing the rows aside", "publishing"]
+    assert record.explain is not None
+    assert "flight_date" in record.explain
     after = snapshot(flights.lab.checkpoint(flights.stream()))
     assert before.items() <= after.items()
     again = flights.backfill(flights.stream("in_kilometers"), 1, DAYS)

@@ -216,6 +216,7 @@ class BackfillPreparation:
                 tries=self.former.tries + 1,
                 ended_at=None,
                 error=None,
+                phases=(),
             )
         live = self.home.generation(plan.generation)
         return RunRecord(
