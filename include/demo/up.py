@@ -8,10 +8,12 @@ import sys
 from demo.landing import BAD_DAY, land_correction, land_flights
 from demo.standalone import REPOSITORY, USER, Standalone
 
-_AT_THE_GATE = f"""
+_WHAT_HAPPENS = f"""
 The file of {BAD_DAY} is half broken: the DAG `flights` fails in its third quarter and is paused, for the gate stops the
 batch. To let the rest of it through, its broken rows being in the quarantine: `sluice quality release departures`,
 then clear the failed task, and unpause the DAG. The day is delivered anew in the fourth quarter.
+Four DAGs show how others follow the flights, and are paused until you want to see them: `flights_per_day`,
+`flights_per_commit`, `flights_complete_day`, and `flights_on_arrival`, which runs them in place of `flights`.
 """
 
 
@@ -27,7 +29,7 @@ def main() -> None:
     with Standalone(REPOSITORY / "var" / "airflow", REPOSITORY / "dags", REPOSITORY) as airflow:
         airflow.wait_until_healthy()
         print(f"\nAirflow is at {airflow.url}\n  user     {USER}\n  password {airflow.password}")
-        print(f"  log      {airflow.log_file}\n{_AT_THE_GATE}\nCtrl-C ends it.", flush=True)
+        print(f"  log      {airflow.log_file}\n{_WHAT_HAPPENS}\nCtrl-C ends it.", flush=True)
         try:
             signal.pause()
         except KeyboardInterrupt:

@@ -23,15 +23,17 @@ from airflow.sdk import Asset, AssetWatcher
 
 from sluice.errors import DeclarationError
 from sluice.monitoring.touched import Partition, touched_partitions
-from sluice.storage import Storage, is_local, join, local_path
+from sluice.storage import is_local, join, local_path
 from sluice_airflow.outcomes import summary
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.untold import untold_runs, written_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow.sdk import Context
 
+    from sluice.home import StreamHome
     from sluice.running.record import RunRecord
     from sluice.stream import Stream
     from sluice_airflow.triggers.arrivals import ArrivalWatch
@@ -122,21 +124,24 @@ def outlets(stream: str | Stream, *, project: str | None = None) -> list[Asset]:
 
 
 def emit_events(
-    context: Context, stream: Stream, record: RunRecord, *, storage: Storage, project: str | None = None
+    context: Context, stream: Stream, record: RunRecord, *, home: StreamHome, project: str | None = None
 ) -> None:
     """Fill the events of a run that wrote; called before the task succeeds. Never fails a run.
+
+    They tell also of what the runs before it had written that did not succeed, for these have no event.
 
     Args:
         context: The task's.
         stream: The stream, with absolute locations.
         record: The record of the run.
-        storage: Where the sink is.
+        home: The stream's folder in the home.
         project: The folder of `sluice.toml`; Airflow's own project when not given.
     """
     try:
-        partitions = _touched(stream, record, storage)
+        untold = untold_runs(home, record)
+        partitions = _touched(stream, [*untold, record], home)
         events = context["outlet_events"]
-        events[stream_asset(stream, project=project)].extra = event_extra(record, partitions)
+        events[stream_asset(stream, project=project)].extra = event_extra(record, partitions, untold)
         if partitions:
             touched = events[partition_asset(stream, project=project)]
             touched.extra = {"run_id": record.run_id, "stream": record.stream}
@@ -146,10 +151,14 @@ def emit_events(
         logger.warning("the asset events of run %s lack their details", record.run_id, exc_info=True)
 
 
-def event_extra(record: RunRecord, partitions: Sequence[Partition]) -> dict[str, Any]:
-    """What the event of a run says: its summary, `partition_count`, and `partitions` up to a thousand."""
+def event_extra(record: RunRecord, partitions: Sequence[Partition], untold: Sequence[RunRecord] = ()) -> dict[str, Any]:
+    """What the event of a run says: its summary, `partition_count`, and `partitions` up to a thousand.
+
+    The partitions are also those of the runs before it that have no event: `since_runs`, oldest first.
+    """
     keys = [partition_key(partition) for partition in partitions[:_MAX_LISTED]]
-    return {**summary(record), "partition_count": len(partitions), "partitions": keys}
+    since = [run.run_id for run in untold[-_MAX_LISTED:]]
+    return {**summary(record), "since_runs": since, "partition_count": len(partitions), "partitions": keys}
 
 
 def partition_key(partition: Partition) -> str:
@@ -171,14 +180,15 @@ def _is_usable(key: str) -> bool:
     return is_usable
 
 
-def _touched(stream: Stream, record: RunRecord, storage: Storage) -> list[Partition]:
-    columns = _columns(stream)
-    versions = [batch.sink_version for batch in record.batches if batch.sink_version is not None]
-    if record.backfill is not None and record.backfill.sink_version is not None:
-        versions.append(record.backfill.sink_version)
+def _touched(stream: Stream, runs: Sequence[RunRecord], home: StreamHome) -> list[Partition]:
+    """The partitions that a run touched, and the runs before it that have no event."""
+    columns, backfill = _columns(stream), runs[-1].backfill
     if not columns or stream.sink.location is None:
         return []
-    return touched_partitions(stream.sink.location, versions, columns, storage=storage)
+    versions = written_versions(stream, home, runs)
+    if backfill is not None and backfill.sink_version is not None:
+        versions.append(backfill.sink_version)
+    return touched_partitions(stream.sink.location, versions, columns, storage=home.storage)
 
 
 def _columns(stream: Stream) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What Airflow is told of: the pages and the places that lead to them, the deadlines, and who listens to tasks."""
+"""What Airflow is told of: the pages and the places that lead to them, the deadlines, weights, and listeners."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from sluice_airflow.deadlines import StreamWatermark
 from sluice_airflow.listeners import drivers_pool, stream_metrics
+from sluice_airflow.live_first import LiveFirst
 
 _PREFIX = "sluice"
 
@@ -33,6 +34,7 @@ class SluicePlugin(AirflowPlugin):
 
     name = "sluice"
     deadline_references = [StreamWatermark]  # noqa: RUF012 - Airflow's base class wants it so
+    priority_weight_strategies = [LiveFirst]  # noqa: RUF012 - Airflow's base class wants it so
     listeners = [drivers_pool, stream_metrics]  # noqa: RUF012 - Airflow's base class wants it so
     fastapi_apps = [  # noqa: RUF012 - Airflow's base class wants it so
         {"app": Pages(), "url_prefix": f"/{_PREFIX}", "name": "sluice"}

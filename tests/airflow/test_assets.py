@@ -13,10 +13,11 @@ from airflow_project import StreamProject
 
 from sluice import Stream, sinks
 from sluice.errors import UnknownStreamError
-from sluice.running.record import BatchRecord, RunRecord
+from sluice.home import StreamHome
+from sluice.running.record import BatchRecord, RecordedInterval, RunRecord, RunRecords
 from sluice.storage import Storage
 from sluice_airflow import assets, timetables
-from tests.builders import commit_file, edit_commit, make_delta, make_stream
+from tests.builders import NOW, QUERY_ID, commit_file, edit_commit, make_delta, make_stream
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -32,11 +33,37 @@ def record(*versions: int | None) -> RunRecord:
     )  # fmt: skip
 
 
-def emitted(stream: Stream, run: RunRecord) -> OutletEventAccessors:
+def emitted(stream: Stream, run: RunRecord, home: Path) -> OutletEventAccessors:
     events = OutletEventAccessors()
     context: Any = {"outlet_events": events}
-    assets.emit_events(context, stream, run, storage=Storage())
+    assets.emit_events(context, stream, run, home=StreamHome(str(home), Storage()))
     return events
+
+
+def live_run(number: int, status: str, batches: dict[int, int | None], **changes: Any) -> RunRecord:
+    """A run that is the `number`-th by time, with the versions of the sink that its batches made."""
+    values: dict[str, Any] = {
+        "run_id": f"20260131T1200{number:02d}000Z-0f1e2d3c",
+        "stream": "visits",
+        "generation": 1,
+        "query_id": QUERY_ID,
+        "planned_at": NOW,
+        "plan": {"batches": [{"batch_id": batch_id} for batch_id in batches]},
+        "status": status,
+        "batches": tuple(
+            BatchRecord(batch_id=n, kind="data", input_rows=1, output_rows=1, watermark=None, sink_version=version)
+            for n, version in batches.items()
+        ),
+    }
+    return RunRecord(**values | changes)
+
+
+def kept(home: Path, *runs: RunRecord) -> RunRecord:
+    """Save records; gives the last one."""
+    records = RunRecords(StreamHome(str(home), Storage()))
+    for run in runs:
+        records.save(run)
+    return runs[-1]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +92,7 @@ def test_a_sink_without_a_place_is_an_asset() -> None:
 def test_an_event_says_what_the_run_did(tmp_path: Path) -> None:
     """Over all of its batches, also those that made no version."""
     stream = make_stream(sink=sinks.delta(str(make_delta(tmp_path / "t", [1], [2, 3])), partition_by=["part"]))
-    events = emitted(stream, record(0, None, 1))
+    events = emitted(stream, record(0, None, 1), tmp_path / "home")
 
     extra = events[assets.stream_asset(stream)].extra
     assert extra["batches"] == [0, 1, 2]
@@ -74,13 +101,64 @@ def test_an_event_says_what_the_run_did(tmp_path: Path) -> None:
     assert events[assets.partition_asset(stream)].partition_keys == {"1", "2", "3"}
 
 
+def test_an_event_tells_of_what_failed_runs_have_written(tmp_path: Path) -> None:
+    """Whoever follows each touched day must get those of the batches before the failure, for no event told of them."""
+    table = make_delta(tmp_path / "t", [0], [1], [2], [3], [4], [5])
+    stream = make_stream(sink=sinks.delta(str(table), partition_by=["part"]))
+    before = live_run(1, "failed", {9: 0})
+    told = live_run(2, "succeeded", {0: 1})
+    failed, stopped = live_run(3, "failed", {1: 2}), live_run(5, "stopped", {2: 3})
+    backfill = live_run(4, "succeeded", {}, interval=RecordedInterval(NOW, NOW))
+    rewound = live_run(6, "succeeded", {7: 0}, generation=2)
+    run = kept(tmp_path / "home", before, told, failed, backfill, stopped, rewound, live_run(7, "succeeded", {3: 5}))
+    events = emitted(stream, run, tmp_path / "home")
+
+    assert events[assets.partition_asset(stream)].partition_keys == {"2", "3", "5"}
+    extra = events[assets.stream_asset(stream)].extra
+    assert extra["since_runs"] == [failed.run_id, stopped.run_id]
+    assert (extra["partitions"], extra["batches"], extra["output_rows"]) == (["2", "3", "5"], [3], 1)
+
+    later = kept(tmp_path / "home", live_run(8, "succeeded", {4: 4}))
+    assert emitted(stream, later, tmp_path / "home")[assets.partition_asset(stream)].partition_keys == {"4"}
+
+
+@pytest.mark.parametrize("how", [{"status": "failed"}, {"status": "succeeded", "passed_later": True}])
+def test_an_event_tells_of_a_run_that_was_held(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Its task failed; the stream goes on because somebody released its rows, or they pass a suite that was mended."""
+    stream = make_stream(sink=sinks.delta(str(make_delta(tmp_path / "t", [0], [1])), partition_by=["part"]))
+    held = live_run(1, batches={0: 0}, **how)
+    run = kept(tmp_path / "home", held, live_run(2, "succeeded", {1: 1}))
+
+    assert emitted(stream, run, tmp_path / "home")[assets.partition_asset(stream)].partition_keys == {"0", "1"}
+
+
+def test_an_event_tells_of_a_batch_that_nobody_recorded(tmp_path: Path) -> None:
+    """A driver was killed between the commit and its record: the table's log knows the version."""
+    table = make_delta(tmp_path / "t", [0], [1], [2], app_id=QUERY_ID)
+    stream = make_stream(sink=sinks.delta(str(table), partition_by=["part"]))
+    killed = live_run(1, "failed", {0: 0}, plan={"batches": [{"batch_id": 0}, {"batch_id": 1}]})
+    run = kept(tmp_path / "home", killed, live_run(2, "succeeded", {2: 2}))
+
+    assert emitted(stream, run, tmp_path / "home")[assets.partition_asset(stream)].partition_keys == {"0", "1", "2"}
+
+
+def test_a_damaged_record_costs_an_event_that_record_alone(tmp_path: Path) -> None:
+    """What can be told of the others is told."""
+    stream = make_stream(sink=sinks.delta(str(make_delta(tmp_path / "t", [0], [1], [2])), partition_by=["part"]))
+    runs = [live_run(1, "failed", {0: 0}), live_run(2, "failed", {1: 1}), live_run(3, "succeeded", {2: 2})]
+    run = kept(tmp_path / "home", *runs)
+    Path(tmp_path, "home", "runs", f"{runs[1].run_id}.json").write_text("{")
+
+    assert emitted(stream, run, tmp_path / "home")[assets.partition_asset(stream)].partition_keys == {"0", "2"}
+
+
 def test_a_log_that_can_not_be_read_fails_no_run(tmp_path: Path) -> None:
     """The rows are committed by then: the event goes out without details."""
     table = make_delta(tmp_path / "t", [1])
     commit_file(table, 0).write_bytes(b"{")
     stream = make_stream(sink=sinks.delta(str(table), partition_by=["part"]))
 
-    assert not emitted(stream, record(0))[assets.stream_asset(stream)].extra
+    assert not emitted(stream, record(0), tmp_path / "home")[assets.stream_asset(stream)].extra
 
 
 def test_keys_of_partitions() -> None:
@@ -96,7 +174,9 @@ def test_a_key_that_airflow_refuses_fails_no_run(tmp_path: Path, value: str) -> 
     edit_commit(table, 0, {"partitionValues": {"part": value}}, action="add")
     stream = make_stream(sink=sinks.delta(str(table), partition_by=["part"]))
 
-    assert emitted(stream, record(0, 1))[assets.partition_asset(stream)].partition_keys == {"2"}
+    events = emitted(stream, record(0, 1), tmp_path / "home")
+
+    assert events[assets.partition_asset(stream)].partition_keys == {"2"}
 
 
 def test_schedules_are_known_to_airflow(stream_project: StreamProject) -> None:

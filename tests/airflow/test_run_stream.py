@@ -74,7 +74,7 @@ def test_a_run_takes_what_arrived_before_the_end_of_its_interval(stream_project:
     assert (record.status, record.until) == ("succeeded", START)
     assert _summary(run)["run_id"] == record.run_id
     assert _summary(run)["input_rows"] == _summary(run)["output_rows"] == 1
-    assert _event(stream_project.root) == {**_summary(run), "partition_count": 0, "partitions": []}
+    assert _event(stream_project.root) == {**_summary(run), "since_runs": [], "partition_count": 0, "partitions": []}
 
 
 @pytest.mark.spark

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import urllib.error
+import urllib.parse
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +48,7 @@ with DAG("writes", schedule=data_intervals("0 0 1 1 *"), catchup=False,
         )
         record = RunRecord(run_id="r1", stream="events", generation=1, planned_at=datetime.now(timezone.utc),
                            plan={}, status="succeeded", batches=batches)
-        emit_events(context, TABLE, record, storage=PROJECT.storage())
+        emit_events(context, TABLE, record, home=PROJECT.stream_home(TABLE))
     write()
 with DAG("per_part", schedule=per_partition("events")):
     EmptyOperator(task_id="take")
@@ -55,6 +56,8 @@ with DAG("after", schedule=after_run("events")):
     EmptyOperator(task_id="follow")
 with DAG("waits", schedule=None):
     BatchSensor(task_id="wait", stream="events", batch_id=1000, timeout=3)
+with DAG("begins_in_triggerer", schedule=None):
+    BatchSensor(task_id="wait", stream="events", batch_id=0, timeout=60, start_from_trigger=True)
 """
 _LANDED = """
 landed = Stream(
@@ -91,7 +94,7 @@ def airflow(project: StreamProject, tmp_path_factory: pytest.TempPathFactory) ->
     home = tmp_path_factory.mktemp("airflow")
     with Standalone(home, project.dags, project.root, environment=environment) as started:
         started.wait_until_healthy(400)
-        started.wait_for(lambda: len(ask(started, "GET", "/dags")["dags"]) == 6, "the DAGs", 200)
+        started.wait_for(lambda: len(ask(started, "GET", "/dags")["dags"]) == 7, "the DAGs", 200)
         yield started
 
 
@@ -183,7 +186,7 @@ def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
     (event,) = events(airflow, "events")
     assert event["extra"] | {"generation": 1} == {
         "run_id": "r1", "stream": "events", "generation": 1, "batches": [0, 1], "input_rows": 4, "output_rows": 4,
-        "watermark": None, "sink_version": 1, "status": "succeeded", "quality": None,
+        "watermark": None, "sink_version": 1, "status": "succeeded", "quality": None, "since_runs": [],
         "partition_count": 3, "partitions": ["1", "2", "3"],
     }  # fmt: skip
 
@@ -199,3 +202,16 @@ def test_a_deferred_sensor_times_out(airflow: Standalone) -> None:
     )  # fmt: skip
 
     assert state == "failed"
+
+
+def test_a_sensor_begins_in_the_triggerer(airflow: Standalone, project: StreamProject) -> None:
+    """The scheduler hands it over: a worker hears of it when the waiting is over, and not before."""
+    commit(project, 0)
+    run_id = ask(airflow, "POST", "/dags/begins_in_triggerer/dagRuns", {"logical_date": None})["dag_run_id"]
+    task = f"/dags/begins_in_triggerer/dagRuns/{urllib.parse.quote(run_id, safe='')}/taskInstances/wait"
+    airflow.wait_for(lambda: ask(airflow, "GET", task)["state"] == "success", "the batch", SOON)
+
+    said = [line["event"] for line in ask(airflow, "GET", f"{task}/logs/1?full_content=true")["content"]]
+    at_work = "Worker startup parse complete"
+    assert said.count(at_work) == 1
+    assert said.index("Trigger fired event") < said.index(at_work)

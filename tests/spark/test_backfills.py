@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError, Re
 from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
+from sluice.running.lease import acquire
 from sluice.running.record import RunRecord
 from sluice.running.runner import Silent
 from sluice.stream import Interval
@@ -168,6 +171,9 @@ def test_beside_the_live_stream(flights: Flights) -> None:
     assert record.backfill is not None
     assert record.backfill.rows_replaced == record.backfill.rows_written
     assert record.backfill.attempt == 0
+    assert [phase.text for phase in record.phases] == ["writing the rows aside", "publishing"]
+    assert record.explain is not None
+    assert "flight_date" in record.explain
     after = snapshot(flights.lab.checkpoint(flights.stream()))
     assert before.items() <= after.items()
     again = flights.backfill(flights.stream("in_kilometers"), 1, DAYS)
@@ -310,6 +316,47 @@ def test_part_of_a_partition(flights: Flights) -> None:
 
     flights.backfill(changed, 2, 2, phase=go_on)
     assert record.run_id not in held[0]
+
+
+def test_parts_of_a_partition_one_after_the_other(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backfill that needs the live stream's lease waits for another one's, says so, and then does its work.
+
+    It does not wait for ever: a retry may come at a better time.
+    """
+    stream = flights.stream(sink=sinks.delta("lake"))
+    flights.land(1, 3)
+    flights.lab.run(stream)
+    changed = replace(stream, transform=f"{__name__}:in_kilometers")
+    said: list[str] = []
+    waits = threading.Event()
+
+    def hear(phase: str) -> None:
+        said.append(phase)
+        if phase.startswith("waiting"):
+            waits.set()
+
+    with ThreadPoolExecutor() as threads:
+        begun: list[Future[RunRecord]] = []
+
+        def begin_other(phase: str) -> None:
+            if phase == "replacing the rows":
+                begun.append(threads.submit(flights.backfill, changed, 3, 3, phase=hear))
+                assert waits.wait(60)
+
+        first = flights.backfill(changed, 2, 2, phase=begin_other)
+        other = begun[0].result(120)
+
+    assert (first.status, other.status) == ("succeeded", "succeeded")
+    assert flights.rows() == flights.expected(2, 3)
+    waited = [phase for phase in said if phase.startswith("waiting")]
+    assert len(waited) == 1
+    assert f"the stream is being run by run {first.run_id}" in waited[0]
+    monkeypatch.setattr("sluice.running.backfill_preparation._LIVE_LEASE_PATIENCE", timedelta(0))
+    home = flights.lab.project.stream_home(flights.lab.project.resolve(stream))
+    held = acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True)
+    with held, pytest.raises(LeaseHeldError, match="run another") as gave_up:
+        flights.backfill(changed, 1, 1)
+    assert gave_up.value.retryable
 
 
 def test_a_driver_without_its_lease(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:

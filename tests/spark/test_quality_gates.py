@@ -211,6 +211,8 @@ def test_failed_rows_in_the_sink_hold_the_stream(lab: Lab) -> None:
     assert record.quality.verdict == "pass"
     first, refused, _ = lab.records(stream())
     assert (first["status"], first["quality"]["verdict"], refused["status"]) == ("succeeded", "pass", "refused")
+    # Its own task had failed: the event of the run after it tells of its rows.
+    assert first["passed_later"] is True
     assert gate_of(lab) is None
 
 

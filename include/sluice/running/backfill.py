@@ -25,8 +25,8 @@ from sluice.running.driver import following_requests
 from sluice.running.duplicates import check_duplicates, find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import system_clock
-from sluice.running.query import build_batch, build_query, plan_reader, spark_failed
-from sluice.running.record import BackfillRecord, RunRecord
+from sluice.running.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
+from sluice.running.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer
 from sluice.running.session import close_session, open_session
 from sluice.running.stop import StopEvent
@@ -53,7 +53,7 @@ def backfill_stream(
     """Recompute the rows of an interval, and replace them in the sink in one step.
 
     Runs beside the live stream and beside backfills of other intervals. An interval that is not whole partitions of
-    the sink is replaced by Spark instead, under the live stream's lease.
+    the sink is replaced by Spark instead, under the live stream's lease, which is waited for.
 
     Args:
         project: The project of the stream.
@@ -71,7 +71,7 @@ def backfill_stream(
         DeclarationError: The declaration does not support it, or the transform does not fit the sink.
         RefusedError: Rows would be lost or doubled; the record says why.
         LeaseHeldError: Another backfill of the interval is under way; or the interval needs the live stream's lease,
-            and a run holds it.
+            and a run held it for too long.
         QualityFailedError: The suite failed, and nothing was replaced; the record says how.
         RunError: It failed; nothing was replaced, or the record says what was.
     """
@@ -124,12 +124,13 @@ class _Backfill:
             if plan.publish == "metadata":
                 replaced = self._replace_beside(plan)
             else:
-                with self.preparation.run.take_lease(plan.generation, self.record.run_id) as lease:
+                waiting = self._phase
+                with self.preparation.take_live_lease(plan.generation, self.record.run_id, waiting) as lease:
                     replaced = self._replace_alone(lease)
             if replaced is not None and replaced.conflict is None:
                 return self._finish(replaced)
             self._note_damage(plan, replaced)
-            self.observer.phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
+            self._phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
             plan = self._plan_again()
         damage = self.record.backfill.damage if self.record.backfill else None
         raise BatchFailedError(
@@ -148,7 +149,7 @@ class _Backfill:
             wanted = self._replacement(made.version, replaced.attempt)
             batch_id, session, storage = made.batch_id or 0, self._open_session(), preparation.home.storage
             run_id = self.record.run_id
-            self.observer.phase("settling the quarantine")
+            self._phase("settling the quarantine")
             self._write(lambda: remove_others(table, session, wanted, run_id, batch_id, storage=storage))
         return preparation.close(self.record, replaced)
 
@@ -172,10 +173,10 @@ class _Backfill:
         sink = self.preparation.sink
         wanted = self._begin(plan)
         with self._audited(plan, wanted) as (frame, put_aside):
-            self.observer.phase("writing the rows aside")
+            self._phase("writing the rows aside")
             self._write(lambda: sink.write_aside(frame, wanted))
             put_aside()
-        self.observer.phase("publishing")
+        self._phase("publishing")
         return sink.publish(wanted, storage=self.preparation.home.storage)
 
     def _replace_alone(self, lease: Lease) -> Replaced | None:
@@ -188,7 +189,7 @@ class _Backfill:
         with self._audited(plan, wanted) as (frame, put_aside):
             lease.check()
             put_aside()
-            self.observer.phase("replacing the rows")
+            self._phase("replacing the rows")
             self._write(lambda: sink.replace_rows(frame, wanted))
         return sink.find_replacement(wanted.application, wanted.version, storage=self.preparation.home.storage)
 
@@ -228,7 +229,7 @@ class _Backfill:
             found.append(audit_interval(preparation.project, stream, frame, wanted, now=now, storage=storage))
 
         if plan.quality is not None:
-            self.observer.phase("auditing")
+            self._phase("auditing")
             self._write(judge)
         audit = found[0] if found else None
         if audit is None:
@@ -254,9 +255,10 @@ class _Backfill:
             try:
                 frame = build_batch(project, request.stream, session, plan.slices)
             except QueryRefusedError:
-                self.observer.phase("running it as a stream: Spark does not run it as a batch")
+                self._phase("running it as a stream: Spark does not run it as a batch")
             else:
                 self._check_duplicates(frame)
+                self._save(explain=explain_frame(frame))
                 return frame
         return run_bounded_stream(
             project,
@@ -288,12 +290,18 @@ class _Backfill:
 
     def _open_session(self) -> SparkSession:
         if self.session is None:
-            self.observer.phase("starting Spark")
+            self._phase("starting Spark")
             request = self.preparation.request
             self.session = self._opened = open_session(self.preparation.project, request.stream)
             name_writer(self.preparation.run, self.session, self.lease)
             check_home(self.preparation.run, self.session, self.record)
         return self.session
+
+    def _phase(self, text: str) -> None:
+        """Tell whoever looks on, here or at the record, what begins."""
+        begun = RecordedPhase(text, iso_time(self.preparation.run.clock()))
+        self._save(phases=(*self.record.phases, begun))
+        self.observer.phase(text)
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import msgspec
 
-from sluice.errors import DeclarationError, RefusedError, SluiceError
+from sluice.errors import DeclarationError, LeaseHeldError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
@@ -22,6 +25,11 @@ from sluice.stream import Interval, ReplaceableSink, Replaced, StagingSink, Stre
 from sluice.times import iso_time
 
 logger = logging.getLogger(__name__)
+
+_LIVE_LEASE_PATIENCE = timedelta(minutes=30)
+"""How long a backfill waits for the live stream's lease: most runs are over by then, and one that waits has no JVM yet.
+To give up sooner would use up the retries of every other interval of the same backfill."""
+_LEASE_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,30 @@ class BackfillPreparation:
         """
         return self.run.acquire(self._lease_folder, run_id, self.former)
 
+    def take_live_lease(self, generation: int, run_id: str, waiting: Callable[[str], None]) -> Lease:
+        """Take the live stream's lease, and wait for whoever holds it: a run, or a backfill of another interval.
+
+        Args:
+            generation: The live generation.
+            run_id: The backfill.
+            waiting: Is told, once for each holder, what is waited for.
+
+        Raises:
+            LeaseHeldError: It was not to be had in time.
+        """
+        deadline = time.monotonic() + _LIVE_LEASE_PATIENCE.total_seconds()
+        told = None
+        while True:
+            try:
+                return self.run.take_lease(generation, run_id)
+            except LeaseHeldError as exc:
+                if time.monotonic() >= deadline:
+                    raise
+                if exc.where != told:
+                    waiting(f"waiting for the live stream's lease, for {_LIVE_LEASE_PATIENCE} at most: {exc.problem}")
+                    told = exc.where
+            time.sleep(_LEASE_POLL_SECONDS)
+
     def close_dead(self, lease: Lease, run_id: str) -> None:
         """Close the record of another run whose driver died with the lease; a retry goes on with its own record."""
         if lease.taken_from != run_id:
@@ -184,6 +216,7 @@ class BackfillPreparation:
                 tries=self.former.tries + 1,
                 ended_at=None,
                 error=None,
+                phases=(),
             )
         live = self.home.generation(plan.generation)
         return RunRecord(

@@ -337,7 +337,7 @@ class Preparation:
                 return self._finish(former, seen, holds_lease=True)
         # The gate may have judged it anew meanwhile.
         former = self.records.read(former.run_id) or former
-        done = msgspec.structs.replace(former, batches=self._done_batches(former, seen), error=None)
+        done = msgspec.structs.replace(former, batches=self._done_batches(former, seen), error=None, passed_later=False)
         return self.close(done, "succeeded")
 
     def _used(self, seen: Survey) -> int:

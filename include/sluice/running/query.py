@@ -54,17 +54,20 @@ class Query:
         return writer.start()
 
     def explain(self) -> str | None:
-        """Spark's text of its plan, cut where it gets too long; None when Spark does not tell. Never raises."""
-        try:
-            text = plan_reader(self.frame.sparkSession).explain(self.frame)
-        except Exception:  # it is only for people to read: no run fails for it
-            logger.warning("Spark does not explain its plan", exc_info=True)
-            return None
-        return (
-            text
-            if len(text) <= _MOST_EXPLAIN
-            else f"{text[:_MOST_EXPLAIN]}\n(cut here: it has {len(text):,} characters)"
-        )
+        """See `explain_frame`."""
+        return explain_frame(self.frame)
+
+
+def explain_frame(frame: DataFrame) -> str | None:
+    """Spark's text of a plan, cut where it gets too long; None when Spark does not tell. Never raises."""
+    try:
+        text = plan_reader(frame.sparkSession).explain(frame)
+    except Exception:  # it is only for people to read: no run fails for it
+        logger.warning("Spark does not explain its plan", exc_info=True)
+        return None
+    return (
+        text if len(text) <= _MOST_EXPLAIN else f"{text[:_MOST_EXPLAIN]}\n(cut here: it has {len(text):,} characters)"
+    )
 
 
 def build_query(

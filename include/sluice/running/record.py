@@ -69,6 +69,13 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     this one are counted in now. None where its records do not tell."""
 
 
+class RecordedPhase(msgspec.Struct, frozen=True):
+    """Something that takes a while; it ends when the next one begins, or the run ends."""
+
+    text: str
+    began_at: str
+
+
 class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the suite in a run."""
 
@@ -147,12 +154,16 @@ class RunRecord(Document, frozen=True, kw_only=True):
     quality: QualityRecord | None = None
     """What became of the suite; None for streams without one, and before anything was measured."""
     error: dict[str, Any] | None = None
+    passed_later: bool = False
+    """Whether it failed its suite, and a later run found that it passes: nobody heard of its success."""
     interval: RecordedInterval | None = None
     """The rows that a backfill recomputes; None for a run of the live stream."""
     backfill: BackfillRecord | None = None
     """What a backfill replaced; None for a run of the live stream."""
+    phases: tuple[RecordedPhase, ...] = ()
+    """What the newest try of a backfill has done so far, for it has no batches to tell of."""
     explain: str | None = None
-    """What Spark says of its physical plan; None before Spark has started, and for backfills."""
+    """What Spark says of its physical plan; None before Spark has started, and for backfills that run as a stream."""
 
 
 class RunRecords:

@@ -35,6 +35,7 @@ from sluice_airflow.triggers.run import RunTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import WeightRuleParam
 
     from sluice.project import Project
 
@@ -75,6 +76,7 @@ class RunStreamOperator(BaseOperator):
             end with its task (KubernetesExecutor and others that run each task in a container of its own).
         pool: Where the task takes its slot, also while it is deferred: the slots bound the drivers at work.
         retries: How often it is tried again; when not given, twice, or `core.default_task_retries` if that is more.
+        weight_rule: Which tasks come first when slots are few; by default those of live runs before those of backfills.
         kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
 
@@ -97,9 +99,10 @@ class RunStreamOperator(BaseOperator):
         deferrable: bool | None = None,
         pool: str = POOL,
         retries: int | None = RETRIES,
+        weight_rule: WeightRuleParam = "sluice_airflow.live_first.LiveFirst",
         **kwargs: Any,
     ) -> None:
-        super().__init__(pool=pool, retries=retries, **kwargs)
+        super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.stream = stream
         self.until = until
         self.to_version = to_version
@@ -255,7 +258,7 @@ class RunStreamOperator(BaseOperator):
             # Renamed or deleted while the task was deferred: the rows are committed all the same.
             self.log.warning("the asset events of run %s lack their details: %s", record.run_id, exc)
             return
-        emit_events(context, stream, record, storage=project.storage(), project=project.root)
+        emit_events(context, stream, record, home=project.stream_home(stream), project=project.root)
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""

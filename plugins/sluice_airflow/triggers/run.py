@@ -26,10 +26,13 @@ _SETTLE_SECONDS = 6.0
 """How soon after a deferral an event may come. Airflow's scheduler must have heard before that the worker has left the
 task, which a worker tells within 5 seconds: else it takes that for the end of the task that has come back by then, and
 fails it (apache/airflow#72716, 3.3.0)."""
+_AWAY_SECONDS = 600.0
+"""How long a home may be away before the task fails. A share that is mounted anew, or a store that fails over, is back
+within minutes. Of anything longer a person must hear, and a deferred task would keep its slot of the pool for ever."""
 
 
 class RunTrigger(BaseTrigger):
-    """Waits for the end of a run, and shows its batches in the task's log.
+    """Waits for the end of a run, and shows its batches, or a backfill's phases, in the task's log.
 
     A triggerer that dies loses nothing: the run goes on, and another triggerer follows it. A person who marks or clears
     the deferred task ends the run.
@@ -39,18 +42,29 @@ class RunTrigger(BaseTrigger):
         stream: The stream's name.
         run_id: The run.
         shown: How many of its batches the log has already.
+        shown_phases: How many of its phases.
         ends_at: When the run is asked to end (ISO 8601); None to let it take as long as it takes.
     """
 
-    def __init__(self, *, project: str, stream: str, run_id: str, shown: int = 0, ends_at: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        project: str,
+        stream: str,
+        run_id: str,
+        shown: int = 0,
+        shown_phases: int = 0,
+        ends_at: str | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.project, self.stream, self.run_id = project, stream, run_id
-        self.shown, self.ends_at = shown, ends_at
+        self.shown, self.shown_phases, self.ends_at = shown, shown_phases, ends_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """What another triggerer makes this trigger from."""
         kwargs = {"project": self.project, "stream": self.stream, "run_id": self.run_id}
-        return "sluice_airflow.triggers.run.RunTrigger", {**kwargs, "shown": self.shown, "ends_at": self.ends_at}
+        shown = {"shown": self.shown, "shown_phases": self.shown_phases}
+        return "sluice_airflow.triggers.run.RunTrigger", {**kwargs, **shown, "ends_at": self.ends_at}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the run for a task that was deferred; yields one event, at its end, with the `run_id`."""
@@ -60,32 +74,47 @@ class RunTrigger(BaseTrigger):
         yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
 
     async def follow(self, *, poll_seconds: float = _POLL_SECONDS) -> None:
-        """Show the batches of the run in the log until it is over.
+        """Show what the run does in the log until it is over, or its home has been away for too long.
 
         Args:
             poll_seconds: How often to look: a triggerer follows many runs, a worker one.
         """
         ends_at = parse_time(self.ends_at, where="ends_at")
         self.log.info("following run %s of stream %s", self.run_id, self.stream)
+        away_since = None
         while True:
+            record, is_over = None, False
             try:
                 record, is_over = await anyio.to_thread.run_sync(self._look)
             except StorageError as exc:
-                self.log.warning("the run can't be looked at right now, and is looked at again: %s", exc)
-                record, is_over = None, False
+                if away_since is None:
+                    away_since = time.monotonic()
+                    self.log.warning("the run can't be looked at right now, and is looked at again: %s", exc)
+                # Whoever resumes does not find it either, says so, and fails in a way that a retry may mend.
+                is_over = time.monotonic() - away_since >= _AWAY_SECONDS
             except SluiceError:
                 # Whoever resumes reads the same file, and fails with its error.
-                record, is_over = None, True
-            batches = record.batches if record is not None else ()
-            for batch in batches[self.shown :]:
-                self.log.info("%s", describe_batch(batch))
-            self.shown = max(self.shown, len(batches))
+                is_over = True
+            else:
+                if away_since is not None:
+                    self.log.info("the run can be looked at again")
+                away_since = None
+            if record is not None:
+                self._show(record)
             if is_over:
                 return
             if ends_at is not None and datetime.now(UTC) >= ends_at:
                 ends_at = None
                 await anyio.to_thread.run_sync(self._request_stop, "Airflow: the task's execution_timeout is over")
             await asyncio.sleep(poll_seconds)
+
+    def _show(self, record: RunRecord) -> None:
+        for phase in record.phases[self.shown_phases :]:
+            self.log.info("%s", phase.text)
+        for batch in record.batches[self.shown :]:
+            self.log.info("%s", describe_batch(batch))
+        self.shown_phases = max(self.shown_phases, len(record.phases))
+        self.shown = max(self.shown, len(record.batches))
 
     async def on_kill(self) -> None:
         """A person has marked or cleared the task: ask the run's driver to end.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.quality.report import QualityReport
+from sluice.running.record import BatchRecord
 from sluice.running.stop import StopRequest
 from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import wording
-from sluice_airflow.ui.charts import Phases, phases
+from sluice_airflow.ui.charts import Band, Bar, Phases, Share, phases
 from sluice_airflow.ui.plan_document import PlanDocument, read_plan
 from sluice_airflow.ui.reading import LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import (
@@ -31,6 +32,8 @@ _MOST_BATCHES = 60
 
 
 _MOST_EXPLAIN = 200_000
+_TONES = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch", "commitBatch")
+"""The colours of a backfill's phases: those of Spark's phases of a batch, which it does not have."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +149,7 @@ def run_page(
         plan_note=_plan_note(plan),
         batches=tuple(batch_row(batch) for batch in shown),
         hidden_batches=done - len(shown),
-        phases=phases([(f"batch {batch.batch_id}", batch.duration_ms) for batch in shown if batch.duration_ms])
-        if any(batch.duration_ms for batch in shown)
-        else None,
+        phases=_backfill_phases(record, now) if record.interval else _batch_phases(shown),
         quality=quality,
         problems=_plan_problems(plan),
         error_type=text_of(record.error, "type"),
@@ -161,6 +162,32 @@ def run_page(
         if stop
         else "",
     )
+
+
+def _batch_phases(batches: Sequence[BatchRecord]) -> Phases | None:
+    timed = [(f"batch {batch.batch_id}", batch.duration_ms) for batch in batches if batch.duration_ms]
+    return phases(timed) if timed else None
+
+
+def _backfill_phases(record: ShownRecord, now: datetime) -> Phases | None:
+    """A backfill's newest try, phase after phase; what it does more than once counts together."""
+    begun = [(phase.text.partition(":")[0], wording.read_moment(phase.began_at)) for phase in record.phases]
+    moments = [moment for _, moment in begun if moment is not None]
+    if not moments or len(moments) < len(begun):
+        return None
+    ends = [*moments[1:], wording.read_moment(record.ended_at) or now]
+    seconds = [max(0.0, (end - start).total_seconds()) for start, end in zip(moments, ends, strict=True)]
+    names = list(dict.fromkeys(name for name, _ in begun))
+    tones = {name: _TONES[index % len(_TONES)] for index, name in enumerate(names)}
+    width, whole, x = 640, sum(seconds) or 1.0, 0.0
+    bars = []
+    for (name, _), took in zip(begun, seconds, strict=True):
+        wide = width * took / whole
+        bars.append(Bar(round(x, 2), 0, round(wide, 2), 14, tones[name], f"{name} {took:,.1f} s"))
+        x += wide
+    sums = {name: sum(took for (its, _), took in zip(begun, seconds, strict=True) if its == name) for name in names}
+    shares = tuple(Share(tones[name], name, took, 100 * took / whole) for name, took in sums.items())
+    return Phases((Band("all of it", tuple(bars), f"{sum(seconds):,.1f} s"),), shares, width)
 
 
 def _driver(record: ShownRecord, holder: LeaseHolder | None) -> str:

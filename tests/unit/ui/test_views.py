@@ -20,7 +20,7 @@ from sluice.quality.expectations import EXPECTATIONS
 from sluice.quality.report import Hold
 from sluice.quality.report_page import report_page
 from sluice.running.lease import LeaseFile, Process
-from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval
+from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval, RecordedPhase
 from sluice.running.stop import StopRequest
 from sluice.stream import Interval, Slice
 from sluice.times import iso_time
@@ -328,6 +328,26 @@ def test_the_page_of_a_backfill() -> None:
     assert "backfill it too" in page.backfill.downstream[0].consequence
     assert page.backfill.hidden_downstream == 1
     assert "is refused" in [row.consequence for row in show(make_backfill()).backfill.downstream][1]
+
+
+def test_where_the_time_of_a_backfill_went() -> None:
+    """Phase by phase; what it did twice counts together, and the last one ends with the run."""
+    begun = [("starting Spark", 0), ("writing the rows aside", 8), ("starting again: rows came", 14),
+             ("writing the rows aside", 16), ("publishing", 26)]  # fmt: skip
+    phases = tuple(RecordedPhase(text, iso_time(NOW + timedelta(seconds=seconds))) for text, seconds in begun)
+    ended_at = iso_time(NOW + timedelta(seconds=30))
+    page = show(make_backfill(phases=phases, ended_at=ended_at, explain="== Physical Plan =="))
+
+    assert page.explain == "== Physical Plan =="
+    assert page.phases is not None
+    assert [(share.name, share.seconds) for share in page.phases.shares] == [
+        ("starting Spark", 8), ("writing the rows aside", 16), ("starting again", 2), ("publishing", 4),
+    ]  # fmt: skip
+    (band,) = page.phases.bands
+    assert band.total == "30.0 s"
+    assert sum(bar.width for bar in band.bars) == pytest.approx(page.phases.width, abs=0.1)
+    assert show(make_backfill(phases=(RecordedPhase("starting Spark", "?"),))).phases is None
+    assert show(make_backfill()).phases is None
 
 
 def test_a_backfill_that_has_begun() -> None:

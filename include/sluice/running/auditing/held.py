@@ -230,7 +230,7 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
         changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
     is_mended = record.error is not None and record.error["type"] == "QualityFailedError"
     if is_mended and not (unsettled.is_held or unsettled.is_blocked):
-        changes |= {"status": "succeeded", "error": None}
+        changes |= {"status": "succeeded", "error": None, "passed_later": True}
     record = msgspec.structs.replace(record, **changes)
     # The verdict first: the gate must not be closed on rows that no record judges.
     RunRecords(home).save(record)
