@@ -11,6 +11,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.planning.plan import GateChoice, PlannedBatch, SourceRange
 from sluice.project import Project
+from sluice.quality.suite import Suite
 from sluice.running.auditing.gate_choice import choose_gate
 from sluice.storage import Storage
 from sluice.stream import Sink
@@ -21,19 +22,23 @@ FILES, FUNCTION, CONSOLE = sinks.files("out", format="json"), sinks.foreach_batc
 DELTA, NEW = sinks.delta("lake"), sinks.delta("new")
 
 
-def check(policy: str) -> dict[str, Any]:
-    return row("expect_column_values_to_not_be_null", policy=policy, column="id")
+def check(policy: str, column: str = "id") -> dict[str, Any]:
+    return row("expect_column_values_to_not_be_null", policy=policy, column=column)
 
 
 def choose(root: Path, sink: Sink, *policies: str, master: str = "local[2]", rows: int = 0, **meta: Any) -> GateChoice:
-    """The choice for a batch of so many rows."""
+    """The choice for a batch of so many rows, and a compiled check of each policy."""
+    checks = [check(policy, f"c{number}") for number, policy in enumerate(policies)]
+    return choose_for(root, sink, suite(*checks, **meta), master=master, rows=rows)
+
+
+def choose_for(root: Path, sink: Sink, checked: Suite, *, master: str = "local[2]", rows: int = 0) -> GateChoice:
+    """The choice for a suite, and a batch of so many rows."""
     make_delta(root / "lake", [1])
     project = Project(str(root), "p", str(root / "home"), (), (), spark_master=master)
     numbers = {"n": sources.files("in", format="json", schema="id int")}
     stream = project.resolve(Stream(name="s", sources=numbers, transform="jobs:same", sink=sink, quality="s.json"))
     batch = PlannedBatch(0, "data", 0, {"n": SourceRange(None, "x", rows=rows)})
-    checked = suite(*[row("expect_column_to_exist", policy=p, column=f"c{i}") for i, p in enumerate(policies[1:])],
-                    check(policies[0]), **meta)  # fmt: skip
     return choose_gate(project, stream, checked, (batch,), storage=Storage())
 
 
@@ -72,6 +77,28 @@ def test_by_estimate(tmp_path: Path) -> None:
     assert choose(tmp_path, DELTA, "drop", *many, rows=100_000_000).measured == "observe"
 
 
+def test_only_what_is_measured_is_estimated(tmp_path: Path) -> None:
+    """Checks of columns, and those that are read again, cost the pass nothing; rules about history do."""
+    unmeasured = [row("expect_column_to_exist", policy="fail", column=f"c{number}") for number in range(40)]
+    unmeasured += [row("expect_column_values_to_be_unique", policy="fail", column=f"c{number}") for number in range(40)]
+    sketched = [
+        row(
+            "expect_column_unique_value_count_to_be_between",
+            meta={"sluice": {"approximate": True}},
+            column=f"c{number}",
+        )
+        for number in range(40)
+    ]
+    old = [{"metric": "freshness", "column": f"c{number}", "max_value": 1, "policy": "fail"} for number in range(40)]
+
+    for checks, history, measured in (
+        ([*unmeasured, check("fail")], [], "observe"),
+        (sketched, [], "pass"),
+        ([check("fail")], old, "pass"),
+    ):
+        assert choose_for(tmp_path, DELTA, suite(*checks, history=history), rows=100_000_000).measured == measured
+
+
 def test_the_suite_may_say_otherwise(tmp_path: Path) -> None:
     """As far as the sink can."""
     assert choose(tmp_path, DELTA, "fail", gate="cache").gate == "cache"
@@ -90,6 +117,9 @@ def test_the_suite_may_say_otherwise(tmp_path: Path) -> None:
         (FUNCTION, "fail", {"gate": "write"}, "local[2]", "may read it more than once"),
         (DELTA, "fail", {"gate": "cache"}, "sc://localhost:1", "over Spark Connect"),
         (FUNCTION, "warn", {}, "sc://localhost:1", "may read a batch twice"),
+        (DELTA, "fail", {"gate": "cache", "measured": "observe"}, "local[2]", "`cache` judges a batch before any"),
+        (DELTA, "quarantine", {"measured": "observe"}, "local[2]", "`cache` judges a batch before any"),
+        (FUNCTION, "warn", {"measured": "observe"}, "local[2]", "`cache` judges a batch before any"),
         (DELTA, "drop", {"measured": "pass"}, "local[2]", "some rows are not written"),
         (FILES, "warn", {"measured": "pass"}, "local[2]", "does not tell what a batch wrote"),
         (FILES, "quarantine", {}, "local[2]", "can't be written twice"),
