@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
@@ -15,7 +18,7 @@ from sluice.quality.suite import Suite
 from sluice.running.auditing.gate_choice import choose_gate
 from sluice.storage import Storage
 from sluice.stream import Sink
-from tests.builders import make_delta
+from tests.builders import edit_commit, make_delta
 from tests.unit.quality.suites import row, suite
 
 FILES, FUNCTION, CONSOLE = sinks.files("out", format="json"), sinks.foreach_batch("jobs:write"), sinks.console()
@@ -63,6 +66,62 @@ def test_chosen(  # noqa: PLR0917 - a table
     chosen = choose(tmp_path, sink, *policies, master=master)
     assert (chosen.gate, chosen.measured) == (gate, measured)
     assert chosen.reason
+
+
+def feed(table: Path) -> None:
+    rows = pa.table({"id": [1]})
+    write_deltalake(table, rows, configuration={"delta.enableChangeDataFeed": "true"})
+
+
+def constraint(table: Path) -> None:
+    make_delta(table, [1])
+    DeltaTable(table).alter.add_constraint({"positive": "id > 0"})
+
+
+def no_nulls(table: Path) -> None:
+    write_deltalake(table, pa.table([[1]], pa.schema([pa.field("id", pa.int64(), nullable=False)])))
+
+
+def partitions_of_doubles(table: Path) -> None:
+    write_deltalake(table, pa.table({"id": [1], "share": [0.5]}), partition_by=["share"])
+
+
+def row_tracking(table: Path) -> None:
+    make_delta(table, [1])
+    features = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking", "domainMetadata"]}
+    edit_commit(table, 0, features, action="protocol")
+
+
+@pytest.mark.parametrize(
+    ("make", "obstacle"),
+    [
+        (feed, "`delta.enableChangeDataFeed`, which only Spark heeds"),
+        (constraint, "only Spark heeds"),
+        (no_nulls, "`id` takes no nulls"),
+        (partitions_of_doubles, "partitioned by `share`, of type double"),
+        (row_tracking, "features that only Spark heeds (domainMetadata, rowTracking)"),
+    ],
+)
+def test_a_table_that_needs_spark_s_own_writer(tmp_path: Path, make: Callable[[Path], None], obstacle: str) -> None:
+    """Nothing is published there by a commit of metadata: the batch is kept and judged, and the plan says why."""
+    make(tmp_path / "odd")
+    odd = sinks.delta("odd")
+
+    chosen = choose(tmp_path, odd, "fail")
+
+    assert (chosen.gate, chosen.measured) == ("cache", "pass")
+    assert obstacle in chosen.reason
+    with pytest.raises(DeclarationError, match="`gate` is `publish`, but"):
+        choose(tmp_path, odd, "fail", gate="publish")
+
+
+def test_an_option_that_needs_spark_s_own_writer(tmp_path: Path) -> None:
+    """An option of the sink that a commit of metadata can't heed."""
+    make_delta(tmp_path / "lake", [1])
+    chosen = choose(tmp_path, sinks.delta("lake", user_metadata="mine"), "fail")
+
+    assert chosen.gate == "cache"
+    assert "the option `userMetadata`" in chosen.reason
 
 
 def test_by_estimate(tmp_path: Path) -> None:
