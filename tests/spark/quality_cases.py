@@ -33,6 +33,13 @@ _WORDS = [
 _RATIOS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, -2.25, 1e-5, 1e22, 3.0]
 _MONEY = [Decimal("0.00"), Decimal("-1.50"), Decimal("3.10"), Decimal("99999999.99"), Decimal("0.10")]
 _NUMBERS = ["small", "other", "big", "ratio", "single", "money"]
+_MOMENTS = ["day", "at", "local"]
+_OF_MOMENTS = [
+    "expect_column_values_to_be_between",
+    "expect_column_max_to_be_between",
+    "expect_column_min_to_be_between",
+]
+"""Every suite has one of each of these about a date or a time: by chance, few would have."""
 _REGEXES = ["^a", "[a-z]+$", "^$", r"\d", r"\\", r"\$\{", "(?i)AB", "日", r"^.{1,3}$", "(a|b)", r"\p{Lu}"]
 
 
@@ -64,6 +71,10 @@ def rows(draw: random.Random, count: int) -> list[tuple[Any, ...]]:
 def suite(draw: random.Random, count: int) -> dict[str, Any]:
     """A suite of different random expectations, as Great Expectations writes it."""
     found: dict[str, dict[str, Any]] = {}
+    for kind in _OF_MOMENTS:
+        column = draw.choice(_MOMENTS)
+        kwargs = {"column": column} | _moments(draw, column)
+        found[repr((kind, kwargs))] = {"type": kind, "kwargs": kwargs}
     while len(found) < count:
         kind = draw.choice(list(_MAKERS))
         kwargs = _MAKERS[kind](draw)
@@ -117,7 +128,7 @@ def _bounds(draw: random.Random, low: Any, high: Any, *, is_needed: bool = True)
 
 
 def _values_between(draw: random.Random) -> dict[str, Any]:
-    column = draw.choice([*_NUMBERS, "day", "at", "local"])
+    column = draw.choice(draw.choice([_NUMBERS, _MOMENTS]))
     if column in _NUMBERS:
         return {"column": column} | _bounds(draw, draw.choice([-1, 0, 0.1, 1]), draw.choice([1, 1.5, 3, 3.1, 2**40]))
     return {"column": column} | _moments(draw, column)
@@ -132,7 +143,7 @@ def _moments(draw: random.Random, column: str, *, is_needed: bool = True) -> dic
 
 
 def _extreme(draw: random.Random) -> dict[str, Any]:
-    column = draw.choice([*_NUMBERS, "day", "at", "local"])
+    column = draw.choice(draw.choice([_NUMBERS, _MOMENTS]))
     if column in _NUMBERS:
         return {"column": column} | _bounds(draw, draw.choice([-3, 0, 7.7]), draw.choice([8, 99999999.99, 2**41]))
     return {"column": column} | _moments(draw, column, is_needed=False)

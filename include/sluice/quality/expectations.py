@@ -115,7 +115,7 @@ def _moment(text: str) -> datetime:
         try:
             moment.astimezone(UTC)
         except OverflowError as exc:
-            raise _expected("a time from year 1 to 9999 in UTC, too") from exc
+            raise OverflowError("must lie between the years 1 and 9999 in UTC, too") from exc
     return moment
 
 
