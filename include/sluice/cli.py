@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -459,7 +459,7 @@ def suggest_quality(
     if output is None:
         _print_json(suite)
         return
-    _write_file(output, encode_document(suite).decode())
+    _write_file(output, encode_document(suite).decode(), mode="x")
     print(
         f"wrote {len(suite['expectations'])} expectations to {output}; edit it, then declare"
         f' Stream(quality="{output}")',
@@ -583,11 +583,13 @@ def _absolute(path: str) -> str:
 
 
 def _print_backfill_plan(plan: BackfillPlan) -> None:
-    from sluice.planning.explain import explain_problem
+    from sluice.planning.explain import explain_gate, explain_problem
     from sluice.times import iso_time
 
     print(f"{plan.stream}, generation {plan.generation}: {plan.verdict} ({plan.reason})")
     print(f"  from {iso_time(plan.interval.start)} to {iso_time(plan.interval.end)}, exclusive")
+    if plan.quality is not None:
+        print("\n".join(explain_gate(plan.quality)))
     for found in plan.downstream:
         effect = "passes over it" if found.skips_changes else "is refused after it: declare `skip_change_commits`"
         print(f"  downstream: {found.stream} {effect}; backfill it too")
@@ -695,9 +697,10 @@ def _user_name() -> str:
         return "somebody"
 
 
-def _write_file(file: Path, text: str) -> None:
+def _write_file(file: Path, text: str, *, mode: Literal["w", "x"] = "w") -> None:
     try:
-        file.write_text(text, "utf-8")
+        with file.open(mode, encoding="utf-8") as opened:
+            opened.write(text)
     except OSError as exc:
         raise DeclarationError(
             f"the file can't be written: {exc.strerror}", where=str(file), remedy="give another one"

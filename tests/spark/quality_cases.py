@@ -33,6 +33,13 @@ _WORDS = [
 _RATIOS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.5, -2.25, 1e-5, 1e22, 3.0]
 _MONEY = [Decimal("0.00"), Decimal("-1.50"), Decimal("3.10"), Decimal("99999999.99"), Decimal("0.10")]
 _NUMBERS = ["small", "other", "big", "ratio", "single", "money"]
+_MOMENTS = ["day", "at", "local"]
+_OF_MOMENTS = [
+    "expect_column_values_to_be_between",
+    "expect_column_max_to_be_between",
+    "expect_column_min_to_be_between",
+]
+"""Every suite has one of each of these about a date or a time: by chance, few would have."""
 _REGEXES = ["^a", "[a-z]+$", "^$", r"\d", r"\\", r"\$\{", "(?i)AB", "日", r"^.{1,3}$", "(a|b)", r"\p{Lu}"]
 
 
@@ -64,6 +71,10 @@ def rows(draw: random.Random, count: int) -> list[tuple[Any, ...]]:
 def suite(draw: random.Random, count: int) -> dict[str, Any]:
     """A suite of different random expectations, as Great Expectations writes it."""
     found: dict[str, dict[str, Any]] = {}
+    for kind in _OF_MOMENTS:
+        column = draw.choice(_MOMENTS)
+        kwargs = {"column": column} | _moments(draw, column)
+        found[repr((kind, kwargs))] = {"type": kind, "kwargs": kwargs}
     while len(found) < count:
         kind = draw.choice(list(_MAKERS))
         kwargs = _MAKERS[kind](draw)
@@ -117,7 +128,7 @@ def _bounds(draw: random.Random, low: Any, high: Any, *, is_needed: bool = True)
 
 
 def _values_between(draw: random.Random) -> dict[str, Any]:
-    column = draw.choice([*_NUMBERS, "day", "at", "local"])
+    column = draw.choice(draw.choice([_NUMBERS, _MOMENTS]))
     if column in _NUMBERS:
         return {"column": column} | _bounds(draw, draw.choice([-1, 0, 0.1, 1]), draw.choice([1, 1.5, 3, 3.1, 2**40]))
     return {"column": column} | _moments(draw, column)
@@ -126,12 +137,13 @@ def _values_between(draw: random.Random) -> dict[str, Any]:
 def _moments(draw: random.Random, column: str, *, is_needed: bool = True) -> dict[str, Any]:
     low, high = "2026-01-02", "2026-01-06"
     if column != "day":
-        low, high = f"{low}T05:00:00", f"{high}T12:30:00"
+        zone = draw.choice(["", "", "Z", "+02:00"])
+        low, high = f"{low}T05:00:00{zone}", f"{high}T12:30:00{zone}"
     return _bounds(draw, low, high, is_needed=is_needed)
 
 
 def _extreme(draw: random.Random) -> dict[str, Any]:
-    column = draw.choice([*_NUMBERS, "day", "at"])
+    column = draw.choice(draw.choice([_NUMBERS, _MOMENTS]))
     if column in _NUMBERS:
         return {"column": column} | _bounds(draw, draw.choice([-3, 0, 7.7]), draw.choice([8, 99999999.99, 2**41]))
     return {"column": column} | _moments(draw, column, is_needed=False)
@@ -224,6 +236,26 @@ def _type(draw: random.Random) -> dict[str, Any]:
     return _any_column(draw) | {"type_": draw.choice(names)}
 
 
+def _types(draw: random.Random) -> dict[str, Any]:
+    names = ["IntegerType", "StringType", "NumericType", "TimestampNTZType", "DoubleType", "DateType", "LongType"]
+    return _any_column(draw) | {"type_list": draw.sample(names, draw.randint(1, 3))}
+
+
+def _column_count(draw: random.Random) -> dict[str, Any]:
+    found = {"min_value": draw.choice([1, 13, 14]), "max_value": draw.choice([12, 13, 20])}
+    if found["min_value"] > found["max_value"] or draw.random() < 0.4:
+        del found[draw.choice(["min_value", "max_value"])]
+    return found
+
+
+def _ordered(draw: random.Random) -> dict[str, Any]:
+    names = [column.split()[0] for column in DDL.split(", ")]
+    if draw.random() < 0.5:
+        at = draw.randrange(len(names))
+        names[at:] = draw.choice([[], names[at + 1 :], [*names[at + 1 :], names[at]], ["gone", *names[at:]]])
+    return {"column_list": names}
+
+
 _DEVIATING = ["small", "other", "big", "money"]
 _MAKERS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "expect_column_values_to_be_between": _values_between,
@@ -258,6 +290,9 @@ _MAKERS: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "expect_column_distinct_values_to_equal_set": _distinct_set,
     "expect_table_row_count_to_be_between": lambda draw: _bounds(draw, draw.randint(0, 40), draw.randint(40, 80)),
     "expect_table_row_count_to_equal": lambda draw: {"value": draw.choice([60, 0, 10])},
+    "expect_table_column_count_to_be_between": _column_count,
+    "expect_table_columns_to_match_ordered_list": _ordered,
+    "expect_column_values_to_be_in_type_list": _types,
     "expect_table_column_count_to_equal": lambda draw: {"value": draw.choice([13, 12])},
     "expect_column_to_exist": lambda draw: {
         "column": draw.choice(["small", "gone"]),
@@ -277,7 +312,10 @@ _WITHOUT_MOSTLY = frozenset(
 )
 _WITHOUT_CONDITION = frozenset(
     [
+        "expect_table_column_count_to_be_between",
         "expect_table_column_count_to_equal",
+        "expect_table_columns_to_match_ordered_list",
+        "expect_column_values_to_be_in_type_list",
         "expect_column_to_exist",
         "expect_column_type_to_be",
         "expect_table_columns_to_match_set",

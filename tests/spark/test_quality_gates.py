@@ -6,16 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.delta_table import open_log, read_commit
-from sluice.errors import HeldError, QualityFailedError
+from sluice.errors import BatchFailedError, HeldError, QualityFailedError
 from sluice.running.auditing.gate_state import read_gate, release_gate
 from sluice.running.preparation import system_clock
 from sluice.storage import Storage
-from tests.spark.lab import Lab, write_numbers
+from tests.spark.lab import Lab, write_files, write_numbers
 from tests.unit.quality.suites import document, row
 
 pytestmark = pytest.mark.spark
@@ -278,3 +280,62 @@ def test_every_gate_measures_the_same(lab: Lab, gate: str) -> None:
     assert quality.checks[1]["result"]["observed_value"] == 3.5
     assert json.loads(json.dumps(lab.records(stream())[-1]["plan"]["quality"]))["gate"] == gate
     assert ids(lab) == [0, 1, 2, 3, 4, 5]
+
+
+def jobs_of_a_batch(spark: SparkSession, root: Path, gate: str) -> int:
+    """How many Spark jobs a run of one batch starts, into a table that is there; an empty gate is no suite at all."""
+    lab, suite = Lab(spark, root / gate), "suite.json" if gate else None
+    write_numbers(lab.root / "land", 1, rows=2)
+    write_deltalake(lab.root / "out", pa.table({"id": [7]}))
+    declare_suite(lab, up_to(9), largest(9), gate=gate or None)
+    scheduler = spark._jsc.sc().dagScheduler()  # type: ignore[attr-defined]  # py4j
+    before = scheduler.numTotalJobs()
+
+    record = lab.run(stream(quality=suite))
+
+    started = scheduler.numTotalJobs() - before
+    chosen = record.plan["quality"]
+    assert chosen is None if suite is None else (chosen["gate"], chosen["measured"]) == (gate, "observe")
+    assert ids(lab) == [0, 1, 7]
+    return int(started)
+
+
+def test_a_suite_starts_no_job_of_its_own(lab: Lab) -> None:
+    """What is observed is observed in the jobs that write, whichever way a batch goes into its table."""
+    without, written, published = (jobs_of_a_batch(lab.spark, lab.root, gate) for gate in ("", "write", "publish"))
+
+    assert written == without
+    assert 0 < published <= without
+
+
+def test_runs_are_compared_with_those_before_them(lab: Lab) -> None:
+    """Their figures are read from their records; a run that fails by them publishes nothing."""
+    rule = {"metric": "row_count", "max_relative_change": 0.5, "policy": "fail"}
+    declare_suite(lab, history=[rule])
+    for number, rows in enumerate((1, 2, 3)):
+        write_files(lab.root / "land", {f"{number}.json": '{"id": 1}\n' * rows}, first=number)
+        lab.run(stream())
+
+    write_files(lab.root / "land", {"4.json": '{"id": 1}\n' * 4}, first=3)
+    with pytest.raises(QualityFailedError, match="sluice_row_count_against_history`: 4"):
+        lab.run(stream())
+
+    (check,) = lab.records(stream())[-1]["quality"]["checks"]
+    assert check["result"]["details"] == {"former_runs": 3, "mean": 2.0, "relative_change": 1.0, "z_score": 2.0}
+    assert len(ids(lab)) == 6
+
+
+def test_a_table_that_lacks_a_column(lab: Lab) -> None:
+    """A batch that can't be written aside is kept and judged, and Delta's own writer says what is wrong with it."""
+    write_numbers(lab.root / "land", 1, rows=2)
+    write_deltalake(lab.root / "out", pa.table({"other": [1]}))
+    declare_suite(lab, up_to(0))
+    assert lab.plan(stream()).quality.gate == "publish"  # type: ignore[union-attr]
+
+    with pytest.raises(QualityFailedError, match="1 unexpected in 2 rows"):
+        lab.run(stream())
+    declare_suite(lab, up_to(1))
+    with pytest.raises(BatchFailedError, match="schema"):
+        lab.run(stream())
+
+    assert lab.table("out").columns == ["other"]

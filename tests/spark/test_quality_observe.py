@@ -88,6 +88,31 @@ def test_samples(spark: SparkSession) -> None:
     assert found[0].result["partial_unexpected_counts"] == [{"value": 0, "count": 1}, {"value": 1, "count": 1}]
 
 
+def test_times_that_python_can_t_hold(spark: SparkSession) -> None:
+    """Milliseconds that were taken for seconds: one such row fails no more than it should."""
+    kinds = {"at": "TIMESTAMP", "local": "TIMESTAMP_NTZ", "day": "DATE"}
+    frame = spark.createDataFrame([(-90_000_000_000,), (0,), (1_767_261_600_000,)], "seconds LONG").selectExpr(
+        *(f"CAST(timestamp_seconds(seconds) AS {kind}) AS {name}" for name, kind in kinds.items())
+    )
+    checks = [
+        row(kind, column=name, max_value="2026-01-01")
+        for name in kinds
+        for kind in ("expect_column_max_to_be_between", "expect_column_min_to_be_between",
+                     "expect_column_values_to_be_between")
+    ]  # fmt: skip
+    plan = compile_suite(suite(*checks), dict(frame.dtypes), sample=3)
+
+    found = results(plan, frame.where("year(at) > 1970"), frame.where("year(at) <= 1970"))
+
+    told = [(one.success, one.result.get("observed_value", one.result.get("partial_unexpected_list"))) for one in found]
+    for at, (last, first) in {
+        0: ("+57972-04-16T16:00:00", "-0882-01-06T08:00:00"),
+        3: ("+57972-04-16T16:00:00", "-0882-01-06T08:00:00"),
+        6: ("+57972-04-16", "-0882-01-06"),
+    }.items():
+        assert told[at : at + 3] == [(False, last), (True, first), (False, [last])]
+
+
 @pytest.mark.parametrize("name", ["with space", "a.b", "back`tick", "quote'", "ünï", "$x", "semi;--"])
 def test_odd_names(spark: SparkSession, name: str) -> None:
     """A column may be called anything."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import math
 import random
+import subprocess
+import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, functions
 
 from sluice import sinks
@@ -19,10 +24,16 @@ from sluice.quality.compile import compile_suite
 from sluice.quality.gate import judge_run
 from sluice.quality.suite import parse_suite
 from sluice.running.auditing.suggestion import suggest
+from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_files, write_numbers
 from tests.spark.test_quality_gates import stream
 
 pytestmark = pytest.mark.spark
+_DECLARATION = """
+from sluice import Stream, sinks, sources
+land = sources.files("land", format="json", schema="id bigint")
+s = Stream(name="s", sources={"numbers": land}, transform="jobs:same", sink=sinks.delta("out"))
+"""
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 CENTURY = datetime(1900, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 DDL = (
@@ -141,3 +152,23 @@ def test_no_rows(lab: Lab) -> None:
     write_files(lab.root / "land", {"a.json": ""})
     with pytest.raises(DeclarationError, match="no rows to look at"):
         suggested(lab)
+
+
+@in_campaigns
+def test_the_command_writes_a_suite_to_edit(tmp_path: Path) -> None:
+    """The file is one that a stream can declare; a second call leaves it alone."""
+    (tmp_path / "sluice.toml").write_text('[project]\nname = "p"\nhome = "home"\n')
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "s.py").write_text(_DECLARATION)
+    write_deltalake(tmp_path / "out", pa.table({"id": [1, 2, 3]}))
+    output = tmp_path / "suite.json"
+    command = [sys.executable, "-m", "sluice.cli", "quality", "suggest", "s", "--output", str(output)]
+
+    first, second = (subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+                     for _ in range(2))  # fmt: skip
+
+    assert first.returncode == 0, first.stderr[-3000:]
+    written = parse_suite(output.read_bytes(), source="suite.json")
+    assert f"wrote {len(written.expectations)} expectations to {output}" in first.stderr
+    assert "expect_column_values_to_not_be_null" in {expectation.type for expectation in written.expectations}
+    assert (second.returncode, "is there already" in second.stderr) == (2, True)

@@ -15,6 +15,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.storage import Storage
 from tests.builders import QUERY_ID, make_checkpoint
+from tests.unit.quality.suites import document, row
 
 DAY = ("--start", "2026-01-02", "--end", "2026-01-03")
 _DECLARATION = """
@@ -74,6 +75,18 @@ def test_dry_run_for_people(project: Path) -> None:
         "  from 2026-01-02T00:00:00.000Z to 2026-01-03T00:00:00.000Z, exclusive",
         "  downstream: reader is refused after it: declare `skip_change_commits`; backfill it too",
     ]
+
+
+def test_dry_run_says_how_it_is_judged(project: Path) -> None:
+    """With a suite, its rows are judged before they replace any."""
+    (project / "suite.json").write_bytes(document(row("expect_column_to_exist", policy="fail", column="id")))
+    declared = project / "streams" / "visits.py"
+    declared.write_text(declared.read_text().replace('"day")\n', '"day", quality="suite.json")\n', 1))
+
+    told = sluice(project, "visits", *DAY, "--dry-run").stdout.splitlines()
+
+    assert told[2] == "  quality: 1 check of `s`; gate cache, pass"
+    assert "before they replace any" in told[3]
 
 
 def test_a_broken_declaration_of_others_is_no_hindrance(project: Path) -> None:

@@ -18,6 +18,8 @@ from sluice.home import StreamHome
 from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
 from sluice.running.record import QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
+from tests.builders import make_delta, put
+from tests.unit.quality.suites import document, row
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -67,9 +69,9 @@ def save_run(project: Path, number: int, quality: QualityRecord | None) -> str:
     return run_id
 
 
-def sluice(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sluice.cli", "quality", *arguments, "--project", str(project)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+def sluice(project: Path, *arguments: str, command: str = "quality") -> subprocess.CompletedProcess[str]:
+    called = [sys.executable, "-m", "sluice.cli", command, *arguments, "--project", str(project)]
+    return subprocess.run(called, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_checks_are_sentences(project: Path) -> None:
@@ -80,6 +82,34 @@ def test_checks_are_sentences(project: Path) -> None:
     assert re.findall(r"│ (pass|fail) +│ (\d of \d)", done.stdout) == [("fail", "1 of 2"), ("pass", "0 of 2")]
     assert "dep_delay must lie between -60 and 1440" in done.stdout
     assert "12 of 10,000 rows do not (0.12 %)" in done.stdout
+
+
+def test_the_plan_says_where_a_run_is_judged(project: Path) -> None:
+    """The gate, how it is measured, and why: for people, and in the document."""
+    make_delta(project / "lake", [1])
+    put(project / "landing" / "1.json")
+    checked = row("expect_column_values_to_not_be_null", policy="fail", column="id")
+    (project / "suite.json").write_bytes(document(checked, row("expect_column_values_to_be_unique", column="id")))
+    declared = project / "streams" / "visits.py"
+    declared.write_text(declared.read_text().replace('"visits", ', '"visits", quality="suite.json", ', 1))
+
+    told = sluice(project, "visits", command="plan").stdout.splitlines()
+    plan = json.loads(sluice(project, "visits", "--json", command="plan").stdout)
+
+    assert told[-2] == "  quality: 2 checks of `s`, 1 by Great Expectations; gate publish, observe"
+    assert told[-1].strip() == plan["quality"]["reason"]
+    assert plan["quality"]["reason"].startswith("nothing is published that fails; measured while it is written")
+    assert (plan["quality"]["gate"], plan["quality"]["measured"]) == ("publish", "observe")
+
+
+def test_a_suggestion_writes_over_nothing(project: Path) -> None:
+    """What somebody has edited stays, and Spark is not even started."""
+    edited = put(project / "suite.json", "edited")
+
+    refused = sluice(project, "suggest", "visits", "--output", str(edited))
+
+    assert (refused.returncode, "the file is there already" in refused.stderr) == (2, True)
+    assert edited.read_text() == "edited"
 
 
 def test_last(project: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice.errors import Problem
-from sluice.planning.plan import Plan, PlannedBatch, SourceRange
+from sluice.planning.plan import GateChoice, Plan, PlannedBatch, SourceRange
 from sluice.times import iso_time
 
 
@@ -19,14 +19,19 @@ def explain(plan: Plan) -> Iterator[str]:
     for batch in plan.batches:
         yield from _explain_batch(batch)
     if plan.quality is not None:
-        chosen = plan.quality
-        rereads = f", {chosen.rereads} by Great Expectations" if chosen.rereads else ""
-        yield f"  quality: {chosen.checks} checks of `{chosen.suite}`{rereads}; gate {chosen.gate}, {chosen.measured}"
-        yield f"    {chosen.reason}"
+        yield from explain_gate(plan.quality)
     if plan.problem is not None:
         yield from explain_problem(plan.problem, "refused")
     for warning in plan.warnings:
         yield from explain_problem(warning, "warning")
+
+
+def explain_gate(chosen: GateChoice) -> Iterator[str]:
+    """Where a run is judged, and why there."""
+    rereads = f", {chosen.rereads} by Great Expectations" if chosen.rereads else ""
+    checks = f"{chosen.checks} check{'s' if chosen.checks != 1 else ''}"
+    yield f"  quality: {checks} of `{chosen.suite}`{rereads}; gate {chosen.gate}, {chosen.measured}"
+    yield f"    {chosen.reason}"
 
 
 def explain_problem(problem: Problem, label: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 Path = Literal["exact", "schema", "sketch", "reread", "none"]
@@ -109,6 +109,16 @@ def _share(value: Any) -> float:
     return float(value)
 
 
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        try:
+            moment.astimezone(UTC)
+        except OverflowError as exc:
+            raise OverflowError("must lie between the years 1 and 9999 in UTC, too") from exc
+    return moment
+
+
 def _bound(value: Any) -> float | date | datetime:
     """A bound as Great Expectations reads it: a number first, also from a string, then a date, then a time."""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -116,7 +126,7 @@ def _bound(value: Any) -> float | date | datetime:
     if isinstance(value, datetime | date):
         return value
     if isinstance(value, str):
-        for read in (float, date.fromisoformat, datetime.fromisoformat):
+        for read in (float, date.fromisoformat, _moment):
             try:
                 return read(value)
             except ValueError:

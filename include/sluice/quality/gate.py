@@ -7,22 +7,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sluice.errors import QualityFailedError, RunError
+from sluice.errors import QualityFailedError
 from sluice.quality.compile import Check, QualityPlan
-from sluice.quality.history import TYPE, check_id
-from sluice.quality.measures import merge_batches
+from sluice.quality.measures import Unmeasured, merge_batches
 from sluice.quality.results import (
     CheckResult,
     Verdict,
     check_results,
     history_results,
-    unmeasured,
+    is_between,
     verdict,
     why_unmeasured,
 )
-from sluice.quality.suite import Policy, Suite
+from sluice.quality.suite import Suite
 
-_COUNTS = ("expect_table_row_count_to_be_between", "expect_column_unique_value_count_to_be_between")
+_FALLING = "expect_column_min_to_be_between"
+_MONOTONE = (
+    "expect_table_row_count_to_be_between",
+    "expect_column_unique_value_count_to_be_between",
+    "expect_column_max_to_be_between",
+    _FALLING,
+)
 
 
 @dataclass(frozen=True)
@@ -61,24 +66,30 @@ def judge_run(
         is_last: Whether no more batches follow: what more rows may mend fails only then.
         rereads: What Great Expectations has measured itself.
     """
-    seen = [batch for batch in batches if batch is not None]
-    try:
-        if len(seen) < len(batches):
-            raise RunError(f"{len(batches) - len(seen)} of {len(batches)} batches were not measured")
-        values = merge_batches(plan.measures, seen)
-        results = [*check_results(plan, seen)]
-        history = history_results(plan, seen, former, now=now) if is_last else []
-    except RunError as exc:
-        return _unmeasured(plan, exc, rereads)
-    if not values[plan.rows]:
+    values = merge_batches(plan.measures, batches)
+    results = check_results(plan, batches)
+    history = history_results(plan, batches, former, now=now)
+    if not is_last:
+        history = [result for result in history if why_unmeasured(result.result) is not None]
+    rows = _count(values[plan.rows])
+    if rows == 0:
         results = [_of_no_rows(result) for result in results]
-        history = [result for result in history if "freshness" not in result.type]
-    judged = results if is_last else [r for r, c in zip(results, _measured(plan), strict=True) if not _may_mend(r, c)]
-    removed: dict[str, int] = {policy: values[name] for policy, name in plan.removals.items()}
+        history = [result for result in history if "freshness" not in result.type or why_unmeasured(result.result)]
     asked = {check.expectation.id: check for check in plan.checks}
-    reread = [result for result in rereads if is_last or not _may_mend(result, asked[result.id])]
-    told = verdict([*judged, *history, *reread])
-    return Judgement(told, (*results, *history, *rereads), values[plan.rows], removed)
+
+    def counts(result: CheckResult) -> bool:
+        return is_last or not _may_mend(result, asked[result.id], values)
+
+    removed: dict[str, int] = {}
+    for policy, name in plan.removals.items():
+        if (taken := _count(values[name])) is not None:
+            removed[policy] = taken
+    told = verdict([*filter(counts, [*results, *rereads]), *history])
+    return Judgement(told, (*results, *history, *rereads), rows, removed)
+
+
+def _count(value: int | Unmeasured) -> int | None:
+    return None if isinstance(value, Unmeasured) else value
 
 
 def former_values(checks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -141,43 +152,29 @@ def _figures(result: CheckResult) -> str:
     return f": {found['observed_value']}" if found.get("observed_value") is not None else ""
 
 
-def _measured(plan: QualityPlan) -> tuple[Check, ...]:
-    return tuple(check for check in plan.checks if check.path != "reread")
-
-
-def _unmeasured(plan: QualityPlan, exc: RunError, rereads: Sequence[CheckResult]) -> Judgement:
-    """Nothing can be said: every check fails that needs measures."""
-    results = []
-    for check in _measured(plan):
-        if check.schema_result is not None:
-            success, result = check.schema_result.success, check.schema_result.result
-        else:
-            success, result = False, unmeasured(str(exc))
-        results.append(CheckResult.of(check.expectation, check.path, success=success, result=result))
-    for rule in (check.rule for check in plan.history):
-        policy: Policy = rule.policy
-        name, kind, told = check_id(rule), TYPE.format(rule.metric), unmeasured(str(exc))
-        results.append(CheckResult(name, kind, {}, policy, success=False, result=told, path="exact"))
-    results += rereads
-    return Judgement(verdict(results), tuple(results), None, {})
-
-
 def _of_no_rows(result: CheckResult) -> CheckResult:
     """A stream without news is no failure: only what counts rows, or looks at the columns, says something of it."""
-    if result.path == "schema" or result.type.startswith("expect_table_"):
+    if result.path == "schema" or result.type.startswith("expect_table_") or why_unmeasured(result.result):
         return result
     return replace(result, success=True)
 
 
-def _may_mend(result: CheckResult, check: Check) -> bool:
-    """Whether more rows may still let a failed check pass, for it counts what only grows."""
-    if result.success:
+def _may_mend(result: CheckResult, check: Check, values: Mapping[str, Any]) -> bool:
+    """Whether more rows may still let a failed check pass: counts and maxima only grow, minima only fall."""
+    if result.success or why_unmeasured(result.result) is not None:
         return False
-    value, arguments = result.result.get("observed_value"), check.expectation.arguments
-    if value is None:
-        return result.type == "expect_column_distinct_values_to_contain_set"
+    arguments, told = check.expectation.arguments, result.result
+    if result.type == "expect_column_distinct_values_to_contain_set":
+        return True
+    if result.type == "expect_column_distinct_values_to_equal_set":
+        return bool(told["unexpected_count"] == 0)
     if result.type == "expect_table_row_count_to_equal":
-        return bool(value < arguments["value"])
-    if result.type in _COUNTS:
-        return arguments["min_value"] is not None and bool(value < arguments["min_value"])
-    return False
+        return bool(told["observed_value"] < arguments["value"])
+    if result.type not in _MONOTONE:
+        return False
+    value = values[check.measures["value"]] if "value" in check.measures else told.get("observed_value")
+    is_falling = result.type == _FALLING
+    # Spark's NaN is above all numbers: a minimum is NaN only until there is another one.
+    if value is None or (is_falling and value != value):  # noqa: PLR0124 - so says NaN
+        return True
+    return is_between(value, {**arguments, "max_value" if is_falling else "min_value": None})

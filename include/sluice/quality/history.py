@@ -13,12 +13,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any, Literal
 
 import msgspec
 
 from sluice.errors import DeclarationError
+from sluice.quality.distant_times import DistantTime
 from sluice.quality.suite import Policy, Suite
 
 Metric = Literal["row_count", "freshness"]
@@ -117,9 +118,18 @@ def judge(rule: HistoryRule, value: float | None, former: Sequence[float]) -> Hi
     )
 
 
-def freshness_seconds(newest: datetime | None, now: datetime) -> float | None:
-    """How old the newest row is, in seconds; None when there was none. Both times have a zone."""
-    return None if newest is None else (now - newest).total_seconds()
+def freshness_seconds(newest: date | DistantTime | None, now: datetime) -> float | None:
+    """How old the newest row is, in seconds; None when there was none. Times without a zone are UTC."""
+    match newest:
+        case None:
+            return None
+        case DistantTime():
+            return newest.seconds_before(now)
+        case datetime():
+            moment = newest if newest.tzinfo else newest.replace(tzinfo=UTC)
+        case _:
+            moment = datetime(newest.year, newest.month, newest.day, tzinfo=UTC)
+    return (now - moment).total_seconds()
 
 
 def _relative_change(value: float, mean: float) -> float | None:

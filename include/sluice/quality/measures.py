@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any, Literal
 
-from sluice.errors import RunError
 from sluice.quality.columns import Column
+from sluice.quality.distant_times import DistantTime
 from sluice.quality.distinct_sketch import LOG_SIZE, DistinctSketch
 from sluice.quality.sql_text import only_where
 
@@ -23,6 +23,9 @@ Reading = Literal["integer", "double", "decimal", "date", "timestamp", "timestam
 """How one observed value is read: Spark gives text for all but integers, so that JSON changes nothing."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONG = 2**63
+_DIGITS = 80
+"""More than sums of Spark's decimals have."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,13 @@ class Measure:
     """Names of the measures that merging needs: count and sum for a deviation."""
     limit: int = 0
     """How many items a sample keeps."""
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """In place of a value that was not observed, or that can't be read: what needs it has to fail."""
+
+    why: str
 
 
 def reading_of(column: Column) -> Reading:
@@ -81,20 +91,23 @@ def distinct_sql(column: Column, condition: str | None) -> str:
     return f"base64(theta_sketch_agg({only_where(condition, text)}, {LOG_SIZE}))"
 
 
-def merge_batches(measures: Sequence[Measure], batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_batches(measures: Sequence[Measure], batches: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
     """Merge what was observed of each batch of a run into the values of the run.
 
     Counts, sums, extremes, sets, samples and sketches merge exactly; means are sums by counts; deviations merge by the
     rule of Chan, Golub and LeVeque, exact but for the last digits of a double. One batch keeps Spark's own values.
+    A value that is missing in a batch, or can't be read, is `Unmeasured` for the run; the others keep theirs.
 
     Args:
         measures: Those of the plan.
-        batches: One mapping of names to values per batch, as `observedMetrics` has them: rows, or JSON.
-
-    Raises:
-        RunError: A value is missing or can't be read: the gate then fails closed.
+        batches: One mapping of names to values per batch, as `observedMetrics` has them: rows, or JSON. None where
+            nothing arrived.
     """
-    read = [{measure.name: _read(measure, batch) for measure in measures} for batch in batches]
+    seen = [batch for batch in batches if batch is not None]
+    if lost := len(batches) - len(seen):
+        nothing = Unmeasured(f"{lost} of {len(batches)} batches were not measured")
+        return {measure.name: nothing for measure in measures}
+    read = [{measure.name: _read(measure, batch) for measure in measures} for batch in seen]
     merged = read[0] if read else {measure.name: _nothing(measure) for measure in measures}
     for batch in read[1:]:
         merged = {measure.name: _merge(measure, merged, batch) for measure in measures}
@@ -104,6 +117,8 @@ def merge_batches(measures: Sequence[Measure], batches: Sequence[Mapping[str, An
 def decode(text: Any, reading: Reading) -> Any:
     """One value from what Spark observed: numbers, strings, dates and times; times with a zone are UTC.
 
+    Dates and times that Python can't hold are `DistantTime`.
+
     Raises:
         ValueError: It is no such value.
     """
@@ -112,18 +127,53 @@ def decode(text: Any, reading: Reading) -> Any:
     return _READERS[reading](text)
 
 
-def _moment(micros: Any) -> datetime:
-    return _EPOCH + timedelta(microseconds=int(micros))
+def _decimal(text: Any) -> Decimal:
+    value = Decimal(text)
+    if not value.is_finite():
+        raise ValueError("decimals are finite")
+    return value
+
+
+def _day(text: str) -> date | DistantTime:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return DistantTime.read(text)
+
+
+def _long(text: Any) -> int:
+    value = int(text)
+    if not -_LONG <= value < _LONG:
+        raise ValueError("Spark counts in 64 bits")
+    return value
+
+
+def _moment(text: Any) -> datetime | DistantTime:
+    micros = _long(text)
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return DistantTime(micros)
+
+
+def _local(text: str) -> datetime | DistantTime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return DistantTime.read(text)
+    if moment.tzinfo is not None:
+        raise ValueError("it has a zone")
+    return moment
 
 
 _READERS: Mapping[Reading, Callable[[Any], Any]] = {
-    "integer": int,
+    "integer": _long,
     "double": float,
-    "decimal": Decimal,
+    "decimal": _decimal,
     "boolean": lambda text: text == "true",
-    "date": date.fromisoformat,
+    "date": _day,
     "timestamp": _moment,
-    "timestamp_ntz": datetime.fromisoformat,
+    "timestamp_ntz": _local,
     "string": str,
 }
 
@@ -131,8 +181,8 @@ _READERS: Mapping[Reading, Callable[[Any], Any]] = {
 def _read(measure: Measure, batch: Mapping[str, Any]) -> Any:
     try:
         value = batch[measure.name]
-    except (KeyError, ValueError) as exc:
-        raise _unread(measure, "was not observed") from exc
+    except (KeyError, ValueError):
+        return _unread(measure, "was not observed")
     try:
         match measure.merge:
             case "sample":
@@ -147,16 +197,12 @@ def _read(measure: Measure, batch: Mapping[str, Any]) -> Any:
             case "add" if value is None and measure.reading == ("integer",):
                 return 0
         return decode(value, measure.reading[0])
-    except (ValueError, TypeError, OverflowError, InvalidOperation, binascii.Error, RecursionError) as exc:
-        raise _unread(measure, f"is {str(value)[:80]!r}") from exc
+    except (ValueError, TypeError, OverflowError, InvalidOperation, binascii.Error, RecursionError):
+        return _unread(measure, f"is {str(value)[:80]!r}")
 
 
-def _unread(measure: Measure, what: str) -> RunError:
-    return RunError(
-        f"the quality measure `{measure.name}` {what}",
-        where=measure.sql[:200],
-        remedy="nothing can be said about this run's quality; run it again",
-    )
+def _unread(measure: Measure, what: str) -> Unmeasured:
+    return Unmeasured(f"the quality measure `{measure.sql[:200]}` {what}")
 
 
 def _nothing(measure: Measure) -> Any:
@@ -174,6 +220,10 @@ def _nothing(measure: Measure) -> Any:
 
 def _merge(measure: Measure, run: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
     one, other = run[measure.name], batch[measure.name]
+    for name in (measure.name, *measure.weights):
+        for value in (run[name], batch[name]):
+            if isinstance(value, Unmeasured):
+                return value
     match measure.merge:
         case "sample":
             return sorted([*one, *other], key=lambda row: tuple(map(_order, row)))[: measure.limit]
@@ -193,7 +243,8 @@ def _merge_numbers(measure: Measure, run: Mapping[str, Any], batch: Mapping[str,
         return other if one is None else one
     match measure.merge:
         case "add":
-            return one + other
+            with localcontext(prec=_DIGITS):
+                return one + other
         case "least":
             return min(one, other, key=_order)
     return max(one, other, key=_order)

@@ -11,9 +11,10 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Literal
 
 from sluice.quality.compile import Check, QualityPlan
+from sluice.quality.distant_times import DistantTime
 from sluice.quality.expectations import Path
-from sluice.quality.history import check_id, freshness_seconds, judge
-from sluice.quality.measures import merge_batches
+from sluice.quality.history import TYPE, check_id, freshness_seconds, judge
+from sluice.quality.measures import Unmeasured, merge_batches
 from sluice.quality.suite import Expectation, Policy
 
 ResultFormat = Literal["BOOLEAN_ONLY", "BASIC", "SUMMARY"]
@@ -57,54 +58,52 @@ class CheckResult:
 
 
 def check_results(
-    plan: QualityPlan, batches: Sequence[Mapping[str, Any]], *, result_format: ResultFormat = "SUMMARY"
+    plan: QualityPlan, batches: Sequence[Mapping[str, Any] | None], *, result_format: ResultFormat = "SUMMARY"
 ) -> list[CheckResult]:
     """The results of all that is not to be re-read, over the batches of a run.
 
+    A check fails that needs a measure which is missing or can't be read, and says so in `details.not_measured`.
+
     Args:
         plan: What was observed.
-        batches: What `observedMetrics` holds for each batch of the run; batches that were skipped are left out.
+        batches: What `observedMetrics` holds for each batch of the run, None where nothing arrived; batches that were
+            skipped are left out.
         result_format: How much a result says, as in Great Expectations.
-
-    Raises:
-        RunError: A measure is missing or can't be read: the gate then fails closed.
     """
     values = merge_batches(plan.measures, batches)
     return [_result(check, values, result_format) for check in plan.checks if check.path != "reread"]
 
 
 def history_results(
-    plan: QualityPlan, batches: Sequence[Mapping[str, Any]], former: Sequence[Mapping[str, float]], *, now: datetime
+    plan: QualityPlan,
+    batches: Sequence[Mapping[str, Any] | None],
+    former: Sequence[Mapping[str, float]],
+    *,
+    now: datetime,
 ) -> list[CheckResult]:
-    """The results of the rules about history.
+    """The results of the rules about history; a rule fails whose measure is missing or can't be read.
 
     Args:
         plan: What was observed.
         batches: What `observedMetrics` holds for each batch of the run.
         former: Of each former run, the newest last, `observed_value` by `id` of these very results.
         now: What freshness is measured against, with a zone.
-
-    Raises:
-        RunError: A measure is missing or can't be read.
     """
     values = merge_batches(plan.measures, batches)
     results = []
     for check in plan.history:
-        found = values[check.measure]
+        found, name = values[check.measure], check_id(check.rule)
+        if isinstance(found, Unmeasured):
+            kind, told = TYPE.format(check.rule.metric), unmeasured(found.why)
+            results.append(CheckResult(name, kind, {}, check.rule.policy, success=False, result=told, path="exact"))
+            continue
         if check.rule.metric == "freshness":
-            found = freshness_seconds(_moment(found), now)
-        name = check_id(check.rule)
+            found = freshness_seconds(found, now)
         judged = judge(check.rule, found, [run[name] for run in former if name in run])
         results.append(
             CheckResult(name, judged.type, judged.kwargs, judged.policy, judged.success, judged.result, "exact")
         )
     return results
-
-
-def _moment(newest: Any) -> datetime | None:
-    if isinstance(newest, datetime):
-        return newest if newest.tzinfo else newest.replace(tzinfo=UTC)
-    return datetime(newest.year, newest.month, newest.day, tzinfo=UTC) if newest is not None else None
 
 
 def unmeasured(why: str) -> dict[str, Any]:
@@ -129,8 +128,11 @@ def verdict(results: Iterable[CheckResult]) -> Verdict:
 def _result(check: Check, values: Mapping[str, Any], result_format: ResultFormat) -> CheckResult:
     expectation = check.expectation
     found = {role: values[name] for role, name in check.measures.items()}
+    lost = next((value for value in found.values() if isinstance(value, Unmeasured)), None)
     if check.schema_result is not None:
         success, result = check.schema_result.success, check.schema_result.result
+    elif lost is not None:
+        success, result = False, unmeasured(lost.why)
     elif check.unexpected is not None:
         success, result = _row_result(check, found, result_format)
     else:
@@ -199,7 +201,7 @@ def _table_result(check: Check, found: Mapping[str, Any]) -> tuple[bool, dict[st
         value = _mean(found["sum"], found["count"])
     else:
         value = found["value"] if "value" in found else found["rows"]
-    return _between(value, arguments)
+    return is_between(value, arguments), {"observed_value": None if _is_nan(value) else value}
 
 
 def _mean(total: Any, count: int) -> Any:
@@ -213,13 +215,12 @@ def _mean(total: Any, count: int) -> Any:
         return (total / count).quantize(digit)
 
 
-def _between(value: Any, arguments: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+def is_between(value: Any, arguments: Mapping[str, Any]) -> bool:
     """Great Expectations' rule: nothing observed, or NaN, fails; a date as bound compares days."""
     if isinstance(value, Decimal):
         value = float(value)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return False, {"observed_value": None}
-    success = True
+    if value is None or _is_nan(value):
+        return False
     for bound, is_strict, is_low in (
         (arguments["min_value"], arguments["strict_min"], True),
         (arguments["max_value"], arguments["strict_max"], False),
@@ -227,9 +228,16 @@ def _between(value: Any, arguments: Mapping[str, Any]) -> tuple[bool, dict[str, 
         if bound is None:
             continue
         one, other = _alike(value, bound)
-        one, other = (one, other) if is_low else (other, one)
-        success = success and (one > other or (one == other and not is_strict))
-    return success, {"observed_value": value}
+        if one == other:
+            if is_strict:
+                return False
+        elif (one < other) == is_low:
+            return False
+    return True
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _alike(value: Any, bound: Any) -> tuple[Any, Any]:
@@ -238,10 +246,9 @@ def _alike(value: Any, bound: Any) -> tuple[Any, Any]:
     if not isinstance(bound, datetime):
         return (value.date() if isinstance(value, datetime) else value), bound
     if not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day, tzinfo=bound.tzinfo), bound
-    if value.tzinfo and not bound.tzinfo:
-        return value, bound.replace(tzinfo=value.tzinfo)
-    return value, bound
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    # Times without a zone are UTC, in a suite and in a column.
+    return value if value.tzinfo else value.replace(tzinfo=UTC), bound if bound.tzinfo else bound.replace(tzinfo=UTC)
 
 
 def _set_result(check: Check, found: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
@@ -286,7 +293,7 @@ def _jsonable(value: Any) -> Any:
             return float(value)
         case datetime():
             return value.replace(tzinfo=None).isoformat()
-        case date():
+        case date() | DistantTime():
             return value.isoformat()
         case Mapping():
             return {name: _jsonable(item) for name, item in value.items()}

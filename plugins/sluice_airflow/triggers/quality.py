@@ -91,5 +91,5 @@ def as_json(seen: QualityOutcome) -> dict[str, Any]:
         "verdict": seen.verdict,
         "failed_checks": seen.failed_checks,
         "released_by": seen.released_by,
-        "reaches": iso_time(seen.reaches),
+        "reaches": iso_time(seen.reaches) if seen.reaches is not None else None,
     }

@@ -52,6 +52,14 @@ class PlannedProblem(msgspec.Struct):
     remedy: str = ""
 
 
+class PlannedGate(msgspec.Struct):
+    """Where a run is judged, how it is measured, and why so."""
+
+    gate: str = ""
+    measured: str = ""
+    reason: str = ""
+
+
 class PlanDocument(msgspec.Struct):
     """A plan as records keep it. A record is only a file: what of it has another shape is not shown.
 
@@ -64,6 +72,7 @@ class PlanDocument(msgspec.Struct):
     batches: list[PlannedBatch] = []
     problem: PlannedProblem | None = None
     warnings: list[PlannedProblem] = []
+    quality: PlannedGate | None = None
     version: int | None = None
     batch_id: int | None = None
     publish: str = ""

@@ -241,6 +241,8 @@ def _run_facts(record: ShownRecord, plan: PlanDocument | None, now: datetime, *,
         facts += [Fact("watermark", wording.moment(watermark))] if watermark else []
     if plan is not None and plan.strategy:
         facts.append(Fact("strategy", plan.strategy))
+    if plan is not None and plan.quality is not None:
+        facts.append(Fact("gate", f"{plan.quality.gate}, {plan.quality.measured}", plan.quality.reason))
     facts.append(Fact("generation", str(record.generation), f"token {record.token}" if record.token else ""))
     facts += [Fact("tries", str(record.tries))] if record.tries > 1 else []
     facts += [Fact("query id", record.query_id)] if record.query_id else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from engine_lab import Lab, leave_pending, make_lab, make_stream, until
 
 from sluice import sources
 from sluice.planning.explain import explain
+from sluice.planning.plan import GateChoice
 from sluice.planning.planner import Limits
 
 
@@ -53,6 +55,20 @@ def test_rows_that_the_log_knows(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "table", pa.table({"id": list(range(1234))}))
     lab = Lab(tmp_path, make_stream(tmp_path, {"table": sources.delta(str(tmp_path / "table"))}))
     assert list(explain(lab.plan()))[-1].endswith("bytes, 1,234 rows)")
+
+
+def test_the_gate_and_why(tmp_path: Path) -> None:
+    """Who reads a plan learns where the run will be judged, and what is read again."""
+    lab = make_lab(tmp_path)
+    lab.arrive(1)
+    gate = GateChoice("daily", checks=3, gate="cache", measured="pass", rereads=1, reason="rows are split; in a pass")
+
+    told = list(explain(replace(lab.plan(), quality=gate)))
+
+    assert told[-2:] == [
+        "  quality: 3 checks of `daily`, 1 by Great Expectations; gate cache, pass",
+        "    rows are split; in a pass",
+    ]
 
 
 def test_a_refusal_names_file_consequence_and_remedy(tmp_path: Path) -> None:

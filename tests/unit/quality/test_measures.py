@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import struct
 from typing import Any
@@ -11,12 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import RunError
 from sluice.quality.compile import compile_suite
 from sluice.quality.distinct_sketch import DistinctSketch
 from sluice.quality.measures import Measure, merge_batches
 from sluice.quality.results import CheckResult, check_results
-from tests.fuzzing import outcome
 from tests.unit.quality.suites import row, suite
 
 APPROXIMATE = {"sluice": {"approximate": True}}
@@ -48,12 +47,13 @@ SKETCH = bytes.fromhex("0104033f011acc9302b06af2b3b61cd8ae9c3ea41b13d5ac30")
 
 @given(st.data())
 def test_whatever_was_observed(data: st.DataObject) -> None:
-    """Values that no measure has fail the gate with an error of ours, and never otherwise."""
+    """Values that no measure has fail the checks that need them, and nothing else goes wrong."""
     batches = [{measure.name: data.draw(ANYTHING) for measure in EVERY_KIND.measures} for _ in range(2)]
 
-    found = outcome(lambda: check_results(EVERY_KIND, batches))
+    found = check_results(EVERY_KIND, batches)
 
-    assert isinstance(found, RunError) or all(isinstance(result, CheckResult) for result in found)
+    assert all(isinstance(result, CheckResult) for result in found)
+    json.dumps([result.as_json() for result in found])
 
 
 def test_spark_s_sketch() -> None:

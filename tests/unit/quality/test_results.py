@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import RunError
 from sluice.quality.compile import compile_suite
 from sluice.quality.measures import Measure, merge_batches
 from sluice.quality.results import CheckResult, check_results, history_results, verdict
@@ -67,17 +66,19 @@ def test_result_formats() -> None:
     }
 
 
-@pytest.mark.parametrize("changes", [{}, {0: "x"}, {0: []}])
+@pytest.mark.parametrize("changes", [{}, {0: "x"}, {0: []}, {0: 2**70}])
 def test_unreadable_measures(changes: dict[int, Any]) -> None:
-    """A measure that never arrived, or is something else, is an error and no zero."""
+    """A measure that never arrived, or is something else, fails what needs it, and is no zero."""
     observed = named(BETWEEN, 1, 1, 1)
     for index, value in changes.items():
         observed[BETWEEN.measures[index].name] = value
     if not changes:
         del observed[BETWEEN.measures[2].name]
 
-    with pytest.raises(RunError, match="quality measure"):
-        check_results(BETWEEN, [observed])
+    (found,) = check_results(BETWEEN, [observed])
+
+    assert not found.success
+    assert "quality measure" in found.result["details"]["not_measured"]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,18 @@ def test_extremes_follow_spark() -> None:
         ("at", {"max_value": "2026-01-01T12:00:00+02:00"}, "1767261600000001", False, "2026-01-01T10:00:00.000001"),
         ("at", {"max_value": "2026-01-01T10:00:00"}, "1767261600000000", True, "2026-01-01T10:00:00"),
         ("local", {"min_value": "2026-01-01T10:00:00"}, "2026-01-01 10:00:00", True, "2026-01-01T10:00:00"),
+        ("local", {"min_value": "2026-01-01T10:00:00Z"}, "2026-01-01 10:00:00", True, "2026-01-01T10:00:00"),
+        ("local", {"max_value": "2026-01-01T10:00:00+02:00"}, "2026-01-01 09:00:00", False, "2026-01-01T09:00:00"),
+        ("d", {"max_value": "2026-01-02T01:00:00+02:00"}, "2026-01-02", False, "2026-01-02"),
+        ("d", {"min_value": "2026-01-01"}, "+10000-01-01", True, "+10000-01-01"),
+        ("d", {"max_value": "2026-01-01T00:00:00Z"}, "+10000-01-01", False, "+10000-01-01"),
+        ("d", {"max_value": "0001-01-01"}, "-0001-11-28", True, "-0001-11-28"),
+        ("d", {"max_value": "0001-01-01"}, "0000-12-31", True, "+0000-12-31"),
+        ("at", {"max_value": "9999-12-31T23:59:59Z"}, "1767261600000000000", False, "+57972-04-16T16:00:00"),
+        ("at", {"max_value": "2026-01-01"}, "-90000000000000000", True, "-0882-01-06T08:00:00"),
+        ("at", {"min_value": "2026-01-01"}, str(2**63 - 1), True, "+294247-01-10T04:00:54.775807"),
+        ("local", {"max_value": "2026-01-01"}, "+57972-04-16 16:00:00.000001", False, "+57972-04-16T16:00:00.000001"),
+        ("local", {"min_value": "2026-01-01T00:00:00"}, "-0882-01-06 08:00:00", False, "-0882-01-06T08:00:00"),
     ],
 )
 def test_bounds(column: str, bounds: dict[str, Any], value: str | None, *, success: bool, shown: Any) -> None:
@@ -173,6 +186,55 @@ def test_bounds(column: str, bounds: dict[str, Any], value: str | None, *, succe
     (found,) = check_results(plan, [named(plan, value)])
 
     assert (found.success, found.result["observed_value"]) == (success, shown)
+
+
+def test_distant_times_merge() -> None:
+    """What Python can't hold is compared with what it can, and with its like, over batches and in samples."""
+    columns = "at TIMESTAMP, d DATE"
+    plan = compile_suite(
+        suite(
+            row("expect_column_max_to_be_between", column="at"),
+            row("expect_column_min_to_be_between", column="d"),
+            row("expect_column_values_to_be_null", column="d"),
+        ),
+        columns,
+        sample=4,
+    )
+    sample = next(measure.name for measure in plan.measures if measure.merge == "sample")
+    batches = [
+        named(plan, "1767261600000000", "0000-12-31") | {sample: '[["+10001-01-01"]]'},
+        named(plan, "1767261600000000001", "2026-01-01") | {sample: '[["2026-01-01"],["+10000-02-29"]]'},
+        named(plan, "1767261600000000000", "-0001-11-28") | {sample: '[["-0001-11-28"],["0000-12-31"]]'},
+    ]
+
+    high, low, null = check_results(plan, batches)
+
+    assert high.result["observed_value"] == "+57972-04-16T16:00:00.000001"
+    assert low.result["observed_value"] == "-0001-11-28"
+    assert null.result["partial_unexpected_list"] == ["-0001-11-28", "+0000-12-31", "2026-01-01", "+10000-02-29"]
+
+
+def test_freshness_of_distant_times() -> None:
+    """Seconds become what was meant as milliseconds: newer than everything, and still a number."""
+    rules = [{"metric": "freshness", "column": name, "min_value": 0} for name in ("at", "d", "local")]
+    plan = compile_suite(suite(history=rules), "at TIMESTAMP, d DATE, local TIMESTAMP_NTZ")
+    observed = named(plan, "1767261600000000000", "+57972-04-16", "+57972-04-16 16:00:00")
+
+    found = history_results(plan, [observed], [], now=datetime(2026, 1, 1, 10, tzinfo=UTC))
+
+    seconds = 1_767_261_600.0 - 1_767_261_600_000.0
+    assert [result.result["observed_value"] for result in found] == [seconds, seconds + 16 * 3600, seconds]
+    assert not any(result.success for result in found)
+
+
+def test_sums_of_many_digits() -> None:
+    """A sum of decimals keeps all of its 38 digits over batches."""
+    plan = compile_suite(suite(row("expect_column_sum_to_be_between", column="d")), "d DECIMAL(38,0)")
+    most = "9" * 37
+
+    merged = merge_batches(plan.measures, [named(plan, most), named(plan, "2")])
+
+    assert merged[plan.measures[0].name] == int(most) + 2
 
 
 def test_sets() -> None:

@@ -81,6 +81,7 @@ WRONG = [
     (row("nonsense"), "core expectation"),
     (row(KIND, column="a", min_valu=1), "min_value"),
     (row(KIND, column="a", min_value=[1]), "a number, or a date"),
+    (row(KIND, column="a", min_value="0001-01-01T00:00:00+02:00"), "between the years 1 and 9999 in UTC"),
     (row(KIND, column="a"), "give one or both"),
     (row(KIND, min_value=1), "give it"),
     (row(KIND, column=5, min_value=1), "the name of a column"),

@@ -15,7 +15,7 @@ from sluice.errors import Problem
 from sluice.home import Checked, Generation, SourceLine
 from sluice.monitoring.inspection import SourceLag
 from sluice.planning.backfill import BackfillPlan, Downstream
-from sluice.planning.plan import Plan
+from sluice.planning.plan import GateChoice, Plan
 from sluice.quality.expectations import EXPECTATIONS
 from sluice.quality.report import Hold
 from sluice.quality.report_page import report_page
@@ -269,6 +269,18 @@ def test_the_page_of_a_run() -> None:
     assert page.key is not None
     assert (page.key.dag_id, page.key.task_id) == ("web", "visits")
     assert page.explain == "== Physical Plan =="
+
+
+def test_the_gate_of_a_run() -> None:
+    """Where it was to be judged, how it was measured, and why; a plan without a suite has none."""
+    reason = "nothing is published that fails; measured while it is written"
+    gate = GateChoice("s", checks=2, gate="publish", measured="observe", rereads=0, reason=reason)
+    plan = Plan("visits", 1, "run", "4 new files", "exact", quality=gate)
+
+    facts = {fact.name: (fact.value, fact.remark) for fact in show(make_run(plan=plan.as_json())).facts}
+
+    assert facts["gate"] == ("publish, observe", reason)
+    assert "gate" not in [fact.name for fact in show(make_run()).facts]
 
 
 def test_a_run_that_failed() -> None:

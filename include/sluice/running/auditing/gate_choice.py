@@ -45,9 +45,10 @@ def choose_gate(
     measured, why = _measured(stream, suite, gate, batches)
     wanted = _wanted(ours, "measured", get_args(Measured), suite)
     if wanted is not None and wanted != measured:
-        if (obstacle := _pass_obstacle(stream, suite, gate)) is not None and wanted == "pass":
+        obstacle = _pass_obstacle(stream, suite, gate) if wanted == "pass" else _observe_obstacle(gate)
+        if obstacle is not None:
             raise DeclarationError(
-                f"`measured` is `pass`, but {obstacle}", where=f"{suite.source}, meta.sluice", remedy="leave it out"
+                f"`measured` is `{wanted}`, but {obstacle}", where=f"{suite.source}, meta.sluice", remedy="leave it out"
             )
         measured, why = wanted, "as the suite says"
     return GateChoice(
@@ -173,12 +174,18 @@ def _pass_obstacle(stream: Stream, suite: Suite, gate: str) -> str | None:
     return None
 
 
+def _observe_obstacle(gate: str) -> str | None:
+    """Why a batch can't be measured on its way into the sink; None when it can."""
+    return "the gate `cache` judges a batch before any of it is written" if gate == "cache" else None
+
+
 def _measured(stream: Stream, suite: Suite, gate: str, batches: tuple[PlannedBatch, ...]) -> tuple[str, str]:
     if gate == "cache":
         return "pass", "measured in a pass over what Spark keeps of the batch"
     if (obstacle := _pass_obstacle(stream, suite, gate)) is not None:
         return "observe", f"measured while it is written, for {obstacle}"
-    measures = _MEASURES_PER_CHECK * len(suite.expectations)
+    compiled = [e for e in suite.expectations if e.kind.path != "schema" and not e.is_reread]
+    measures = _MEASURES_PER_CHECK * len(compiled) + len(history_rules(suite))
     rows = max((_rows(batch) for batch in batches), default=0)
     observed = rows * measures * _OBSERVED_SECONDS
     passed = _PASS_SECONDS + rows * (_READ_SECONDS + measures * _SUMMED_SECONDS)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sluice.home import StreamHome
 from sluice.running.auditing.judged_runs import judged_records
+from sluice.running.record import RunRecord
 
 _MOST_READ = 60
 """How many judged runs are looked at: backfills, and runs that broke off, say nothing of the live stream."""
@@ -24,8 +25,8 @@ class QualityOutcome:
     verdict: Standing
     """The run's own verdict."""
     failed_checks: int
-    reaches: datetime
-    """The run took everything that arrived before this moment."""
+    reaches: datetime | None
+    """The run took everything that arrived before this moment; None when it may have left something."""
     skipped_until: datetime | None
     """Nothing new had come when somebody looked, up to this moment; None when nobody did since the run."""
     released_by: str | None
@@ -41,7 +42,7 @@ class QualityOutcome:
 
     def has_reached(self, moment: datetime | None) -> bool:
         """Whether everything that arrived before a moment is judged."""
-        if moment is None or self.reaches >= moment:
+        if moment is None or (self.reaches is not None and self.reaches >= moment):
             return True
         return self.skipped_until is not None and self.skipped_until >= moment
 
@@ -65,8 +66,16 @@ def quality_outcome(home: StreamHome) -> QualityOutcome | None:
                 run_id=record.run_id,
                 verdict=quality.verdict,
                 failed_checks=quality.failed_checks,
-                reaches=record.until or record.planned_at,
+                reaches=None if _may_have_left(record) else record.until or record.planned_at,
                 skipped_until=checked.until if checked is not None else None,
                 released_by=quality.released_by,
             )
     return None
+
+
+def _may_have_left(record: RunRecord) -> bool:
+    """Whether a limit of its own may have ended the run before it had taken all that was there."""
+    if record.max_batches is None:
+        return record.to_version is not None
+    taken = [batch for batch in record.batches if batch.kind != "no_data"]
+    return record.to_version is not None or len(taken) >= record.max_batches
