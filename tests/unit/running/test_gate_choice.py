@@ -68,6 +68,12 @@ def test_chosen(  # noqa: PLR0917 - a table
     assert chosen.reason
 
 
+def test_a_batch_whose_rows_nobody_counted(tmp_path: Path) -> None:
+    """One that was planned before, for one: there is nothing to estimate from."""
+    assert choose(tmp_path, DELTA, "fail").reason.endswith("for the plan does not tell how many rows come")
+    assert "to observe 9 rows" in choose(tmp_path, DELTA, "fail", rows=9).reason
+
+
 def feed(table: Path) -> None:
     rows = pa.table({"id": [1]})
     write_deltalake(table, rows, configuration={"delta.enableChangeDataFeed": "true"})

@@ -187,6 +187,8 @@ def _measured(stream: Stream, suite: Suite, gate: str, batches: tuple[PlannedBat
     compiled = [e for e in suite.expectations if e.kind.path != "schema" and not e.is_reread]
     measures = _MEASURES_PER_CHECK * len(compiled) + len(history_rules(suite))
     rows = max((_rows(batch) for batch in batches), default=0)
+    if not rows:
+        return "observe", "measured while it is written, for the plan does not tell how many rows come"
     observed = rows * measures * _OBSERVED_SECONDS
     passed = _PASS_SECONDS + rows * (_READ_SECONDS + measures * _SUMMED_SECONDS)
     estimate = f"about {observed:.1g} s to observe {rows:,.0f} rows, {passed:.1g} s to read them again"
