@@ -19,7 +19,7 @@ from typing import Any
 from sluice.planning.planner import Limits
 from sluice.project import find_project
 from sluice.running import preparation
-from sluice.running.auditing import audit, former_audit
+from sluice.running.auditing import former_audit, run_gate
 from sluice.running.auditing.audit import Audit
 from sluice.running.auditing.gate_state import GateState
 from sluice.running.preparation import Request
@@ -82,8 +82,8 @@ STEPS = [
     (Audit, "_decide", always("decide")),
     (Audit, "note", always("note")),
     (Audit, "finish", always("finish")),
-    (audit, "close_gate", always("close")),
-    (audit, "keep_gate", of_gate),
+    (run_gate, "close_gate", always("close")),
+    (run_gate, "keep_gate", of_gate),
     (preparation, "settle", always("settle")),
     (former_audit, "settle", always("settle")),
     (Storage, "put_if_absent", of_file),

@@ -128,6 +128,26 @@ def test_a_release_waits_for_a_run_that_gets_that_far(lab: Lab) -> None:
     assert ids(lab) == [0, 1]
 
 
+def test_what_was_let_through_holds_up_no_later_batch(lab: Lab) -> None:
+    """The run that publishes it is stopped in the next batch, which has only itself to answer for."""
+    declare_suite(lab, up_to(5, "fail", mostly=0.6), at_most(5))
+    write_ids(lab, "9 9", "1 2")
+    with pytest.raises(QualityFailedError, match="batch 0 was not published"):
+        lab.run(stream())
+    release(lab)
+    write_ids(lab, "1 2 3 4 5 6")
+    with pytest.raises(QualityFailedError, match="batch 2 was not published"):
+        lab.run(stream())
+    assert lab.records(stream())[-1]["quality"]["released_by"] is None
+
+    declare_suite(lab, up_to(5, "fail", mostly=0.6), at_most(8))
+    record = lab.run(stream())
+
+    assert record.quality is not None
+    assert (record.quality.rows, record.quality.verdict, record.quality.released_by) == (10, "fail", "ada")
+    assert (len(ids(lab)), gate_of(lab)) == (10, None)
+
+
 def test_rows_that_ended_their_batch_are_let_through(lab: Lab) -> None:
     """Where a sink publishes what it writes; the next batch is judged for itself."""
     declare_suite(lab, up_to(1))

@@ -145,7 +145,7 @@ class _Run:
             is_complete = self._run_batches(query, generation, plan)
             self._judge(is_last=is_complete)
         except BaseException as exc:
-            if self.audit is not None and self.audit.judged is not None:
+            if self.audit is not None and self.audit.gate.judged is not None:
                 self.record = msgspec.structs.replace(self.record, quality=self.audit.recorded())
             self.preparation.close_failed(self.record, exc)
             raise
@@ -203,13 +203,13 @@ class _Run:
             return
         if not self.record.batches:
             # Another run's rows were judged; this one has none.
-            self.audit.leave()
+            self.audit.gate.leave()
             return
         self.observer.phase("auditing")
         self.audit.finish(self.record, is_last=is_last)
         quality = self.audit.recorded()
         self._save(quality=quality)
-        self.audit.close()
+        self.audit.gate.close()
         self.observer.audited(quality)
 
     def _generation(self, seen: Survey, query: Query, started_at: Mapping[str, Mapping[str, Any]]) -> Generation:

@@ -11,44 +11,37 @@ What was measured is on disk before a batch is published: a later try finds it t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sluice.errors import QualityFailedError, SluiceError
+from sluice.errors import SluiceError
 from sluice.home import StreamHome
 from sluice.planning.plan import GateChoice, Plan
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.quality.declared_suite import declared_suite
-from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
 from sluice.running.auditing.audit_record import (
     QUALITY_METRICS,
-    counted,
-    former_runs,
     is_measured,
-    quality_record,
     together,
     with_measures,
 )
 from sluice.running.auditing.gate_choice import choose_gate
 from sluice.running.auditing.gate_state import (
     BatchAudit,
-    GateState,
     carried_runs,
-    close_gate,
     gate_to_go_on_with,
     keep_audits,
-    keep_gate,
     read_audit,
     read_gate,
 )
 from sluice.running.auditing.quarantine import kept_rows, quarantined_rows
+from sluice.running.auditing.run_gate import RunGate
 from sluice.running.auditing.suite_fit import fit_suite
 from sluice.running.auditing.written_rows import WrittenRows, measure, measures
 from sluice.running.lease import Lease
@@ -82,36 +75,17 @@ class Audit:
     query_id: str
     record: RunRecord
     """As the run began."""
-    clock: Callable[[], datetime]
     lease: Lease
-    last_batch: int | None
-    """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
-    found: GateState | None = None
-    """The gate as the run found it, where it goes on with what another run, or a former try, was stopped in."""
-    earlier: tuple[BatchRecord, ...] = ()
-    """What the runs had published that it goes on with: judged together with its own."""
+    gate: RunGate
     begun: BatchAudit | None = None
     """What was decided of a batch whose rows are in part published, by a driver that died then."""
-    judged: Judgement | None = None
-    """The newest judgement."""
     failure: BaseException | None = None
     """What ended a batch in its function; Spark only tells that something did."""
-    _values: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
     _watched: dict[bool, DataFrame] = field(default_factory=dict)
     """The results for the sink's own stream writer, by whether a row that fails ends its batch."""
-    _former: list[dict[str, float]] | None = None
-
-    def __post_init__(self) -> None:
-        for batch in together(self.earlier, self.record.batches):
-            self._values[batch.batch_id] = batch.observed.get(QUALITY_METRICS)
-
-    @property
-    def released(self) -> GateState | None:
-        """The gate with the batch that somebody has let through; None when nobody has."""
-        return self.found if self.found is not None and self.found.released_by is not None else None
 
     @property
     def _written(self) -> WrittenRows:
@@ -120,24 +94,15 @@ class Audit:
         return WrittenRows(self.stream, session, self.home.storage, self.plan, columns)
 
     def begin(self) -> None:
-        """Fail what the columns alone decide, before anything runs; else open the gate.
-
-        From then on there may be rows that nobody has judged.
+        """Open the gate, unless the columns alone let the run fail.
 
         Raises:
-            QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
+            QualityFailedError: They do.
             BatchFailedError: What former runs have published can't be read now, and the suite asks for more of it.
         """
-        self.judged = failing_columns(self.plan)
-        if self.judged is not None:
-            raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
-        opened = self._gate("open")
-        if (found := self.found) is not None:
-            kept = {name: getattr(found, name) for name in ("batch_id", "was_last", "failed", "released_by")}
-            opened = msgspec.structs.replace(opened, **kept)
-        keep_gate(self.home, opened)
-        for batch in self.earlier:
-            self._values[batch.batch_id] = self._completed(batch, self._values[batch.batch_id])
+        self.gate.begin()
+        for batch in self.gate.earlier:
+            self._keep_values(batch, self.gate.values[batch.batch_id])
 
     def _guarded(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
         """A function for Spark to call with a batch, whose error is kept."""
@@ -164,7 +129,7 @@ class Audit:
             return replace(query, frame=self.frame, write=self._guarded(write))
         if is_in_sink and not is_remote(self.project):
             return replace(query, frame=self.frame, write=self._guarded(self._recall))
-        aborts = not self._is_let_through(batch_id)
+        aborts = batch_id not in self.gate.let_through
         if aborts not in self._watched:
             self._watched[aborts] = self._watch(aborts=aborts)
         return replace(query, frame=self._watched[aborts])
@@ -182,22 +147,21 @@ class Audit:
 
     def note(self, batch: BatchRecord) -> BatchRecord:
         """A committed batch's record, with what was measured of it."""
-        values = self._values.get(batch.batch_id)
+        values = self.gate.values.get(batch.batch_id)
         if values is None and not batch.was_in_sink:
             values = batch.observed.get(QUALITY_METRICS)
         if values is None:
             audit = self._known_audit(batch.batch_id)
             values = audit.values if audit is not None else None
-        values = self._completed(batch, values)
-        self._values[batch.batch_id] = values
         self._noted.add(batch.batch_id)
-        return with_measures(batch, values)
+        return with_measures(batch, self._keep_values(batch, values))
 
-    def _completed(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """What was measured of a batch; measured in the sink where the suite asks for more than that, if it can be."""
-        if is_measured(self.plan, values):
-            return values
-        return self._written.measure(batch) or values
+    def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""
+        if not is_measured(self.plan, values):
+            values = self._written.measure(batch) or values
+        self.gate.values[batch.batch_id] = values
+        return values
 
     def cause(self, exc: BaseException, batch_id: int) -> SluiceError | None:
         """What ended a batch, when it is known better here than from Spark's error; None when it is not."""
@@ -208,49 +172,26 @@ class Audit:
             if f"{_ABORTED}{check.expectation.id}" in text:
                 told = {"details": {"sluice": "a row that is not as expected ended the batch"}}
                 found = CheckResult.of(check.expectation, check.path, success=False, result=told)
-                self.judged = Judgement("fail", (found,), None, {})
-                return self._blocked(batch_id)
+                return self.gate.stop_for(batch_id, found)
         return None
 
     def finish(self, record: RunRecord, *, is_last: bool) -> None:
-        """Judge the run. The gate is still open: its record must have the verdict before `close`.
+        """Judge the run; see `RunGate.finish`.
 
         Args:
             record: With every batch that was committed.
             is_last: Whether all is done that was planned.
-
-        Raises:
-            QualityFailedError: It failed, with its rows in the sink: the stream is held.
         """
-        self.judged = self._judge(is_last=is_last, rereads=self._reread(record.batches))
-        if self.judged.verdict != "fail" or self._is_released(record, is_last=is_last):
-            return
-        failed = describe_failed(failing_results(self.judged))
-        keep_gate(self.home, msgspec.structs.replace(self._gate("failed"), failed=failed))
-        name = self.stream.name
-        raise self._failed(
-            self.judged,
-            f"its rows are in the sink, and the stream `{name}` is held: correct the suite, or let it go on with"
-            f" `sluice quality release {name}`",
-        )
 
-    def close(self) -> None:
-        """Close the gate: the verdict on what was published is on disk."""
-        close_gate(self.home)
+        def reread(without: Collection[int]) -> Sequence[CheckResult]:
+            batches = together(self.gate.earlier, record.batches)
+            return self._written.reread([batch for batch in batches if batch.batch_id not in without])
 
-    def leave(self) -> None:
-        """Leave the gate as it was found: nothing was published."""
-        if self.found is None or self.found.batch_id is None:
-            close_gate(self.home)
-        else:
-            keep_gate(self.home, msgspec.structs.replace(self.found, state="blocked"))
+        self.gate.finish(reread, is_last=is_last)
 
     def recorded(self) -> QualityRecord:
         """The newest judgement as the run record has it."""
-        judged = self.judged or Judgement("pass", (), None, {})
-        is_released = judged.verdict == "fail" and self.released is not None
-        by = self.released.released_by if self.released is not None and is_released else None
-        return quality_record(judged, self.plan.suite.name, self.choice.gate, dict(self.frame.dtypes), released_by=by)
+        return self.gate.recorded(self.choice.gate)
 
     def _publish(self, frame: DataFrame, batch_id: int) -> None:
         sink, batch = self.stream.sink, self._batch(batch_id)
@@ -320,7 +261,7 @@ class Audit:
             if audit is not None:
                 audit = msgspec.structs.replace(audit, values=found)
                 self._keep_audit(audit)
-        self._values[batch_id] = found
+        self.gate.values[batch_id] = found
         return audit
 
     def _known_audit(self, batch_id: int) -> BatchAudit | None:
@@ -339,12 +280,7 @@ class Audit:
             QualityFailedError: It fails, and nobody has released it.
         """
         self.lease.check()
-        self._values[batch_id] = values
-        is_last = self._is_last(batch_id)
-        self.judged = self._judge(is_last=is_last)
-        is_let_through = self._is_let_through(batch_id) or self._but_released(is_last=is_last).verdict != "fail"
-        if self.judged.verdict == "fail" and not is_let_through:
-            raise self._blocked(batch_id)
+        self.gate.judge_batch(batch_id, values)
         audit = BatchAudit(
             batch_id=batch_id,
             values=dict(values or {}),
@@ -353,69 +289,6 @@ class Audit:
         )
         self._keep_audit(audit)
         return audit
-
-    def _is_last(self, batch_id: int) -> bool:
-        """Whether nothing more is planned: in this run, or in the one that was stopped in this batch."""
-        if self.found is not None and self.found.batch_id == batch_id and self.found.was_last:
-            return True
-        return self.last_batch is not None and batch_id >= self.last_batch
-
-    def _is_let_through(self, batch_id: int | None) -> bool:
-        return self.released is not None and self.released.batch_id == batch_id
-
-    def _blocked(self, batch_id: int) -> QualityFailedError:
-        """Note that a batch was not published; gives what to raise."""
-        assert self.judged is not None
-        failed, was_last = describe_failed(failing_results(self.judged)), self._is_last(batch_id)
-        blocked = msgspec.structs.replace(self._gate("blocked"), batch_id=batch_id, was_last=was_last, failed=failed)
-        keep_gate(self.home, blocked)
-        return self._failed(
-            self.judged,
-            f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
-            f" through with `sluice quality release {self.stream.name}`",
-        )
-
-    def _gate(self, state: Literal["open", "blocked", "failed"]) -> GateState:
-        record = self.record
-        return GateState(
-            state=state,
-            run_id=record.run_id,
-            generation=record.generation,
-            since=self.clock(),
-            carried=carried_runs(self.found, record.run_id),
-            columns=dict(self.frame.dtypes),
-        )
-
-    def _is_released(self, record: RunRecord, *, is_last: bool) -> bool:
-        """Whether the run only fails for a batch that somebody has let through."""
-        if self.released is None:
-            return False
-        rereads = self._reread(record.batches, without=self.released.batch_id)
-        return self._but_released(is_last=is_last, rereads=rereads).verdict != "fail"
-
-    def _reread(self, batches: Sequence[BatchRecord], *, without: int | None = None) -> list[CheckResult]:
-        read = [batch for batch in together(self.earlier, batches) if batch.batch_id != without]
-        return self._written.reread(read)
-
-    def _but_released(self, *, is_last: bool, rereads: Sequence[CheckResult] = ()) -> Judgement:
-        """The verdict on what nobody has let through."""
-        if self.released is None:
-            return self.judged or Judgement("pass", (), None, {})
-        return self._judge(is_last=is_last, rereads=rereads, without=self.released.batch_id)
-
-    def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: int | None = None) -> Judgement:
-        measured = [self._values[batch_id] for batch_id in sorted(self._values) if batch_id != without]
-        batches = counted(measured, self.stream.output_mode)
-        return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
-
-    def _history(self) -> list[dict[str, float]]:
-        """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
-        if self._former is None:
-            self._former = former_runs(self.home, self.record.run_id, self.plan)
-        return self._former
-
-    def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
-        return quality_failed(judged, self.plan.suite, remedy)
 
     def _quarantine(self, batch_id: int) -> StagingSink | None:
         has_begun = self.begun is not None and self.begun.batch_id == batch_id
@@ -481,6 +354,17 @@ def prepare_audit(
         choice = replace(choice, gate="cache", measured="pass", reason=f"batch {begun.batch_id} is split already")
     is_planned = plan.batches and plan.strategy == "exact"
     emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
+    run_gate = RunGate(
+        stream=stream,
+        home=home,
+        plan=compiled,
+        columns=dict(query.frame.dtypes),
+        record=record,
+        clock=preparation.clock,
+        last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
+        found=found,
+        earlier=preparation.done_by(carried_runs(found, record.run_id), seen),
+    )
     return Audit(
         project=project,
         stream=stream,
@@ -490,11 +374,8 @@ def prepare_audit(
         frame=query.frame,
         query_id=record.query_id,
         record=record,
-        clock=preparation.clock,
         lease=lease,
-        last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
-        found=found,
-        earlier=preparation.done_by(carried_runs(found, record.run_id), seen),
+        gate=run_gate,
         begun=begun,
     )
 

@@ -32,6 +32,8 @@ class GateState(Document, frozen=True, kw_only=True):
     judged together with what this one publishes."""
     batch_id: int | None = None
     """The batch that was not published, by this run or by one that it goes on with."""
+    let_through: dict[int, str] = msgspec.field(default_factory=dict)
+    """Batches that a person has let through before, and who: they are in the sink, and hold nothing up."""
     was_last: bool = False
     """Whether that batch was the last one that its run had planned."""
     failed: str = ""
@@ -114,6 +116,20 @@ def carried_runs(found: GateState | None, run_id: str) -> tuple[str, ...]:
     if found is None:
         return ()
     return tuple(carried for carried in dict.fromkeys((*found.carried, found.run_id)) if carried != run_id)
+
+
+def let_through_by(gate: GateState | None) -> dict[int, str]:
+    """The batches that a person has let through, and who: those before, and the one that is stopped."""
+    if gate is None:
+        return {}
+    if gate.batch_id is None or gate.released_by is None:
+        return gate.let_through
+    return {**gate.let_through, gate.batch_id: gate.released_by}
+
+
+def releasers(gate: GateState | None) -> str:
+    """Who has let batches through, for people."""
+    return ", ".join(sorted(set(let_through_by(gate).values())))
 
 
 def why_stopped(gate: GateState, batch_id: int) -> str | None:

@@ -26,7 +26,7 @@ from sluice.running.auditing.audit_record import (
     together,
     with_columns,
 )
-from sluice.running.auditing.gate_state import GateState, close_gate, keep_gate, read_gate
+from sluice.running.auditing.gate_state import GateState, close_gate, keep_gate, let_through_by, read_gate, releasers
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.stream import StagingSink, Stream
 
@@ -158,8 +158,8 @@ def judge_former(
 
     judged = judge(unsettled.batches)
     is_excused = False
-    if judged.verdict == "fail" and gate.released_by is not None:
-        others = [batch for batch in unsettled.batches if batch.batch_id != gate.batch_id]
+    if judged.verdict == "fail" and (let_through := let_through_by(gate)):
+        others = [batch for batch in unsettled.batches if batch.batch_id not in let_through]
         is_excused = judge(others).verdict != "fail"
     return replace(unsettled, judged=judged, is_excused=is_excused)
 
@@ -225,7 +225,7 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
         return record
     changes: dict[str, Any] = {}
     if record.quality is not None and judged.results:
-        by = unsettled.gate.released_by if unsettled.is_excused else None
+        by = releasers(unsettled.gate) if unsettled.is_excused else None
         gate, columns = record.quality.gate, record.quality.columns
         changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
     is_mended = record.error is not None and record.error["type"] == "QualityFailedError"
