@@ -45,9 +45,10 @@ bench: setup ## Measure the benchmarks, as ratios side by side
 	PYTHONPATH=include $(BIN)/python -m benchmarks
 
 campaign: setup ## Run the long series of kills and random cases
-	HYPOTHESIS_PROFILE=campaign SLUICE_KILLS=10 $(BIN)/python -m pytest tests/faults tests/unit/planning tests/spark/test_connect.py \
-		tests/spark/test_quality_differential.py tests/spark/test_data_skipping.py \
-		tests/spark/test_quality_unmeasured.py tests/airflow/test_audit_stream.py
+	HYPOTHESIS_PROFILE=campaign SLUICE_KILLS=10 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+		tests/faults tests/unit/planning tests/spark/test_connect.py tests/spark/test_quality_differential.py \
+		tests/spark/test_data_skipping.py tests/spark/test_quality_suggest.py tests/spark/test_quality_unmeasured.py \
+		tests/airflow/test_audit_stream.py
 
 lock: setup ## Resolve the requirements anew
 	.uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \

@@ -72,6 +72,7 @@ def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: st
         time.sleep(0.1)
 
 
+@in_campaigns
 def test_marking_a_deferred_task_as_failed_ends_its_driver(airflow: FaultyAirflow, tmp_path: Path) -> None:
     """The run is stopped in the middle of a batch, which a cleared task finishes: every row is there once."""
     dag_id = "marked_failed"

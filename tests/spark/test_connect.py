@@ -165,6 +165,7 @@ def test_a_run_is_the_same_as_without_a_server(work: Work, lab: Lab, tmp_path: P
     assert rows(work.root)
 
 
+@in_campaigns
 def test_a_table_as_the_source(work: Work) -> None:
     """A Delta table is read once, in the planned batches, and what it gains later in a later run."""
     for first in (0, 3):
@@ -430,6 +431,7 @@ def test_a_url_that_is_none(work: Work, url: str) -> None:
     assert_secret(work, output + errors)
 
 
+@in_campaigns
 def test_a_server_without_delta(work: Work, plain_server: Server) -> None:
     """It is refused before anything is written; a stream without Delta runs, and its token is nowhere to be found."""
     for folder in ("a", "b"):
