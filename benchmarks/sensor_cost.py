@@ -17,9 +17,11 @@ from benchmarks.measure import Figure, ratio
 STREAMS = 1_000
 NEVER = 1_000_000
 BAR_CORE_PERCENT = 1.0
-WARM_UP_SECONDS = 75.0
-"""The first readings of all streams cost more than one percent of a core, and are paid for by as long a rest."""
-ROUND_SECONDS = 10.0
+ROUND_SECONDS = 60.0
+"""Longer than a poll of so many streams rests after its work."""
+ROUND_SECONDS_ALONE = 10.0
+BUSY_PERCENT = 5.0
+"""What a poll that rests never takes in a second."""
 ROUNDS = 3
 _DECLARATIONS = """
 from sluice import Stream, sinks, sources
@@ -52,25 +54,33 @@ def measure() -> list[Figure]:
 
 
 async def _measure(root: Path) -> tuple[list[float], list[float]]:
-    ours = await _percents(lambda name: _watch(root, name), WARM_UP_SECONDS)
-    theirs = await _percents(lambda name: _poll_alone(root, name), ROUND_SECONDS)
+    ours = await _percents(lambda name: _watch(root, name), ROUND_SECONDS, is_paid_for=True)
+    theirs = await _percents(lambda name: _poll_alone(root, name), ROUND_SECONDS_ALONE, is_paid_for=False)
     return ours, theirs
 
 
-async def _percents(watch: Callable[[str], Awaitable[None]], warm_up_seconds: float) -> list[float]:
-    """Percent of a core that 1,000 watching tasks take while nothing happens, round by round."""
+async def _percents(watch: Callable[[str], Awaitable[None]], round_seconds: float, *, is_paid_for: bool) -> list[float]:
+    """Percent of a core that 1,000 watching tasks take while nothing happens, round by round.
+
+    The first readings of a shared poll cost more, and are paid for by as long a rest: it is measured from its end on.
+    """
     tasks = [asyncio.ensure_future(watch(f"s{number}")) for number in range(STREAMS)]
-    await asyncio.sleep(warm_up_seconds)
-    percents = []
-    for _ in range(ROUNDS):
-        before, began = os.times(), time.perf_counter()
-        await asyncio.sleep(ROUND_SECONDS)
-        after, took = os.times(), time.perf_counter() - began
-        percents.append(100 * (after.user + after.system - before.user - before.system) / took)
+    await asyncio.sleep(ROUND_SECONDS_ALONE)
+    if is_paid_for:
+        while await _percent(1.0) < BUSY_PERCENT:
+            pass
+    percents = [await _percent(round_seconds) for _ in range(ROUNDS)]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     return percents
+
+
+async def _percent(seconds: float) -> float:
+    before, began = os.times(), time.perf_counter()
+    await asyncio.sleep(seconds)
+    after, took = os.times(), time.perf_counter() - began
+    return 100 * (after.user + after.system - before.user - before.system) / took
 
 
 async def _watch(root: Path, name: str) -> None:
