@@ -294,15 +294,18 @@ class BatchRunner:
             raise self._failed(exception) from exception
 
     def _failed(self, exc: Exception) -> SluiceError:
-        offsets = list_log(join(self._state.location, "offsets"), storage=self._storage)
-        newest = offsets.latest if offsets is not None else None
-        if self._audit is not None and newest is not None and (cause := self._audit.cause(exc, newest)) is not None:
+        if self._audit is not None and (cause := self._audit.cause(exc, self._newest_planned)) is not None:
             return cause
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
         if self._audit is not None and isinstance(self._audit.failure, Exception):
             # What Spark says of a function that raised is where it was called from.
             exc = self._audit.failure
         return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
+
+    def _newest_planned(self) -> int | None:
+        """The batch that was under way, whoever planned it."""
+        offsets = list_log(join(self._state.location, "offsets"), storage=self._storage)
+        return offsets.latest if offsets is not None else None
 
     def _differs(self, batch_id: int, what: str) -> BatchFailedError:
         return BatchFailedError(

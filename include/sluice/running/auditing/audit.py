@@ -163,8 +163,13 @@ class Audit:
         self.gate.values[batch.batch_id] = values
         return values
 
-    def cause(self, exc: BaseException, batch_id: int) -> SluiceError | None:
-        """What ended a batch, when it is known better here than from Spark's error; None when it is not."""
+    def cause(self, exc: BaseException, newest: Callable[[], int | None]) -> SluiceError | None:
+        """What ended a batch, when it is known better here than from Spark's error; None when it is not.
+
+        Args:
+            exc: Spark's error.
+            newest: Gives the batch that was under way; asked only where a row ended it.
+        """
         if isinstance(self.failure, SluiceError):
             return self.failure
         text = str(exc)
@@ -172,7 +177,8 @@ class Audit:
             if f"{_ABORTED}{check.expectation.id}" in text:
                 told = {"details": {"sluice": "a row that is not as expected ended the batch"}}
                 found = CheckResult.of(check.expectation, check.path, success=False, result=told)
-                return self.gate.stop_for(batch_id, found)
+                batch_id = newest()
+                return None if batch_id is None else self.gate.stop_for(batch_id, found)
         return None
 
     def finish(self, record: RunRecord, *, is_last: bool) -> None:
@@ -256,7 +262,7 @@ class Audit:
         """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""
         audit = self._known_audit(batch_id)
         found = audit.values if audit is not None else {}
-        if not {measure.name for measure in self.plan.measures} <= found.keys():
+        if not is_measured(self.plan, found):
             found = {**found, **self._measure_decided(frame, audit)}
             if audit is not None:
                 audit = msgspec.structs.replace(audit, values=found)

@@ -87,23 +87,12 @@ class RunGate:
         if self.judged.verdict != "fail" or batch_id in self.let_through:
             return
         if not self.let_through or self._judge(is_last=is_last, without=self.let_through).verdict == "fail":
-            raise self.stopped(batch_id)
+            raise self._stopped(batch_id)
 
     def stop_for(self, batch_id: int, result: CheckResult) -> QualityFailedError:
         """Stop a batch for one check that nothing could be measured of; gives what to raise."""
         self.judged = Judgement("fail", (result,), None, {})
-        return self.stopped(batch_id)
-
-    def stopped(self, batch_id: int) -> QualityFailedError:
-        """Note that a batch was not published; gives what to raise."""
-        assert self.judged is not None
-        failed, was_last = describe_failed(failing_results(self.judged)), self._is_last(batch_id)
-        blocked = msgspec.structs.replace(self._state("blocked"), batch_id=batch_id, was_last=was_last, failed=failed)
-        keep_gate(self.home, blocked)
-        return self._failed(
-            f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
-            f" through with `sluice quality release {self.stream.name}`"
-        )
+        return self._stopped(batch_id)
 
     def finish(self, reread: Callable[[Collection[int]], Sequence[CheckResult]], *, is_last: bool) -> None:
         """Judge the run. The gate is still open: its record must have the verdict before `close`.
@@ -146,6 +135,17 @@ class RunGate:
         judged = self.judged or Judgement("pass", (), None, {})
         by = releasers(self.found) if self._is_excused else None
         return quality_record(judged, self.plan.suite.name, gate, self.columns, released_by=by)
+
+    def _stopped(self, batch_id: int) -> QualityFailedError:
+        """Note that a batch was not published; gives what to raise."""
+        assert self.judged is not None
+        failed, was_last = describe_failed(failing_results(self.judged)), self._is_last(batch_id)
+        blocked = msgspec.structs.replace(self._state("blocked"), batch_id=batch_id, was_last=was_last, failed=failed)
+        keep_gate(self.home, blocked)
+        return self._failed(
+            f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
+            f" through with `sluice quality release {self.stream.name}`"
+        )
 
     def _is_last(self, batch_id: int) -> bool:
         """Whether nothing more is planned: in this run, or in the one that was stopped in this batch."""
