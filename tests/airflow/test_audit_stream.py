@@ -77,6 +77,7 @@ def test_a_table_that_fails_fails_the_task_for_good(table: StreamProject) -> Non
     assert table.records() == []
 
 
+@in_campaigns
 @pytest.mark.spark
 def test_a_part_that_passes_lets_others_go_on(table: StreamProject) -> None:
     """The condition is a template; a warning is no failure."""

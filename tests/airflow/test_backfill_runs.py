@@ -17,6 +17,7 @@ from demo.standalone import REPOSITORY, Standalone
 from sluice.home import StreamHome
 from sluice.project import find_project
 from sluice.running.record import RunRecord, RunRecords
+from tests.campaign import in_campaigns
 from tests.flight_days import DAYS, SCHEMA, FlightDays
 
 pytestmark = [
@@ -123,51 +124,69 @@ def airflow(days: FlightDays, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield started
 
 
-def test_ten_days_through_airflow(airflow: Backfilled, days: FlightDays) -> None:
-    """A changed transform, late rows in the same days meanwhile; then each reprocess behaviour does what it says.
-
-    The two intervals run side by side.
-    """
+@pytest.fixture(scope="module")
+def before(airflow: Backfilled, days: FlightDays) -> dict[str, bytes]:
+    """The live checkpoint before the backfill, which a changed transform and late rows of the same days go with."""
     transform(days, _MILES)
     airflow.live_run()
     assert days.rows() == days.expected(0, 0)
-    live_before = checkpoint_of(days)
+    checkpoint = checkpoint_of(days)
 
-    # A transform that is wrong: every run fails, at once and without replacing anything.
-    (days.root / "flights_transform.py").write_text("def departures(flights):\n    return 1\n")
+    transform(days, _KILOMETERS)
     airflow.backfill()
+    days.land(1, DAYS, rest=True)
+    airflow.live_run()
+    airflow.wait_for(lambda: airflow.states() == {"success": 2}, "two runs", 300)
+    return checkpoint
+
+
+def test_ten_days_through_airflow(days: FlightDays, before: dict[str, bytes]) -> None:
+    """The two intervals run side by side: every row once, and nobody but the live stream writes its checkpoint."""
+    assert days.rows() == days.expected(1, DAYS)
+    one, other = succeeded(days)
+    assert max(one.started_at or "", other.started_at or "") < min(one.ended_at or "", other.ended_at or "")
+    assert checkpoint_of(days).items() >= before.items()
+
+
+@in_campaigns
+def test_each_reprocess_behavior_does_what_it_says(
+    airflow: Backfilled, days: FlightDays, before: dict[str, bytes]
+) -> None:
+    """Of runs that succeeded, failed, and succeeded again; no row changes."""
+    assert before
+    live = checkpoint_of(days)
+    airflow.wait_for(airflow.is_quiet, "the first backfill", 180)
+
+    # Completed, with a transform that is wrong: every run fails, without replacing anything.
+    (days.root / "flights_transform.py").write_text("def departures(flights):\n    return 1\n")
+    airflow.backfill("--reprocess-behavior", "completed")
     airflow.wait_for(lambda: airflow.states() == {"failed": 2} and airflow.is_quiet(), "two failed runs", 180)
-    errors = [record.error for record in backfills(days).values()]
-    assert ["not a DataFrame" in error["message"] for error in errors if error is not None] == [True, True]
-    assert days.rows() == days.expected(0, 0)
+    errors = [record.error for record in backfills(days).values() if record.error is not None]
+    assert ["not a DataFrame" in error["message"] for error in errors] == [True, True]
+    assert days.rows() == days.expected(1, DAYS)
 
     # None: what has run stays as it is.
     transform(days, _KILOMETERS)
     airflow.backfill("--reprocess-behavior", "none")
     airflow.wait_for(airflow.is_quiet, "the backfill that does nothing", 180)
     assert airflow.states() == {"failed": 2}
-    assert checkpoint_of(days) == live_before
 
-    # Failed: these run again, beside the live stream, which commits late rows of the same days.
+    # Failed: these run again.
     airflow.backfill("--reprocess-behavior", "failed")
-    days.land(1, DAYS, rest=True)
-    airflow.live_run()
     airflow.wait_for(lambda: airflow.states() == {"success": 2} and airflow.is_quiet(), "two runs", 300)
-    assert days.rows() == days.expected(1, DAYS)
-    one, other = succeeded(days)
-    assert max(one.started_at or "", other.started_at or "") < min(one.ended_at or "", other.ended_at or "")
-    live_after = checkpoint_of(days)
-    assert {name: live_after[name] for name in live_before} == live_before
+    assert len(succeeded(days)) == 4
 
-    # Completed: they really run again, and change no row.
+    # Failed, where none has: nothing runs. Completed: they really run again.
     done = backfills(days)
+    airflow.backfill("--reprocess-behavior", "failed")
+    airflow.wait_for(airflow.is_quiet, "the backfill that does nothing", 180)
+    assert backfills(days) == done
     airflow.backfill("--reprocess-behavior", "completed")
-    airflow.wait_for(lambda: len(succeeded(days)) == 4 and airflow.is_quiet(), "two more runs", 300)
+    airflow.wait_for(lambda: len(succeeded(days)) == 6 and airflow.is_quiet(), "two more runs", 300)
     assert airflow.states() == {"success": 2}
-    assert set(done) < set(backfills(days))
     assert all(record.backfill is not None for record in succeeded(days))
     assert days.rows() == days.expected(1, DAYS)
-    assert checkpoint_of(days) == live_after
+    assert checkpoint_of(days) == live
 
 
 def test_what_cannot_be_backfilled_is_refused_when_the_dag_is_parsed(airflow: Backfilled) -> None:

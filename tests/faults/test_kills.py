@@ -9,7 +9,7 @@ from numbers_project import STREAM, Numbers, make_numbers
 from pyspark.sql import SparkSession
 
 from sluice.running.record import RunRecords
-from tests.campaign import CAMPAIGN, rarely
+from tests.campaign import CAMPAIGN, in_campaigns, rarely
 
 pytestmark = pytest.mark.spark
 
@@ -111,6 +111,7 @@ def test_sigterm_ends_a_run_between_batches(tmp_path: Path, spark: SparkSession)
     assert _newest(numbers.checkpoint / "offsets") == _newest(numbers.checkpoint / "commits") == "0"
 
 
+@in_campaigns
 def test_two_runs_at_once_are_one_run_and_one_refusal(tmp_path: Path, spark: SparkSession) -> None:
     """The second run finds the lease held by a live process, and says by whom; exit code 5."""
     numbers = _slow(tmp_path)

@@ -28,6 +28,7 @@ from sluice.running.lease import acquire
 from sluice.running.record import RunRecord
 from sluice.running.runner import Silent
 from sluice.stream import Interval
+from tests.campaign import in_campaigns
 from tests.flight_days import DAYS, KEY, SCHEMA, FlightDays
 from tests.spark.lab import Lab, bounded, snapshot, write_files
 
@@ -229,6 +230,7 @@ def test_duplicates_by_what_the_interval_column_is_made_of(flights: Flights) -> 
     assert set(rows) == {row for row in flights.expected(1, 3) if row[1] == "UA"}
 
 
+@in_campaigns
 def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
     """Only days that the watermark has passed can be recomputed; late rows, which the stream dropped, count now."""
     stream = flights.stream("per_day")
@@ -255,6 +257,7 @@ def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
     assert record.backfill.late_rows == 3
 
 
+@in_campaigns
 def test_windows_that_are_longer_than_the_interval(flights: Flights) -> None:
     """A window that begins in the interval and is still open is left to the live stream, which emits it once."""
     stream = flights.stream("sliding")
@@ -455,6 +458,7 @@ def test_files_from_before_the_start_and_with_patterns_for_names(flights: Flight
     assert flights.rows() == flights.expected(9, 9)
 
 
+@in_campaigns
 def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
     """What the live stream has yet to read of a version is left to it."""
     spark = flights.lab.spark
@@ -509,6 +513,7 @@ def test_a_chain_is_backfilled_from_source_to_sink(flights: Flights) -> None:
     assert len(flights.lab.table("counts").collect()) == sum(flights.rows().values())
 
 
+@in_campaigns
 def test_a_chain_whose_live_stream_is_behind(flights: Flights) -> None:
     """What was replaced before the live stream downstream has read it: that one has to go on first."""
     flights.land(1, 2)

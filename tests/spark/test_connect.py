@@ -186,6 +186,7 @@ def test_a_skip(work: Work, server: Server) -> None:
     assert skipped["status"] == "skipped"
 
 
+@in_campaigns
 def test_spark_decides_the_batches(work: Work) -> None:
     """A drained run records every batch that Spark makes."""
     write_numbers(work.root / "a", 3)
@@ -195,6 +196,7 @@ def test_spark_decides_the_batches(work: Work) -> None:
     assert rows(work.root) == [(0,), (1,), (2,)]
 
 
+@in_campaigns
 def test_functions_of_the_project(work: Work) -> None:
     """Functions that run in Python's workers on the server take along what they call."""
     write_numbers(work.root / "a", 2)
@@ -203,6 +205,7 @@ def test_functions_of_the_project(work: Work) -> None:
     assert rows(work.root) == [(10,), (11,)]
 
 
+@in_campaigns
 def test_what_is_read_again(work: Work) -> None:
     """Great Expectations measures a server's frames, also with functions of its own, over all batches of the run."""
     write_files(work.root / "a", {"0.json": '{"id": 1}\n{"id": 2}', "1.json": '{"id": 2}'})
@@ -253,6 +256,7 @@ def test_a_source_twice(work: Work) -> None:
     assert snapshot(work.checkpoint) == before
 
 
+@in_campaigns
 def test_a_changed_order(work: Work) -> None:
     """Sources in another order are refused before anything is written."""
     write_numbers(work.root / "a", 2)
@@ -288,6 +292,7 @@ def test_a_kill_in_the_middle_of_a_batch(work: Work, strategy: str) -> None:
     assert work.lease(1)["session"]["session_id"] != work.lease(2)["session"]["session_id"]
 
 
+@in_campaigns
 def test_what_a_dead_run_began_never_commits(work: Work) -> None:
     """Else the next run would plan the batch again, and Spark, finding it committed, would go on beyond the plan."""
     write_numbers(work.root / "a", 3)
@@ -407,6 +412,7 @@ def test_nobody_answers(work: Work) -> None:
     assert_secret(work, output + errors)
 
 
+@in_campaigns
 def test_a_wrong_token(work: Work, plain_server: Server) -> None:
     """The server's refusal is passed on, without the token."""
     write_numbers(work.root / "a", 1)
@@ -448,6 +454,7 @@ def test_a_server_without_delta(work: Work, plain_server: Server) -> None:
     assert_secret(work, output + errors + "".join(said))
 
 
+@in_campaigns
 def test_settings_that_only_a_server_has(work: Work) -> None:
     """A static setting that the server has otherwise is refused; one of the session is set."""
     write_numbers(work.root / "a", 1)

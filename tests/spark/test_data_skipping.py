@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -18,6 +17,7 @@ from pyspark.sql import functions as F
 
 from sluice.sinks import parquet_aside
 from sluice.storage import Storage
+from tests.campaign import CAMPAIGN
 from tests.spark.lab import Lab
 
 pytestmark = pytest.mark.spark
@@ -109,7 +109,7 @@ def conditions(draw: random.Random, present: list[Row]) -> list[Column]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(20 if os.environ.get("HYPOTHESIS_PROFILE") == "campaign" else 1))
+@pytest.mark.parametrize("seed", range(2 * CAMPAIGN or 1))
 def test_no_file_is_skipped_that_has_a_row(lab: Lab, seed: int) -> None:
     """Whatever the column, the comparison and the value; and where no row is, most files are skipped."""
     draw = random.Random(seed)

@@ -19,6 +19,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.running.record import RunRecord
 from sluice.stream import Interval
+from tests.campaign import rarely
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row
 
@@ -87,7 +88,7 @@ def days(lab: Lab) -> Days:
 
 
 @pytest.mark.parametrize("partitions", [["day"], []], ids=["by metadata", "by Spark"])
-@pytest.mark.parametrize("transform", ["times_ten", "once_each"])
+@pytest.mark.parametrize("transform", [*rarely("times_ten"), "once_each"])
 def test_rows_that_fail_leave_for_the_quarantine(days: Days, partitions: list[str], transform: str) -> None:
     """Those of the interval take the place of what has failed there before; a second backfill changes no row."""
     sink = sinks.delta("out", partition_by=partitions)

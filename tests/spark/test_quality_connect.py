@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign import in_campaigns
 from tests.spark.connect_server import DELTA, Server, free_port, serving
 from tests.spark.lab import write_numbers
 from tests.spark.test_connect import Work, rows
@@ -72,6 +73,7 @@ def test_a_row_that_fails_ends_the_batch(work: Work) -> None:
     assert numbers(work) == [0, 1, 2, 3, 4, 5]
 
 
+@in_campaigns
 def test_failed_rows_hold_the_stream(work: Work) -> None:
     """What only the whole run tells fails after it is written: no more runs until the suite passes."""
     declare(work, row("expect_column_max_to_be_between", policy="fail", column="id", max_value=4))
@@ -88,6 +90,7 @@ def test_failed_rows_hold_the_stream(work: Work) -> None:
     assert numbers(work) == list(range(9))
 
 
+@in_campaigns
 def test_the_table_is_audited(work: Work) -> None:
     """By the command, on the server: compiled checks and what Great Expectations reads itself."""
     declare(work, up_to(9, "warn"))
@@ -119,6 +122,7 @@ def test_quarantine_is_refused_before_spark(work: Work) -> None:
     assert not work.home.exists()
 
 
+@in_campaigns
 def test_a_backfill_is_judged(work: Work) -> None:
     """Before it replaces a row, on the server as well."""
     work.declare("dated")

@@ -1,6 +1,6 @@
 """The same rows through our compiled aggregates and through Great Expectations' own Spark engine: equal results.
 
-`HYPOTHESIS_PROFILE=campaign` compares 2,400 cases in place of 210.
+`make campaign` compares 2,400 cases in place of 210.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.results import CheckResult, check_results
 from sluice.quality.suite import parse_suite
+from tests.campaign import CAMPAIGN
 from tests.spark.quality_cases import DDL, rows, suite
 
 pytestmark = [
@@ -31,7 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 
-SUITES = 80 if os.environ.get("HYPOTHESIS_PROFILE") == "campaign" else 7
+SUITES = 8 * CAMPAIGN or 7
 PER_SUITE = 30
 
 

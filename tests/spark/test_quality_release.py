@@ -16,6 +16,7 @@ from sluice.running.lease import acquire
 from sluice.sinks.delta import DeltaSink
 from sluice.storage import Storage
 from sluice.stream import FunctionLoader, SinkBatch
+from tests.campaign import rarely
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, ids, stream, up_to
 
@@ -96,14 +97,14 @@ class KilledSink(DeltaSink):
         raise Killed
 
 
-@pytest.mark.parametrize("is_written", [False, True])
-def test_a_killed_release_is_finished_once(lab: Lab, *, is_written: bool) -> None:
+@pytest.mark.parametrize("moment", [*rarely("before"), "after"])
+def test_a_killed_release_is_finished_once(lab: Lab, moment: str) -> None:
     """Its rows are in one of the two tables each, and it is not lost who asked for it."""
     quarantined(lab)
     declare_suite(lab, up_to(8, "quarantine"))
     path = str(lab.root / "out")
     with pytest.raises(Killed):
-        release(lab, declared=stream(sink=KilledSink(path, (), is_written=is_written)))
+        release(lab, declared=stream(sink=KilledSink(path, (), is_written=moment == "after")))
     assert ids(lab, "out_quarantine") == [6, 7, 8, 9]
     edit(lab, "id = 9", id="-1")
 
@@ -115,7 +116,7 @@ def test_a_killed_release_is_finished_once(lab: Lab, *, is_written: bool) -> Non
     assert ids(lab, "out_quarantine") == []
 
 
-@pytest.mark.parametrize("writes", [0, 1, 2])
+@pytest.mark.parametrize("writes", [*rarely(0, 1), 2])
 def test_a_release_killed_between_its_steps(lab: Lab, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     """Before anything, with rows claimed that its document does not tell of, and with all done but that."""
     quarantined(lab)
