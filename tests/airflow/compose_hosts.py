@@ -1,0 +1,216 @@
+"""The services of docker-compose.yaml as hosts of their own: each has its network, host name and processes.
+
+No container engine is needed, but the rights to make network namespaces. The commands, settings, health checks and the
+order of starting are the file's; the image is a copy of the repository at the image's paths, with this Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sluice.running import jars
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NETWORK = "10.203.77"
+BRIDGE = "sluice-net"
+_IMAGE = ("include", "plugins", "dags", "jobs", "sluice.toml")
+_POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+_VARIABLE = re.compile(r"\$(?:\$|\{([A-Z_]+)(?::?([?-])([^}]*))?\})")
+
+
+def missing() -> str:
+    """What this machine lacks for it; empty if nothing."""
+    if os.geteuid() != 0:
+        return "only root makes network namespaces"
+    lacking = [tool for tool in ("ip", "unshare", "runuser") if shutil.which(tool) is None]
+    if not _POSTGRES:
+        lacking.append("PostgreSQL's server")
+    return f"not installed: {', '.join(lacking)}" if lacking else ""
+
+
+@dataclass
+class Composed:
+    """All services of the file.
+
+    Args:
+        root: A folder for everything that they write.
+        secrets: The variables that the file asks for.
+    """
+
+    root: Path
+    secrets: Mapping[str, str]
+    services: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        text = (REPOSITORY / "docker-compose.yaml").read_text("utf-8")
+        self.services = yaml.safe_load(_VARIABLE.sub(self._variable, text))["services"]
+        self.project.mkdir(parents=True)
+        for name in _IMAGE:
+            copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
+            copy(REPOSITORY / name, self.project / name)
+        (self.root / "opt" / "sluice-jars").symlink_to(jars.cache_folder())
+        for folder in ("airflow/auth", "airflow/logs", "sluice/data/landing/flights", "sluice/var/sluice"):
+            (self.root / "opt" / folder).mkdir(parents=True)
+
+    @property
+    def project(self) -> Path:
+        """Where the image has the repository, from outside."""
+        return self.root / "opt" / "sluice"
+
+    def address(self, service: str) -> str:
+        return f"{NETWORK}.{10 + list(self.services).index(service)}"
+
+    def run(self, service: str, *command: str, timeout_seconds: float = 120) -> subprocess.CompletedProcess[str]:
+        """Call a command on a service's host, as `docker compose exec` does."""
+        return subprocess.run(
+            self._on(service, command),
+            env=self._environment(service),
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+
+    def log(self, service: str) -> str:
+        return (self.root / f"{service}.log").read_text("utf-8", "replace")
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Start every service once those that it waits for are ready; end them all at the end.
+
+        Raises:
+            RuntimeError: One ended, or is not healthy within its retries.
+        """
+        with ExitStack() as stack:
+            self._network(stack)
+            stack.callback(self._down)
+            waiting = dict(self.services)
+            while waiting:
+                ready = [name for name, its in waiting.items() if not waiting.keys() & set(its.get("depends_on", {}))]
+                for name in ready:
+                    self._start(name)
+                for name in ready:
+                    self._wait(name)
+                    del waiting[name]
+            yield
+
+    def _network(self, stack: ExitStack) -> None:
+        def ip(command: str) -> None:
+            subprocess.run(["ip", *command.split()], check=True, capture_output=True)
+
+        ip(f"link add {BRIDGE} type bridge")
+        stack.callback(ip, f"link del {BRIDGE}")
+        ip(f"addr add {NETWORK}.1/24 dev {BRIDGE}")
+        ip(f"link set {BRIDGE} up")
+        hosts = "".join(f"{self.address(name)} {name}\n" for name in self.services)
+        for number, name in enumerate(self.services):
+            ip(f"netns add {name}")
+            stack.callback(ip, f"netns del {name}")
+            ip(f"link add sluice-{number} type veth peer name eth0 netns {name}")
+            ip(f"link set sluice-{number} master {BRIDGE} up")
+            ip(f"-n {name} link set lo up")
+            ip(f"-n {name} addr add {self.address(name)}/24 dev eth0")
+            ip(f"-n {name} link set eth0 up")
+            # `ip netns exec` puts it in the place of /etc/hosts.
+            folder = Path("/etc/netns", name)
+            folder.mkdir(parents=True)
+            stack.callback(shutil.rmtree, folder)
+            (folder / "hosts").write_text("127.0.0.1 localhost\n" + hosts)
+
+    def _on(self, service: str, command: tuple[str, ...], *, is_pid_1: bool = False) -> list[str]:
+        """The command, on a host with this service's network and name, and with the image's folders."""
+        image = f"hostname {service}; mount --bind {self.root / 'opt'} /opt; cd /opt/sluice"
+        own = ["--pid", "--fork", "--kill-child", "--mount-proc"] if is_pid_1 else []
+        host = ["ip", "netns", "exec", service, "unshare", "--uts", "--mount", *own]
+        return [*host, "bash", "-euc", f"{image}; exec {shlex.join(command)}"]
+
+    def _start(self, name: str) -> None:
+        command = tuple(self.services[name].get("command", ()))
+        if not command:
+            command = self._postgres()
+        with (self.root / f"{name}.log").open("wb") as log:
+            self._started[name] = subprocess.Popen(
+                self._on(name, command, is_pid_1=True),
+                env=self._environment(name),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _postgres(self) -> tuple[str, ...]:
+        """What the image of PostgreSQL does when it starts for the first time."""
+        its, data = self.services["postgres"]["environment"], self.root / "postgres"
+        data.mkdir()
+        (self.root / "password").write_text(its["POSTGRES_PASSWORD"])
+        shutil.chown(data, "postgres")
+        shutil.chown(self.root / "password", "postgres")
+        for folder in (self.root, *self.root.parents):
+            folder.chmod(folder.stat().st_mode | 0o011)
+        user = f"-U {its['POSTGRES_USER']} --pwfile {self.root / 'password'}"
+        make = f"{_POSTGRES[-1]}/initdb -D {data} {user} -A scram-sha-256"
+        create = f"echo create database {its['POSTGRES_DB']} | {_POSTGRES[-1]}/postgres --single -D {data} postgres"
+        serve = f"exec {_POSTGRES[-1]}/postgres -D {data} -h '*' -k {data}"
+        trust = f"echo host all all {NETWORK}.0/24 scram-sha-256 >> {data}/pg_hba.conf"
+        database = "true" if its["POSTGRES_DB"] == "postgres" else create
+        return ("runuser", "-u", "postgres", "--", "bash", "-euc", f"{make}; {database}; {trust}; {serve}")
+
+    def _wait(self, name: str) -> None:
+        check = self.services[name].get("healthcheck")
+        if check is None:
+            code = self._started.pop(name).wait(timeout=300)
+            if code:
+                raise RuntimeError(f"{name} ended with {code}:\n{self.log(name)[-3000:]}")
+            return
+        kind, *test = check["test"]
+        command = ("sh", "-c", *test) if kind == "CMD-SHELL" else tuple(test)
+        if name == "postgres":
+            command = (str(_POSTGRES[-1] / command[0]), "--host=127.0.0.1", *command[1:])
+        deadline = time.monotonic() + 300
+        while (found := self.run(name, *command)).returncode:
+            if self._started[name].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} is not healthy: {found.stderr[-500:]}\n{self.log(name)[-3000:]}")
+            time.sleep(1)
+
+    def _environment(self, service: str) -> dict[str, str]:
+        """The image's own variables, and the service's."""
+        image = re.search(r"^ENV ((?:.*\\\n)*.*)$", (REPOSITORY / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+        assert image is not None
+        scripts = Path(sys.executable).parent
+        return {
+            "PATH": f"{scripts}:{os.environ['PATH']}",
+            "HOME": str(self.root),
+            "HOSTNAME": service,
+            "LANG": "C.UTF-8",
+            **dict(word.split("=", 1) for word in image[1].replace("\\\n", " ").split()),
+            **{name: str(value) for name, value in self.services[service].get("environment", {}).items()},
+        }
+
+    def _variable(self, found: re.Match[str]) -> str:
+        name, kind, default = found.groups()
+        if name is None:
+            return "$"
+        if name not in self.secrets and kind != "-":
+            raise KeyError(name)
+        return self.secrets.get(name, default)
+
+    def _down(self) -> None:
+        for process in reversed(self._started.values()):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
