@@ -159,7 +159,9 @@ def test_a_run_is_the_same_as_without_a_server(work: Work, lab: Lab, tmp_path: P
     found = inside.records(STREAMS[name])
     assert [record["run_id"] for record in found] == [record.run_id for record in expected]
     assert [measured(record) for record in records] == [measured(record) for record in found]
-    assert all(record["explain"].startswith("== Physical Plan ==") for record in (*records, *found))
+    # A server explains no query in SQL over a view: it takes it for a batch.
+    explained = found if name == "from_a_view" else [*records, *found]
+    assert all(record["explain"].startswith("== Physical Plan ==") for record in explained)
     assert log_bytes(work.checkpoint / "offsets") == log_bytes(inside.checkpoint(STREAMS[name]) / "offsets")
     assert rows(work.root) == rows(inside.root)
     assert rows(work.root)

@@ -31,6 +31,11 @@ def without_one(numbers: DataFrame) -> DataFrame:
     return numbers.where(F.concat(F.lit("x"), F.col("id").cast("string")) != SECRET)
 
 
+def from_a_view(numbers: DataFrame) -> DataFrame:
+    numbers.createOrReplaceTempView("numbers")
+    return numbers.sparkSession.sql("SELECT id + 1 AS id FROM numbers")
+
+
 def declared(transform: str, **changes: Any) -> Stream:
     """A stream of JSON files."""
     known: dict[str, Any] = {
@@ -60,6 +65,13 @@ def test_a_run_keeps_it(lab: Lab) -> None:
     assert record.explain.startswith("== Physical Plan ==")
     assert "StateStoreSave" in record.explain
     assert lab.records(stream)[0]["explain"] == record.explain
+
+
+def test_a_query_in_sql_over_a_view(lab: Lab) -> None:
+    """Spark would take it for a batch, and refuse to explain it."""
+    write_numbers(lab.root / "land", 1)
+
+    assert "StreamingRelation" in (lab.run(declared("from_a_view")).explain or "")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ class ClassicPlans:
 
     def explain(self, frame: DataFrame) -> str:
         jvm: Any = frame.sparkSession._jvm
-        return str(jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))
+        # Of a query in SQL over a view, Spark sees that it is a stream only in what is built on its analysed plan.
+        return str(jvm.PythonSQLUtils.explainString(frame.select("*")._jdf.queryExecution(), "formatted"))
 
 
 def _tag(leaf: Any) -> str:
