@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -55,6 +56,8 @@ class Composed:
     secrets: Mapping[str, str]
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _data: Path = Path()
+    """PostgreSQL's."""
 
     def __post_init__(self) -> None:
         text = (REPOSITORY / "docker-compose.yaml").read_text("utf-8")
@@ -97,8 +100,10 @@ class Composed:
             RuntimeError: One ended, or is not healthy within its retries.
         """
         with ExitStack() as stack:
+            # Of its own user, who can't see what root keeps for itself.
+            self._data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-postgres-")))
+            stack.callback(self._reap)
             self._network(stack)
-            stack.callback(self._down)
             waiting = dict(self.services)
             while waiting:
                 ready = [name for name, its in waiting.items() if not waiting.keys() & set(its.get("depends_on", {}))]
@@ -110,33 +115,48 @@ class Composed:
             yield
 
     def _network(self, stack: ExitStack) -> None:
-        def ip(command: str) -> None:
-            subprocess.run(["ip", *command.split()], check=True, capture_output=True)
-
-        ip(f"link add {BRIDGE} type bridge")
-        stack.callback(ip, f"link del {BRIDGE}")
-        ip(f"addr add {NETWORK}.1/24 dev {BRIDGE}")
-        ip(f"link set {BRIDGE} up")
+        self._clear()  # what a run that was killed has left
+        stack.callback(self._clear)
+        _ip(f"link add {BRIDGE} type bridge")
+        _ip(f"addr add {NETWORK}.1/24 dev {BRIDGE}")
+        _ip(f"link set {BRIDGE} up")
         hosts = "".join(f"{self.address(name)} {name}\n" for name in self.services)
         for number, name in enumerate(self.services):
-            ip(f"netns add {name}")
-            stack.callback(ip, f"netns del {name}")
-            ip(f"link add sluice-{number} type veth peer name eth0 netns {name}")
-            ip(f"link set sluice-{number} master {BRIDGE} up")
-            ip(f"-n {name} link set lo up")
-            ip(f"-n {name} addr add {self.address(name)}/24 dev eth0")
-            ip(f"-n {name} link set eth0 up")
+            _ip(f"netns add {_space(name)}")
+            _ip(f"link add sluice-{number} type veth peer name eth0 netns {_space(name)}")
+            _ip(f"link set sluice-{number} master {BRIDGE} up")
+            _ip(f"-n {_space(name)} link set lo up")
+            _ip(f"-n {_space(name)} addr add {self.address(name)}/24 dev eth0")
+            _ip(f"-n {_space(name)} link set eth0 up")
             # `ip netns exec` puts it in the place of /etc/hosts.
-            folder = Path("/etc/netns", name)
+            folder = Path("/etc/netns", _space(name))
             folder.mkdir(parents=True)
-            stack.callback(shutil.rmtree, folder)
             (folder / "hosts").write_text("127.0.0.1 localhost\n" + hosts)
+
+    def _clear(self) -> None:
+        """End whatever runs on these hosts, and remove them."""
+        there, links = _ip("netns list").split(), _ip("-o link show")
+        for number, name in enumerate(self.services):
+            if f" sluice-{number}@" in links:
+                _ip(f"link del sluice-{number}")  # the network itself lives as long as its last process
+            if _space(name) in there:
+                for pid in _ip(f"netns pids {_space(name)}").split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                _ip(f"netns del {_space(name)}")
+            shutil.rmtree(Path("/etc/netns", _space(name)), ignore_errors=True)
+        if f" {BRIDGE}:" in links:
+            _ip(f"link del {BRIDGE}")
+
+    def _reap(self) -> None:
+        for process in self._started.values():
+            process.wait()
 
     def _on(self, service: str, command: tuple[str, ...], *, is_pid_1: bool = False) -> list[str]:
         """The command, on a host with this service's network and name, and with the image's folders."""
         image = f"hostname {service}; mount --bind {self.root / 'opt'} /opt; cd /opt/sluice"
         own = ["--pid", "--fork", "--kill-child", "--mount-proc"] if is_pid_1 else []
-        host = ["ip", "netns", "exec", service, "unshare", "--uts", "--mount", *own]
+        host = ["ip", "netns", "exec", _space(service), "unshare", "--uts", "--mount", *own]
         return [*host, "bash", "-euc", f"{image}; exec {shlex.join(command)}"]
 
     def _start(self, name: str) -> None:
@@ -155,14 +175,12 @@ class Composed:
 
     def _postgres(self) -> tuple[str, ...]:
         """What the image of PostgreSQL does when it starts for the first time."""
-        its, data = self.services["postgres"]["environment"], self.root / "postgres"
-        data.mkdir()
-        (self.root / "password").write_text(its["POSTGRES_PASSWORD"])
-        shutil.chown(data, "postgres")
-        shutil.chown(self.root / "password", "postgres")
-        for folder in (self.root, *self.root.parents):
-            folder.chmod(folder.stat().st_mode | 0o011)
-        user = f"-U {its['POSTGRES_USER']} --pwfile {self.root / 'password'}"
+        its, data = self.services["postgres"]["environment"], self._data / "data"
+        password = self._data / "password"
+        password.write_text(its["POSTGRES_PASSWORD"])
+        for path in (self._data, password):
+            shutil.chown(path, "postgres")
+        user = f"-U {its['POSTGRES_USER']} --pwfile {password}"
         make = f"{_POSTGRES[-1]}/initdb -D {data} {user} -A scram-sha-256"
         create = f"echo create database {its['POSTGRES_DB']} | {_POSTGRES[-1]}/postgres --single -D {data} postgres"
         serve = f"exec {_POSTGRES[-1]}/postgres -D {data} -h '*' -k {data}"
@@ -191,13 +209,15 @@ class Composed:
         """The image's own variables, and the service's."""
         image = re.search(r"^ENV ((?:.*\\\n)*.*)$", (REPOSITORY / "Dockerfile").read_text("utf-8"), re.MULTILINE)
         assert image is not None
-        scripts = Path(sys.executable).parent
+        scripts, installed = Path(sys.executable).parent, "/opt/sluice/include:/opt/sluice/plugins"
+        own = dict(word.split("=", 1) for word in image[1].replace("\\\n", " ").split())
         return {
             "PATH": f"{scripts}:{os.environ['PATH']}",
             "HOME": str(self.root),
             "HOSTNAME": service,
             "LANG": "C.UTF-8",
-            **dict(word.split("=", 1) for word in image[1].replace("\\\n", " ").split()),
+            **own,
+            "PYTHONPATH": f"{own['PYTHONPATH']}:{installed}",
             **{name: str(value) for name, value in self.services[service].get("environment", {}).items()},
         }
 
@@ -209,8 +229,10 @@ class Composed:
             raise KeyError(name)
         return self.secrets.get(name, default)
 
-    def _down(self) -> None:
-        for process in reversed(self._started.values()):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+
+def _space(service: str) -> str:
+    return f"sluice-{service}"
+
+
+def _ip(command: str) -> str:
+    return subprocess.run(["ip", *command.split()], check=True, capture_output=True, text=True).stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -55,6 +55,7 @@ def judge_run(
     now: datetime,
     is_last: bool = True,
     rereads: Sequence[CheckResult] = (),
+    by_former_suite: Sequence[Mapping[str, Any]] = (),
 ) -> Judgement:
     """Judge what was observed of a run's batches.
 
@@ -65,16 +66,28 @@ def judge_run(
         now: What freshness is measured against, with a zone.
         is_last: Whether no more batches follow: what more rows may mend fails only then.
         rereads: What Great Expectations has measured itself.
+        by_former_suite: Of batches that were published before `batches`, by a suite that asked for less, what was
+            observed: whatever they were not measured for is judged without them.
     """
-    values = merge_batches(plan.measures, batches)
-    results = check_results(plan, batches)
-    history = history_results(plan, batches, former, now=now)
+    values, own = (merge_batches(plan.measures, found) for found in ([*by_former_suite, *batches], batches))
+    if by_former_suite:
+        values = {name: own[name] if isinstance(found, Unmeasured) else found for name, found in values.items()}
+
+    def each(judge: Callable[[Sequence[Mapping[str, Any] | None]], list[CheckResult]]) -> list[CheckResult]:
+        found = judge([*by_former_suite, *batches])
+        if not by_former_suite or not any(map(_is_unmeasured, found)):
+            return found
+        pairs = zip(found, judge(batches), strict=True)
+        return [without if _is_unmeasured(result) else result for result, without in pairs]
+
+    results = each(lambda seen: check_results(plan, seen))
+    history = each(lambda seen: history_results(plan, seen, former, now=now))
     if not is_last:
-        history = [result for result in history if why_unmeasured(result.result) is not None]
+        history = [result for result in history if _is_unmeasured(result)]
     rows = _count(values[plan.rows])
     if rows == 0:
         results = [_of_no_rows(result) for result in results]
-        history = [result for result in history if "freshness" not in result.type or why_unmeasured(result.result)]
+        history = [result for result in history if "freshness" not in result.type or _is_unmeasured(result)]
     asked = {check.expectation.id: check for check in plan.checks}
 
     def counts(result: CheckResult) -> bool:
@@ -86,6 +99,10 @@ def judge_run(
             removed[policy] = taken
     told = verdict([*filter(counts, [*results, *rereads]), *history])
     return Judgement(told, (*results, *history, *rereads), rows, removed)
+
+
+def _is_unmeasured(result: CheckResult) -> bool:
+    return why_unmeasured(result.result) is not None
 
 
 def _count(value: int | Unmeasured) -> int | None:

@@ -154,7 +154,7 @@ def _open_classic(project: Project, stream: Stream) -> SparkSession:
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    conf = spark_conf(project, stream, project.spark_master)
+    conf = spark_conf(project, stream, _chosen_master(project))
     os.environ.update(driver_environment())
     builder = SparkSession.builder.appName(f"sluice {stream.name}")
     if not is_submitted():
@@ -195,6 +195,16 @@ def driver_environment() -> dict[str, str]:
 def is_submitted() -> bool:
     """Whether this process was started by `spark-submit`, which has its own master and class path."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _chosen_master(project: Project) -> str:
+    """The master of this process's driver: `spark-submit` may have been told of another one than the project is."""
+    if not is_submitted():
+        return project.spark_master
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # type: ignore[attr-defined]  # before, SparkConf asks no JVM
+    return str(SparkConf().get("spark.master", project.spark_master))
 
 
 def jvm_pid(session: SparkSession) -> int | None:

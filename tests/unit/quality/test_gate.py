@@ -166,3 +166,23 @@ def test_counts_that_more_rows_may_mend(kind: str, bounds: dict[str, Any], *, me
 
     assert judge(plan, observed, is_last=False).verdict == ("pass" if mends else "fail")
     assert judge(plan, observed).verdict == "fail"
+
+
+@pytest.mark.parametrize(("largest", "verdict"), [("9", "pass"), ("10", "fail")])
+@pytest.mark.parametrize("rows", [4, 5])
+def test_what_a_former_suite_did_not_measure_is_judged_without_it(largest: str, verdict: str, rows: int) -> None:
+    """All that it measured still counts."""
+    total = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 9}}
+    total |= {"meta": {"sluice": {"policy": "fail"}}}
+    most = row("expect_column_max_to_be_between", column="n", policy="fail", max_value=9)
+    plan = compile_suite(suite(most, total), COLUMNS)
+    measured = dict.fromkeys([measure.name for measure in plan.measures], 0) | {plan.rows: rows}
+    measured |= {plan.checks[0].measures["value"]: largest}
+    former = {name: value for name, value in measured.items() if name != plan.checks[0].measures["value"]}
+
+    judged = judge_run(plan, [measured], [], now=NOW, by_former_suite=[former])
+
+    assert judged.rows == 2 * rows
+    assert [result.success for result in judged.results] == [verdict == "pass", rows == 4]
+    assert judge_run(plan, [former, measured], [], now=NOW).verdict == "fail"
+    assert judge_run(plan, [measured], [], now=NOW, is_last=False, by_former_suite=[former]).rows == 2 * rows

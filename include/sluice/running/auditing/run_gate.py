@@ -18,7 +18,14 @@ from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
-from sluice.running.auditing.audit_record import QUALITY_METRICS, counted, former_runs, quality_record, together
+from sluice.running.auditing.audit_record import (
+    QUALITY_METRICS,
+    counted,
+    former_runs,
+    is_measured,
+    quality_record,
+    together,
+)
 from sluice.running.auditing.gate_state import GateState, carried_runs, close_gate, keep_gate, let_through_by, releasers
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.stream import Stream
@@ -154,9 +161,26 @@ class RunGate:
         return self.last_batch is not None and batch_id >= self.last_batch
 
     def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: Collection[int] = ()) -> Judgement:
-        measured = [self.values[batch_id] for batch_id in sorted(self.values) if batch_id not in without]
-        batches = counted(measured, self.stream.output_mode)
-        return judge_run(self.plan, batches, self._history(), now=self.clock(), is_last=is_last, rereads=rereads)
+        ids = counted([found for found in sorted(self.values) if found not in without], self.stream.output_mode)
+        former = {batch_id: found for batch_id in ids if (found := self._by_former_suite(batch_id)) is not None}
+        return judge_run(
+            self.plan,
+            [self.values[batch_id] for batch_id in ids if batch_id not in former],
+            self._history(),
+            now=self.clock(),
+            is_last=is_last,
+            rereads=rereads,
+            by_former_suite=list(former.values()),
+        )
+
+    def _by_former_suite(self, batch_id: int) -> Mapping[str, Any] | None:
+        """What was measured of a batch that a run had published which was stopped, where the suite asks for more now.
+
+        It can't be measured any more where rows have left it, or where the sink does not tell what a batch wrote.
+        """
+        values = self.values[batch_id]
+        is_earlier = any(batch.batch_id == batch_id for batch in self.earlier)
+        return values if is_earlier and not is_measured(self.plan, values) else None
 
     def _history(self) -> list[dict[str, float]]:
         """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
