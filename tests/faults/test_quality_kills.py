@@ -29,7 +29,7 @@ POINTS = {
     "files": _ALL,
     "function": [*_ALL, "decide", "sink"],
 }
-UNTOLD = ("files", "before", "note")
+UNTOLD = {("files", "before", "note"), ("files", "after", "note")}
 """Published and not measured, in a sink that does not tell what a batch wrote."""
 EVERY = [
     *[
@@ -37,7 +37,7 @@ EVERY = [
         for kind, steps in POINTS.items()
         for step in steps
         for moment in ("before", "after")
-        if (kind, moment, step) != UNTOLD
+        if (kind, moment, step) not in UNTOLD
     ],
     ("write", "at", "out/_delta_log/00000000000000000000.json"),
     ("files", "at", "out/_spark_metadata/0"),
@@ -54,6 +54,8 @@ def checked(
 ) -> Checked:
     """A project with a suite, and with a table where this way through the gate needs one."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    # Its function writes beside its own file: that of another test would write into that test's folder.
+    monkeypatch.delitem(sys.modules, "transform_checked_numbers", raising=False)
     made = make_checked(tmp_path, request.param)
     if made.kind.has_table:
         made.arrive(1)
