@@ -203,7 +203,7 @@ def _chosen_master(project: Project) -> str:
         return project.spark_master
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()  # type: ignore[attr-defined]  # before, SparkConf asks no JVM
+    SparkContext._ensure_initialized()  # before, SparkConf asks no JVM
     return str(SparkConf().get("spark.master", project.spark_master))
 
 
