@@ -18,6 +18,7 @@ from demo.standalone import REPOSITORY, Standalone
 from sluice.project import find_project
 from sluice.running.record import RunRecords
 from tests.builders import commit_bytes, put
+from tests.campaign import in_campaigns
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
 
@@ -243,6 +244,7 @@ def test_an_hour_must_be_complete_in_time(telling: Telling) -> None:
     assert telling.wait_for_end("hours", run_id) == "success"
 
 
+@in_campaigns
 @pytest.mark.spark
 def test_a_run_tells_metrics_and_a_failure_is_mailed(telling: Telling) -> None:
     """A run that does its work, one with nothing to do, one that fails twice: each is counted as what it was."""

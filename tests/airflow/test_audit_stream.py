@@ -60,6 +60,7 @@ def audit_ids(project: StreamProject) -> list[str]:
     return [file.stem for file in Path(project.home().location, "table_audits").glob("*.json")]
 
 
+@in_campaigns
 @pytest.mark.spark
 def test_a_table_that_fails_fails_the_task_for_good(table: StreamProject) -> None:
     """Another try would read the same rows; what came of it is in the home and in XCom."""

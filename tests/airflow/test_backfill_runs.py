@@ -140,6 +140,7 @@ def before(airflow: Backfilled, days: FlightDays) -> dict[str, bytes]:
     return checkpoint
 
 
+@in_campaigns
 def test_ten_days_through_airflow(days: FlightDays, before: dict[str, bytes]) -> None:
     """The two intervals run side by side: every row once, and nobody but the live stream writes its checkpoint."""
     assert days.rows() == days.expected(1, DAYS)

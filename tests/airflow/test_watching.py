@@ -18,6 +18,7 @@ from committed import commit
 
 from demo.standalone import REPOSITORY, Standalone
 from tests.builders import make_delta
+from tests.campaign import in_campaigns
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(900)]
 
@@ -176,6 +177,7 @@ def test_a_file_starts_a_run(airflow: Standalone, project: StreamProject) -> Non
     assert 0 <= delay < 60, delay
 
 
+@in_campaigns
 def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
     """One plain event for those that follow the run, one per partition for those that follow partitions."""
     ask(airflow, "POST", "/dags/writes/dagRuns", {"logical_date": None})
@@ -191,6 +193,7 @@ def test_a_run_tells_which_partitions_it_touched(airflow: Standalone) -> None:
     }  # fmt: skip
 
 
+@in_campaigns
 def test_a_deferred_sensor_times_out(airflow: Standalone) -> None:
     """Its time-out holds in the triggerer, too."""
     run = ask(airflow, "POST", "/dags/waits/dagRuns", {"logical_date": None})

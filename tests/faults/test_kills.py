@@ -63,6 +63,7 @@ def test_a_kill_while_spark_writes_a_batch(tmp_path: Path, spark: SparkSession, 
     assert numbers.rows() == list(range(numbers.arrived))
 
 
+@in_campaigns
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_kill_between_the_sink_and_the_commit(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     """The table holds the batch, the commit log does not: the batch runs again and is skipped by the table."""
@@ -95,6 +96,7 @@ def test_a_dead_drivers_record_is_closed_by_the_next_run(tmp_path: Path, spark: 
     assert statuses == [("succeeded", None), ("failed", "LeaseLostError")]
 
 
+@in_campaigns
 def test_sigterm_ends_a_run_between_batches(tmp_path: Path, spark: SparkSession) -> None:
     """The batch under way is committed, no other is begun, and the exit code says that all is well."""
     numbers = _slow(tmp_path)

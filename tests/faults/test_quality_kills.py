@@ -159,6 +159,7 @@ def test_a_kill_while_a_former_run_is_judged(checked: Checked, spark: SparkSessi
 _STILL = [("before", "open"), ("after", "open"), ("before", "decide"), ("before", "blocked"), ("after", "blocked")]
 
 
+@in_campaigns
 @pytest.mark.parametrize("checked", ["publish", *rarely("cache")], indirect=True)
 @pytest.mark.parametrize(("moment", "step"), _STILL if CAMPAIGN else [("after", "open")])
 def test_a_kill_is_no_way_around_a_total(checked: Checked, spark: SparkSession, moment: str, step: str) -> None:
@@ -234,6 +235,7 @@ def test_a_kill_where_spark_decides_the_batches(checked: Checked, spark: SparkSe
     check(checked, spark)
 
 
+@in_campaigns
 @pytest.mark.parametrize("checked", ["publish"], indirect=True)
 @pytest.mark.parametrize("step", [*rarely("publish"), "commit"])
 def test_a_driver_that_wakes_up_publishes_nothing(checked: Checked, spark: SparkSession, step: str) -> None:

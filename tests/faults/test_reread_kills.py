@@ -38,6 +38,7 @@ def declare(checked: Checked, policy: str) -> None:
     (checked.root / "suite.json").write_text(json.dumps(suite))
 
 
+@in_campaigns
 def test_another_run_judges_the_one_that_died(checked: Checked, spark: SparkSession) -> None:
     """In the dead run's own record; what has arrived since is not counted among its rows."""
     checked.arrive(1)

@@ -184,6 +184,7 @@ def test_beside_the_live_stream(flights: Flights) -> None:
     assert snapshot(flights.lab.checkpoint(flights.stream())) == after
 
 
+@in_campaigns
 def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
     """They run as a stream on a checkpoint of their own; a file that was delivered twice counts once."""
     stream = flights.stream("once_each")
@@ -217,6 +218,7 @@ def test_duplicates_across_intervals(flights: Flights, transform: str) -> None:
     assert len({row[0] for row in rows}) > 1
 
 
+@in_campaigns
 def test_duplicates_by_what_the_interval_column_is_made_of(flights: Flights) -> None:
     """Keys that tell the interval column count as it does; a static table's duplicates are none of the stream's."""
     stream = flights.stream("by_parts_of_the_date")
@@ -321,6 +323,7 @@ def test_part_of_a_partition(flights: Flights) -> None:
     assert record.run_id not in held[0]
 
 
+@in_campaigns
 def test_parts_of_a_partition_one_after_the_other(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backfill that needs the live stream's lease waits for another one's, says so, and then does its work.
 
@@ -362,6 +365,7 @@ def test_parts_of_a_partition_one_after_the_other(flights: Flights, monkeypatch:
     assert gave_up.value.retryable
 
 
+@in_campaigns
 def test_a_driver_without_its_lease(flights: Flights, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is committed in spite of the backfill's lease loses rows to Spark's replacement: all is done again.
 

@@ -273,6 +273,7 @@ def test_a_changed_order(work: Work) -> None:
     assert snapshot(work.checkpoint) == before
 
 
+@in_campaigns
 @pytest.mark.parametrize("strategy", ["exact", *rarely("drain")])
 def test_a_kill_in_the_middle_of_a_batch(work: Work, strategy: str) -> None:
     """The server goes on without its client; the next run, begun at once, ends that and repeats the batch."""
@@ -338,6 +339,7 @@ def test_a_kill_and_a_server_that_does_not_answer(work: Work) -> None:
     assert [row[0] for row in rows(work.root)] == [0, 1]
 
 
+@in_campaigns
 def test_the_driver_that_airflow_starts(work: Work) -> None:
     """It is a plain Python process that is told of the server by SPARK_REMOTE alone."""
     write_numbers(work.root / "a", 2)
@@ -370,6 +372,7 @@ def test_check(work: Work, name: str, returned: int, words: str) -> None:
     assert after == set(before)
 
 
+@in_campaigns
 @pytest.mark.parametrize("name", ["doubled", *rarely("doubled_once_each")])
 def test_a_backfill(work: Work, name: str) -> None:
     """Whole partitions are replaced, by a batch or by a stream where Spark runs no batch; the live stream goes on."""

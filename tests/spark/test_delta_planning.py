@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
+from tests.campaign import rarely
 from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
 
 pytestmark = pytest.mark.spark
@@ -101,13 +102,14 @@ def by_spark(spark: SparkSession, table: Path, checkpoint: Path, **options: Any)
     [
         ({}, (1, 1)),
         ({"max_files_per_batch": 1}, (6, 7)),
-        ({"max_files_per_batch": 2}, (3, 4)),
-        ({"max_files_per_batch": 1, "starting_version": 0}, (6, 7)),
+        *rarely(({"max_files_per_batch": 2}, (3, 4)), ({"max_files_per_batch": 1, "starting_version": 0}, (6, 7))),
         ({"max_files_per_batch": 2, "starting_version": 0}, (3, 4)),
         ({"starting_version": 1}, (1, 1)),
         ({"max_bytes_per_batch": 600}, (3, 4)),
-        ({"max_bytes_per_batch": 1200, "starting_version": 0}, (2, 3)),
-        ({"max_bytes_per_batch": 1200, "max_files_per_batch": 1}, (6, 7)),
+        *rarely(
+            ({"max_bytes_per_batch": 1200, "starting_version": 0}, (2, 3)),
+            ({"max_bytes_per_batch": 1200, "max_files_per_batch": 1}, (6, 7)),
+        ),
     ],
     ids=str,
 )
@@ -123,7 +125,7 @@ def test_same_batches(lab: Lab, table: Path, whole: Path, options: dict[str, int
 
 
 @pytest.mark.parametrize("options", [{}, {"starting_version": 0}], ids=["snapshot", "changes"])
-@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize("batches", [*rarely(1), 4])
 def test_spark_goes_on_after_planned_batches(
     lab: Lab, table: Path, whole: Path, options: dict[str, int], batches: int
 ) -> None:
@@ -153,7 +155,7 @@ def test_sluice_goes_on_after_spark(lab: Lab, table: Path, whole: Path, options:
     assert ids(lab.spark.read.parquet(out)) == ALL_ROWS
 
 
-@pytest.mark.parametrize(("options", "batches"), [({}, 2), ({"max_bytes_per_batch": 1_000_000_000}, 1)])
+@pytest.mark.parametrize(("options", "batches"), [({}, 2), *rarely(({"max_bytes_per_batch": 1_000_000_000}, 1))])
 def test_many_files(lab: Lab, options: dict[str, int], batches: int) -> None:
     """Without a limit a batch has at most 1,000 files; a limit of bytes alone is the only one."""
     table = lab.root / "many"

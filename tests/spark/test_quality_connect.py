@@ -60,6 +60,7 @@ def test_rows_are_measured_and_dropped(work: Work) -> None:
     assert quality["checks"][2]["result"] == {"observed_value": 4}
 
 
+@in_campaigns
 def test_a_row_that_fails_ends_the_batch(work: Work) -> None:
     """The batches before it stand; nothing of its own does, until the rule is relaxed."""
     declare(work, up_to(4, "fail"))
