@@ -182,6 +182,7 @@ class _Run:
     def _run_batches(self, query: Query, generation: Generation, plan: Plan) -> bool:
         home = self.preparation.home
         checkpoint = home.checkpoint_location(generation.generation)
+        write_metadata(checkpoint, generation.query_id, storage=home.storage)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(generation))
         if self.audit is not None:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
@@ -229,7 +230,9 @@ class _Run:
                 has_timers=query.has_timers,
                 sources={name: dict(found) for name, found in started_at.items()},
             )
-        elif seen.record.lines != query.lines:
+            home.keep_generation(generation)
+            return generation
+        if seen.record.lines != query.lines:
             was, now = _numbered(seen.record.lines), _numbered(query.lines)
             raise RefusedError(
                 Problem(
@@ -240,13 +243,11 @@ class _Run:
                     remedy="restore the order in the transform (of unions and joins), or start a new generation",
                 )
             )
-        else:
+        if seen.record.has_timers != query.has_timers:
             generation = msgspec.structs.replace(seen.record, has_timers=query.has_timers)
-        # First of the two: whoever goes on after a kill in between, Sluice or Spark itself, takes the id from here.
-        write_metadata(seen.checkpoint.location, generation.query_id, storage=home.storage)
-        if generation != seen.record:
             home.keep_generation(generation)
-        return generation
+            return generation
+        return seen.record
 
     def _keep_sink_identity(self, generation: Generation) -> Generation:
         """After the first batch, remember which table it went into."""
