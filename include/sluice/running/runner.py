@@ -142,6 +142,7 @@ class _Run:
             self.audit = prepare_audit(self.preparation, seen, query, plan, self.record, lease=self.lease)
             if self.audit is not None:
                 self.audit.begin()
+            self._keep_generation(seen, generation)
             is_complete = self._run_batches(query, generation, plan)
             self._judge(is_last=is_complete)
         except BaseException as exc:
@@ -174,6 +175,7 @@ class _Run:
         self.preparation.home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
+            self._keep_generation(seen, generation)
             plan = self.preparation.look()[1]
             if plan.problem is not None:
                 raise refusal(plan.problem)
@@ -182,7 +184,6 @@ class _Run:
     def _run_batches(self, query: Query, generation: Generation, plan: Plan) -> bool:
         home = self.preparation.home
         checkpoint = home.checkpoint_location(generation.generation)
-        write_metadata(checkpoint, generation.query_id, storage=home.storage)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(generation))
         if self.audit is not None:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
@@ -213,25 +214,22 @@ class _Run:
         self.observer.audited(quality)
 
     def _generation(self, seen: Survey, query: Query, started_at: Mapping[str, Mapping[str, Any]]) -> Generation:
-        """What is known of the generation; written on its first run, compared on every later one.
+        """What is known of the generation; kept on its first run, compared on every later one.
 
         Raises:
             RefusedError: Spark numbers the sources otherwise than it did.
         """
-        home = self.preparation.home
         if seen.record is None:
-            generation = Generation(
+            return Generation(
                 generation=seen.generation,
                 query_id=seen.checkpoint.query_id or str(uuid4()),
                 created_at=iso_time(self.preparation.clock()),
                 lines=query.lines,
                 declared=tuple(sorted(query.stream.sources)),
-                checkpoint=home.checkpoint,
+                checkpoint=self.preparation.home.checkpoint,
                 has_timers=query.has_timers,
                 sources={name: dict(found) for name, found in started_at.items()},
             )
-            home.keep_generation(generation)
-            return generation
         if seen.record.lines != query.lines:
             was, now = _numbered(seen.record.lines), _numbered(query.lines)
             raise RefusedError(
@@ -243,11 +241,14 @@ class _Run:
                     remedy="restore the order in the transform (of unions and joins), or start a new generation",
                 )
             )
-        if seen.record.has_timers != query.has_timers:
-            generation = msgspec.structs.replace(seen.record, has_timers=query.has_timers)
+        return msgspec.structs.replace(seen.record, has_timers=query.has_timers)
+
+    def _keep_generation(self, seen: Survey, generation: Generation) -> None:
+        """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""
+        home = self.preparation.home
+        write_metadata(seen.checkpoint.location, generation.query_id, storage=home.storage)
+        if generation != seen.record:
             home.keep_generation(generation)
-            return generation
-        return seen.record
 
     def _keep_sink_identity(self, generation: Generation) -> Generation:
         """After the first batch, remember which table it went into."""

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from engine_lab import Lab, make_lab
+from engine_lab import KilledError, Lab, make_lab
 
 from sluice.errors import BatchFailedError, StorageError
 from sluice.planning.plan import Plan
@@ -58,3 +58,17 @@ def test_a_full_disk(lab: Lab, write: int) -> None:
     lab.run(run_key="key")
     assert lab.sink.ids() == Counter(range(2))
     assert lab.plan().verdict == "skip"
+
+
+@pytest.mark.parametrize("write", range(23))
+def test_a_kill_after_which_spark_itself_goes_on(lab: Lab, write: int) -> None:
+    """Wherever the first run was killed: what a person then does without Sluice is gone on with."""
+    lab.fault.kind, lab.fault.countdown = "kill", write
+    with pytest.raises(KilledError):
+        lab.run()
+
+    lab.engine().available_now()
+    lab.arrive(2)
+    lab.run()
+
+    assert lab.sink.ids() == Counter(range(3))
