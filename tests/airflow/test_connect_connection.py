@@ -11,6 +11,7 @@ from airflow.utils.state import DagRunState
 from airflow_project import StreamProject
 
 from sluice.running.lease import newest_lease
+from tests.campaign import in_campaigns
 from tests.spark.connect_server import DELTA, serving
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.filterwarnings
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+@in_campaigns
 def test_a_run_on_a_server(stream_project: StreamProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver is plain Python; Spark works on the server, whose token is in no file and no argument."""
     stream_project.arrive(2, at=START - timedelta(hours=2))

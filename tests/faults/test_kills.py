@@ -83,6 +83,7 @@ def test_a_kill_between_the_sink_and_the_commit(tmp_path: Path, spark: SparkSess
     assert held or replayed[0].was_in_sink
 
 
+@in_campaigns
 def test_a_dead_drivers_record_is_closed_by_the_next_run(tmp_path: Path, spark: SparkSession) -> None:
     """A run that died without a word does not look as if it were running for ever."""
     numbers = _slow(tmp_path)

@@ -491,6 +491,7 @@ def test_a_delta_source_in_the_middle_of_a_version(flights: Flights) -> None:
     assert ids(flights) == list(range(16))
 
 
+@in_campaigns
 def test_a_chain_is_backfilled_from_source_to_sink(flights: Flights) -> None:
     """Downstream counts what was replaced upstream, and leaves to its live stream what was appended meanwhile."""
     flights.land(1, 4)

@@ -403,6 +403,7 @@ def test_a_backfill_of_part_of_a_partition(work: Work) -> None:
     assert [number for _, number in rows(work.root)] == [0, 3, 2, 8, 2, 5]
 
 
+@in_campaigns
 def test_nobody_answers(work: Work) -> None:
     """One message within seconds, without the token; no checkpoint is begun."""
     write_numbers(work.root / "a", 1)

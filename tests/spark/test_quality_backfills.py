@@ -19,7 +19,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.running.record import RunRecord
 from sluice.stream import Interval
-from tests.campaign import rarely
+from tests.campaign import in_campaigns, rarely
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row
 
@@ -124,6 +124,7 @@ def test_rows_come_back_from_the_quarantine(days: Days) -> None:
     assert (days.numbers(), days.numbers("out_quarantine")) == ([1, 2, 3, 4, 5, 6, 7], [8])
 
 
+@in_campaigns
 def test_what_the_live_stream_quarantines_meanwhile_stays(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that the backfill has not read keeps its rows in the quarantine, as in the table."""
     days.declare(up_to(6, "quarantine"))
@@ -158,6 +159,7 @@ def test_rows_are_dropped(days: Days) -> None:
     assert not Path(days.lab.root / "out_quarantine").exists()
 
 
+@in_campaigns
 @pytest.mark.parametrize("partitions", [["day"], []], ids=["by metadata", "by Spark"])
 def test_nothing_is_replaced_when_the_suite_fails(days: Days, partitions: list[str]) -> None:
     """The record has the verdict; the live stream goes on, and the retry after a correction replaces."""
