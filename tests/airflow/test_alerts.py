@@ -20,7 +20,7 @@ from sluice.running.record import RunRecords
 from tests.builders import commit_bytes, put
 from tests.campaign import in_campaigns
 
-pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(1200), in_campaigns]
 
 SOON = 240.0
 BEHIND = timedelta(hours=1)
@@ -184,7 +184,6 @@ def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telling]:
             yield Telling(airflow, project, mails, metrics)
 
 
-@in_campaigns
 def test_a_deadline_by_watermark_is_missed_and_told(telling: Telling) -> None:
     """Three runs, one deadline: one succeeds before it, and nothing is told; one still waits then, one has failed."""
     watermark = datetime.now(UTC) - BEHIND + timedelta(seconds=30)
@@ -206,7 +205,6 @@ def test_a_deadline_by_watermark_is_missed_and_told(telling: Telling) -> None:
     assert telling.deadlines("quick") == []
 
 
-@in_campaigns
 def test_the_ui_names_the_reference(telling: Telling) -> None:
     """Airflow shows a reference that is not its own by the name that it was kept under."""
     found = telling.airflow._request("GET", "/ui/dags/quick/deadlineAlerts")
@@ -215,7 +213,6 @@ def test_the_ui_names_the_reference(telling: Telling) -> None:
     assert (alert["reference_type"], alert["interval"]) == ("watermark of events", BEHIND.total_seconds())
 
 
-@in_campaigns
 def test_without_a_watermark_the_deadline_counts_from_the_run(telling: Telling) -> None:
     """The run is made all the same, and the log of the API server, which made it, says what its deadline is."""
     run_id = telling.start("unknown")
@@ -225,7 +222,6 @@ def test_without_a_watermark_the_deadline_counts_from_the_run(telling: Telling) 
     assert "WARN" in telling.wait_for_log(words).upper()
 
 
-@in_campaigns
 def test_the_scheduler_goes_on_without_the_project(telling: Telling) -> None:
     """It makes the run, and its log says why the deadline counts from then on."""
     run_id = telling.scheduled("orphan")
@@ -234,7 +230,6 @@ def test_the_scheduler_goes_on_without_the_project(telling: Telling) -> None:
     telling.wait_for_log(f"run {run_id} of DAG orphan counts from now on: the watermark of stream events can't be read")
 
 
-@in_campaigns
 def test_an_hour_must_be_complete_in_time(telling: Telling) -> None:
     """A run that waits for the end of its hour is over when the hour is complete: its deadline is exact."""
     run_id = telling.scheduled("hours")
@@ -249,7 +244,6 @@ def test_an_hour_must_be_complete_in_time(telling: Telling) -> None:
     assert telling.wait_for_end("hours", run_id) == "success"
 
 
-@in_campaigns
 @pytest.mark.spark
 def test_a_run_tells_metrics_and_a_failure_is_mailed(telling: Telling) -> None:
     """A run that does its work, one with nothing to do, one that fails twice: each is counted as what it was."""

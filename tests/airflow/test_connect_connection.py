@@ -14,12 +14,11 @@ from sluice.running.lease import newest_lease
 from tests.campaign import in_campaigns
 from tests.spark.connect_server import DELTA, serving
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.filterwarnings("ignore"), in_campaigns]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@in_campaigns
 def test_a_run_on_a_server(stream_project: StreamProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver is plain Python; Spark works on the server, whose token is in no file and no argument."""
     stream_project.arrive(2, at=START - timedelta(hours=2))

@@ -13,7 +13,7 @@ from sluice.errors import HeldError
 from sluice.running.record import RunRecord
 from tests.campaign import in_campaigns
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, in_campaigns]
 
 
 @pytest.fixture
@@ -38,7 +38,6 @@ def declare(checked: Checked, policy: str) -> None:
     (checked.root / "suite.json").write_text(json.dumps(suite))
 
 
-@in_campaigns
 def test_another_run_judges_the_one_that_died(checked: Checked, spark: SparkSession) -> None:
     """In the dead run's own record; what has arrived since is not counted among its rows."""
     checked.arrive(1)
@@ -55,7 +54,6 @@ def test_another_run_judges_the_one_that_died(checked: Checked, spark: SparkSess
     assert checked.gate() is None
 
 
-@in_campaigns
 def test_a_retry_judges_its_own_rows(checked: Checked, spark: SparkSession) -> None:
     """It keeps to its plan: what has arrived since is for the next run."""
     checked.arrive(1)
@@ -68,7 +66,6 @@ def test_a_retry_judges_its_own_rows(checked: Checked, spark: SparkSession) -> N
     assert checked.gate() is None
 
 
-@in_campaigns
 def test_rows_that_fail_hold_the_stream(checked: Checked, spark: SparkSession) -> None:
     """Before the next run has written one."""
     declare(checked, "fail")

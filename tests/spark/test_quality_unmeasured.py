@@ -15,7 +15,7 @@ from sluice import sinks
 from sluice.errors import HeldError, QualityFailedError
 from sluice.running.auditing import audit
 from sluice.running.progress import ProgressLog
-from tests.campaign import in_campaigns, rarely
+from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
 
@@ -38,7 +38,7 @@ s = Stream(name="s", sources={"numbers": land}, transform="spread:out", sink=sin
 
 
 @in_campaigns
-@pytest.mark.parametrize("gate", ["publish", *rarely("write")])
+@pytest.mark.parametrize("gate", ["publish", "write"])
 def test_a_listener_bus_that_is_overloaded(lab: Lab, gate: str) -> None:
     """Spark drops nearly every event, and the run is measured all the same."""
     declare_suite(lab, up_to(1, "warn"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -69,19 +69,15 @@ def judge_run(
         by_former_suite: Of batches that were published before `batches`, by a suite that asked for less, what was
             observed: whatever they were not measured for is judged without them.
     """
-    values, own = (merge_batches(plan.measures, found) for found in ([*by_former_suite, *batches], batches))
+    seen = [*by_former_suite, *batches]
+    values = merge_batches(plan.measures, seen)
+    results = check_results(plan, seen)
+    history = history_results(plan, seen, former, now=now)
     if by_former_suite:
+        own = merge_batches(plan.measures, batches)
         values = {name: own[name] if isinstance(found, Unmeasured) else found for name, found in values.items()}
-
-    def each(judge: Callable[[Sequence[Mapping[str, Any] | None]], list[CheckResult]]) -> list[CheckResult]:
-        found = judge([*by_former_suite, *batches])
-        if not by_former_suite or not any(map(_is_unmeasured, found)):
-            return found
-        pairs = zip(found, judge(batches), strict=True)
-        return [without if _is_unmeasured(result) else result for result, without in pairs]
-
-    results = each(lambda seen: check_results(plan, seen))
-    history = each(lambda seen: history_results(plan, seen, former, now=now))
+        results = _where_measured(results, check_results(plan, batches))
+        history = _where_measured(history, history_results(plan, batches, former, now=now))
     if not is_last:
         history = [result for result in history if _is_unmeasured(result)]
     rows = _count(values[plan.rows])
@@ -99,6 +95,11 @@ def judge_run(
             removed[policy] = taken
     told = verdict([*filter(counts, [*results, *rereads]), *history])
     return Judgement(told, (*results, *history, *rereads), rows, removed)
+
+
+def _where_measured(results: Sequence[CheckResult], others: Sequence[CheckResult]) -> list[CheckResult]:
+    """The results; of checks that were not measured, the other ones."""
+    return [other if _is_unmeasured(result) else result for result, other in zip(results, others, strict=True)]
 
 
 def _is_unmeasured(result: CheckResult) -> bool:
