@@ -16,11 +16,12 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
+
+from demo.airflow_api import AirflowApi
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 USER = "admin"
@@ -53,12 +54,19 @@ class Standalone:
     port: int = 0
     password: str = ""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _token: str = ""
+    _api: AirflowApi | None = None
 
     @property
     def url(self) -> str:
         """Where the UI and the API are."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def api(self) -> AirflowApi:
+        """The REST API, as the administrator."""
+        if self._api is None:
+            self._api = AirflowApi(self.url, USER, self.password)
+        return self._api
 
     @property
     def log_file(self) -> Path:
@@ -105,7 +113,7 @@ class Standalone:
 
         def healthy() -> bool:
             try:
-                found = self._request("GET", "/api/v2/monitor/health", authenticated=False)
+                found = self.api.health()
             except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError):
                 return False
             parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
@@ -128,13 +136,6 @@ class Standalone:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"waited {timeout_seconds:.0f} s for {what}; Airflow's log is {self.log_file}")
             time.sleep(0.25)
-
-    def api(self, method: str, path: str, body: Any = None) -> Any:
-        """Call Airflow's REST API as the administrator; returns the decoded answer."""
-        if not self._token:
-            login = {"username": USER, "password": self.password}
-            self._token = self._request("POST", "/auth/token", login, authenticated=False)["access_token"]
-        return self._request(method, f"/api/v2{path}", body)
 
     def stop(self) -> None:
         """End every component with all of its processes, and wait for them."""
@@ -195,16 +196,6 @@ class Standalone:
         if not file.exists():
             _write_private(file, secrets.token_hex(32))
         return file.read_text()
-
-    def _request(self, method: str, path: str, body: Any = None, *, authenticated: bool = True) -> Any:
-        headers = {"Content-Type": "application/json"}
-        if authenticated:
-            headers["Authorization"] = f"Bearer {self._token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            content = answer.read()
-        return json.loads(content) if content else None
 
 
 def _free_port() -> int:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,7 @@ class Composed:
 
     root: Path
     secrets: Mapping[str, str]
-    services: dict[str, dict[str, Any]] = field(default_factory=dict)
+    services: dict[str, dict[str, Any]] = field(init=False)
     _started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _data: Path = Path()
     """PostgreSQL's."""
@@ -89,8 +89,21 @@ class Composed:
             check=False,
         )
 
-    def log(self, service: str) -> str:
-        return (self.root / f"{service}.log").read_text("utf-8", "replace")
+    def wait_for(self, condition: Callable[[], Any], what: str, timeout_seconds: float) -> Any:
+        """Wait until a condition holds; gives what it gave.
+
+        Raises:
+            RuntimeError: A service ended, or it took too long.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not (found := condition()):
+            for name, process in self._started.items():
+                if process.poll() is not None:
+                    raise RuntimeError(f"{name} ended; the logs are in {self.root}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"waited {timeout_seconds:.0f} s for {what}; the logs are in {self.root}")
+            time.sleep(1)
+        return found
 
     @contextmanager
     def up(self) -> Iterator[None]:
@@ -185,25 +198,20 @@ class Composed:
         create = f"echo create database {its['POSTGRES_DB']} | {_POSTGRES[-1]}/postgres --single -D {data} postgres"
         serve = f"exec {_POSTGRES[-1]}/postgres -D {data} -h '*' -k {data}"
         trust = f"echo host all all {NETWORK}.0/24 scram-sha-256 >> {data}/pg_hba.conf"
-        database = "true" if its["POSTGRES_DB"] == "postgres" else create
-        return ("runuser", "-u", "postgres", "--", "bash", "-euc", f"{make}; {database}; {trust}; {serve}")
+        return ("runuser", "-u", "postgres", "--", "bash", "-euc", f"{make}; {create}; {trust}; {serve}")
 
     def _wait(self, name: str) -> None:
         check = self.services[name].get("healthcheck")
         if check is None:
             code = self._started.pop(name).wait(timeout=300)
             if code:
-                raise RuntimeError(f"{name} ended with {code}:\n{self.log(name)[-3000:]}")
+                raise RuntimeError(f"{name} ended with {code}; the logs are in {self.root}")
             return
         kind, *test = check["test"]
         command = ("sh", "-c", *test) if kind == "CMD-SHELL" else tuple(test)
         if name == "postgres":
             command = (str(_POSTGRES[-1] / command[0]), "--host=127.0.0.1", *command[1:])
-        deadline = time.monotonic() + 300
-        while (found := self.run(name, *command)).returncode:
-            if self._started[name].poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{name} is not healthy: {found.stderr[-500:]}\n{self.log(name)[-3000:]}")
-            time.sleep(1)
+        self.wait_for(lambda: self.run(name, *command).returncode == 0, f"{name} to be healthy", 300)
 
     def _environment(self, service: str) -> dict[str, str]:
         """The image's own variables, and the service's."""

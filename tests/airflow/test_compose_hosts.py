@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-import time
-import urllib.request
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 from compose_hosts import Composed, missing
 from deltalake import DeltaTable
 
+from demo.airflow_api import AirflowApi
 from demo.landing import land_flights
 from tests.campaign import in_campaigns
 
@@ -49,47 +46,29 @@ def test_a_quarter_of_flights(composed: Composed) -> None:
     done = composed.run("airflow-scheduler", "airflow", "dags", "unpause", "flights")
     assert done.returncode == 0, done.stderr
 
-    call = login(composed)
-    runs = "/api/v2/dags/flights/dagRuns"
-    first = wait_for(lambda: call(f"{runs}?order_by=logical_date&limit=1")["dag_runs"])[0]["dag_run_id"]
-    state = wait_for(lambda: (found := call(f"{runs}/{first}")["state"]) in {"success", "failed"} and found)
+    password = composed.secrets["AIRFLOW_ADMIN_PASSWORD"]
+    api = AirflowApi(f"http://{composed.address('airflow-apiserver')}:8080", "admin", password)
+    runs = "/dags/flights/dagRuns"
+    made = composed.wait_for(lambda: api("GET", f"{runs}?order_by=logical_date&limit=1")["dag_runs"], "a run", 120)
+    first = made[0]["dag_run_id"]
+    run = f"{runs}/{first}"
+    state = composed.wait_for(lambda: ended(api("GET", run)["state"]), "the end of the run", 900)
 
     logs = [file for file in (composed.root / "opt/airflow/logs").rglob("*.log*") if f"run_id={first}" in str(file)]
     assert state == "success", "\n".join(file.read_text("utf-8", "replace")[-3000:] for file in logs)
     assert any(".trigger." in file.name for file in logs)
-    tasks = call(f"{runs}/{first}/taskInstances")["task_instances"]
+    tasks = api("GET", f"{run}/taskInstances")["task_instances"]
     assert {task["task_id"]: task["try_number"] for task in tasks} == {"departures": 1, "hourly_delays": 1}
     landed = sum(len(file.read_text().splitlines()) - 1 for file in landing.glob("flights-2013-0[123]-*.csv"))
     found = [days_of(lake / name) for name in ("departures", "departures_quarantine")]
     assert sum(FIRST <= day < NEXT for days in found for day in days) == landed
-    assert "hourly_delays" in call("/sluice/", is_json=False)
+    assert "hourly_delays" in api.page("/sluice/")
 
 
 def days_of(table: Path) -> list[date]:
     return DeltaTable(str(table)).to_pyarrow_table(columns=["flight_date"])["flight_date"].to_pylist()
 
 
-def login(composed: Composed) -> Callable[..., Any]:
-    """Gives a function that calls the API server as the administrator."""
-    server = f"http://{composed.address('airflow-apiserver')}:8080"
-    token = ""
-
-    def call(path: str, body: Any = None, *, is_json: bool = True) -> Any:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(server + path, data, headers), timeout=60) as answer:
-            text = answer.read().decode()
-        return json.loads(text) if is_json else text
-
-    password = composed.secrets["AIRFLOW_ADMIN_PASSWORD"]
-    token = call("/auth/token", {"username": "admin", "password": password})["access_token"]
-    return call
-
-
-def wait_for(condition: Callable[[], Any], timeout_seconds: float = 900) -> Any:
-    """Wait until a condition holds; gives what it gave."""
-    deadline = time.monotonic() + timeout_seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(1)
-    return found
+def ended(state: str) -> str:
+    """The state of a run that has ended; nothing of another."""
+    return state if state in {"success", "failed"} else ""
