@@ -21,7 +21,8 @@ _MOST_COLUMNS = 32
 """As many as Delta's own writers look at."""
 _MOST_CHARACTERS = 32
 """As long as Delta's own writer lets a string be."""
-_HIGHEST_CHARACTER = "\U0010ffff"
+_HIGHEST_ASCII, _HIGHEST_CHARACTER = "\x7f", "\U0010ffff"
+"""What Delta's own writer puts in the place of what it cuts off: the first where it is enough."""
 _KINDS = {
     "BOOLEAN": ("NONE",),
     "INT32": ("NONE", "INT", "DECIMAL", "DATE"),
@@ -114,7 +115,8 @@ def _raised(value: Any) -> Any:
     """The value, or a shorter one that no value of this beginning is beyond; None when there is none."""
     match value:
         case str() if len(value) > _MOST_CHARACTERS:
-            raised = value[:_MOST_CHARACTERS] + _HIGHEST_CHARACTER
+            begun, cut = value[:_MOST_CHARACTERS], value[_MOST_CHARACTERS]
+            raised = begun + (_HIGHEST_ASCII if cut < _HIGHEST_ASCII else _HIGHEST_CHARACTER)
             return raised if raised >= value else None
         case datetime() if value.microsecond % 1000:
             return _lowered(value) + _MILLISECOND if value.year < MAXYEAR else None

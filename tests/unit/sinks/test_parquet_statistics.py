@@ -80,7 +80,8 @@ def test_times_flags_and_fractions(tmp_path: Path) -> None:
     ("text", "lowest", "highest"),
     [
         ("x" * 32, "x" * 32, "x" * 32),
-        ("x" * 33, "x" * 32, "x" * 32 + "\U0010ffff"),
+        ("x" * 33, "x" * 32, "x" * 32 + "\x7f"),
+        ("x" * 32 + "\x7f", "x" * 32, "x" * 32 + "\U0010ffff"),
         ("é" * 99, "é" * 32, "é" * 32 + "\U0010ffff"),
         ("\U0010ffff" * 33, "\U0010ffff" * 32, "\U0010ffff" * 33),
     ],
