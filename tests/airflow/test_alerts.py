@@ -207,7 +207,7 @@ def test_a_deadline_by_watermark_is_missed_and_told(telling: Telling) -> None:
 
 def test_the_ui_names_the_reference(telling: Telling) -> None:
     """Airflow shows a reference that is not its own by the name that it was kept under."""
-    found = telling.airflow._request("GET", "/ui/dags/quick/deadlineAlerts")
+    found = json.loads(telling.airflow.api.page("/ui/dags/quick/deadlineAlerts"))
 
     (alert,) = found["deadline_alerts"]
     assert (alert["reference_type"], alert["interval"]) == ("watermark of events", BEHIND.total_seconds())
