@@ -22,7 +22,7 @@ ROUND_SECONDS = 60.0
 ROUND_SECONDS_ALONE = 10.0
 BUSY_PERCENT = 5.0
 """What a poll that rests never takes in a second."""
-ROUNDS = 3
+ROUNDS = 5
 _DECLARATIONS = """
 from sluice import Stream, sinks, sources
 for number in range({count}):
