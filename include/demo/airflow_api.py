@@ -22,7 +22,7 @@ class AirflowApi:
 
     url: str
     user: str
-    password: str
+    password: str = field(repr=False)
     _token: str = field(default="", repr=False)
 
     def __call__(self, method: str, path: str, body: Any = None) -> Any:

@@ -122,6 +122,33 @@ def test_clearing_a_running_task_ends_its_driver_and_goes_on(airflow: FaultyAirf
     assert most() == 1
 
 
+@in_campaigns
+def test_pausing_a_dag_lets_its_run_end(airflow: FaultyAirflow, tmp_path: Path) -> None:
+    """The driver finishes what is planned; the task hears of it once the DAG goes on, and starts no other."""
+    dag_id = "paused"
+    numbers = make_numbers(tmp_path, delay_ms=3_000)
+    numbers.arrive(2)
+    airflow.add_dag(dag_id, numbers, deferrable=True)
+    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    with counting_drivers(numbers.root) as most:
+        run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
+        airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, "deferred"), "the first batch", 120)
+        airflow.api("PATCH", f"/dags/{dag_id}?update_mask=is_paused", {"is_paused": True})
+        planned = numbers.arrived
+        numbers.arrive(1)
+        airflow.wait_for(lambda: not drivers(numbers.root), "the end of the driver", 60)
+        airflow.wait_for(lambda: airflow.task(dag_id, run_id)["state"] == "scheduled", "the trigger's event", 30)
+        assert _state(airflow, dag_id, run_id) == "running"
+
+        airflow.api("PATCH", f"/dags/{dag_id}?update_mask=is_paused", {"is_paused": False})
+        airflow.wait_for(lambda: _state(airflow, dag_id, run_id) in {"success", "failed"}, "the end", 120)
+
+    assert _state(airflow, dag_id, run_id) == "success"
+    assert [record.status for record in numbers.records()] == ["succeeded"]
+    assert numbers.rows() == list(range(planned))
+    assert most() == 1
+
+
 def _clear(airflow: FaultyAirflow, dag_id: str, run_id: str) -> None:
     clear = {"dry_run": False, "dag_run_id": run_id, "task_ids": [STREAM], "only_failed": False, "reset_dag_runs": True}
     airflow.api("POST", f"/dags/{dag_id}/clearTaskInstances", clear)
