@@ -35,7 +35,7 @@ test: setup ## Run every test, Spark and Airflow included (about 25 minutes on 2
 test-fast: setup ## Run the tests that need no JVM and no Airflow (seconds)
 	$(BIN)/python -m pytest -m "not spark and not airflow"
 
-demo: setup ## Run the main job on real flights through Airflow, and compare it with DuckDB (under 6 minutes)
+demo: setup ## Run the main job on real flights through Airflow, and compare it with DuckDB (6 to 9 minutes on 2 cores)
 	PYTHONPATH=include $(BIN)/python -m demo
 
 up: setup ## Start Airflow with the example DAGs, and print its URL and login (Ctrl-C ends it)
