@@ -18,7 +18,7 @@ STREAMS = 1_000
 NEVER = 1_000_000
 BAR_CORE_PERCENT = 1.0
 ROUND_SECONDS = 60.0
-"""Longer than a poll of so many streams rests after its work."""
+"""About as long as a poll of so many streams rests after its work: most rounds have one reading, and some have none."""
 ROUND_SECONDS_ALONE = 10.0
 BUSY_PERCENT = 5.0
 """What a poll that rests never takes in a second."""

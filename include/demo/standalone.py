@@ -54,19 +54,13 @@ class Standalone:
     port: int = 0
     password: str = ""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _api: AirflowApi | None = None
+    api: AirflowApi = field(init=False)
+    """The REST API, as the administrator; there once it is started."""
 
     @property
     def url(self) -> str:
         """Where the UI and the API are."""
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def api(self) -> AirflowApi:
-        """The REST API, as the administrator."""
-        if self._api is None:
-            self._api = AirflowApi(self.url, USER, self.password)
-        return self._api
 
     @property
     def log_file(self) -> Path:
@@ -82,6 +76,7 @@ class Standalone:
         self.home.mkdir(parents=True, exist_ok=True)
         self.port = self.port or _free_port()
         self.password = self._keep_password()
+        self.api = AirflowApi(self.url, USER, self.password)
         if self._spawn(["db", "migrate"]).wait() != 0:
             raise RuntimeError(f"the database could not be made; see {self.log_file}")
         for component in _COMPONENTS:

@@ -48,14 +48,12 @@ def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: st
     dag_id = f"{part}_{name}_{moment}".lower()
     numbers = make_numbers(tmp_path, delay_ms=1500 if moment == "deferred" else 150)
     numbers.arrive(6)
-    airflow.add_dag(dag_id, numbers, deferrable=moment != "running")
-    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    _add_dag(airflow, dag_id, numbers, deferrable=moment != "running")
     if moment == "planning":
         (numbers.root / "slow").touch()
 
     with counting_drivers(numbers.root) as most:
-        run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
-        airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, moment), moment, 120)
+        run_id = _start(airflow, dag_id, numbers, moment)
         victim = airflow.wait_for(lambda: airflow.pid(part, airflow.task(dag_id, run_id)), f"the {part}", 30)
         os.kill(victim, signal.Signals[name])
         (numbers.root / "slow").unlink(missing_ok=True)
@@ -78,10 +76,8 @@ def test_marking_a_deferred_task_as_failed_ends_its_driver(airflow: FaultyAirflo
     dag_id = "marked_failed"
     numbers = make_numbers(tmp_path, delay_ms=15_000)
     numbers.arrive(1)
-    airflow.add_dag(dag_id, numbers, deferrable=True)
-    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
-    run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
-    airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, "deferred"), "the first batch", 120)
+    _add_dag(airflow, dag_id, numbers, deferrable=True)
+    run_id = _start(airflow, dag_id, numbers, "deferred")
 
     airflow.api("PATCH", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{STREAM}", {"new_state": "failed"})
     airflow.wait_for(lambda: not drivers(numbers.root), "the end of the driver", 20)
@@ -104,15 +100,13 @@ def test_clearing_a_running_task_ends_its_driver_and_goes_on(airflow: FaultyAirf
     dag_id = "cleared_running"
     numbers = make_numbers(tmp_path, delay_ms=15_000)
     numbers.arrive(1)
-    airflow.add_dag(dag_id, numbers, deferrable=False)
-    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    _add_dag(airflow, dag_id, numbers, deferrable=False)
     with counting_drivers(numbers.root) as most:
-        run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
-        airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, "running"), "the first batch", 120)
+        run_id = _start(airflow, dag_id, numbers, "running")
         planned = numbers.arrived
         numbers.arrive(1)
         _clear(airflow, dag_id, run_id)
-        airflow.wait_for(lambda: numbers.records()[0].status == "stopped", "the end of the driver", 60)
+        airflow.wait_for(lambda: numbers.records()[-1].status == "stopped", "the end of the driver", 60)
         numbers.delay(0)
         airflow.wait_for(lambda: _state(airflow, dag_id, run_id) in {"success", "failed"}, "the cleared task", 120)
 
@@ -128,11 +122,9 @@ def test_pausing_a_dag_lets_its_run_end(airflow: FaultyAirflow, tmp_path: Path) 
     dag_id = "paused"
     numbers = make_numbers(tmp_path, delay_ms=3_000)
     numbers.arrive(2)
-    airflow.add_dag(dag_id, numbers, deferrable=True)
-    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    _add_dag(airflow, dag_id, numbers, deferrable=True)
     with counting_drivers(numbers.root) as most:
-        run_id = airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
-        airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, "deferred"), "the first batch", 120)
+        run_id = _start(airflow, dag_id, numbers, "deferred")
         airflow.api("PATCH", f"/dags/{dag_id}?update_mask=is_paused", {"is_paused": True})
         planned = numbers.arrived
         numbers.arrive(1)
@@ -147,6 +139,18 @@ def test_pausing_a_dag_lets_its_run_end(airflow: FaultyAirflow, tmp_path: Path) 
     assert [record.status for record in numbers.records()] == ["succeeded"]
     assert numbers.rows() == list(range(planned))
     assert most() == 1
+
+
+def _add_dag(airflow: FaultyAirflow, dag_id: str, numbers: Numbers, *, deferrable: bool) -> None:
+    airflow.add_dag(dag_id, numbers, deferrable=deferrable)
+    airflow.wait_for(lambda: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+
+
+def _start(airflow: FaultyAirflow, dag_id: str, numbers: Numbers, moment: str) -> str:
+    """Start a run and wait until it is at a moment; gives its id."""
+    run_id = str(airflow.api("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+    airflow.wait_for(lambda: _is_at(airflow, dag_id, run_id, numbers, moment), f"{dag_id} at {moment}", 120)
+    return run_id
 
 
 def _clear(airflow: FaultyAirflow, dag_id: str, run_id: str) -> None:

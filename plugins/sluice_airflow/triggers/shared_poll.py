@@ -2,8 +2,8 @@
 
 A triggerer runs a thousand triggers in one loop. None of them reads a file in that loop, and none polls by itself:
 they follow a shared poll, which reads all that is followed in one visit to a thread and wakes only those for whom
-something has changed. After each round it rests 125 times as long as the round worked: however much is watched, it
-costs at most one percent of a core, the loop's own share included, and what gets longer is the delay.
+something has changed. After each round it rests 124 times as long as the round worked: however much is watched,
+reading it costs at most 0.8 percent of a core, and what gets longer is the delay.
 
 A reading that hangs, as on a disk that does not answer, is left alone with its thread: the others go on in another
 one, and what hangs is not read again before it has come back.
