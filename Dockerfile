@@ -14,6 +14,7 @@ ENV PYTHONUNBUFFERED=1 \
     AIRFLOW_HOME=/opt/airflow \
     SLUICE_PROJECT=/opt/sluice \
     SLUICE_JARS=/opt/sluice-jars \
+    SLUICE_PROFILES=/opt/sluice-profiles \
     PYTHONPATH=/opt/sluice
 
 WORKDIR /opt/sluice
@@ -24,7 +25,8 @@ RUN pip install --no-deps --require-hashes --requirement requirements.txt
 
 COPY . ./
 RUN pip install --no-deps --no-build-isolation . \
-    && sluice jars fetch
+    && sluice jars fetch \
+    && sluice profile build
 
 # A named volume takes over the owner of the folder that it covers.
 RUN useradd --uid 50000 --create-home sluice \

@@ -12,7 +12,7 @@ UV_VERSION := 0.13.8
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-setup: $(READY) ## Make .venv from the locked requirements, and fetch the pinned jars
+setup: $(READY) ## Make .venv from the locked requirements, fetch the pinned jars, build the launch profile
 
 $(READY): requirements.txt pyproject.toml include/sluice/jars.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
@@ -22,6 +22,8 @@ $(READY): requirements.txt pyproject.toml include/sluice/jars.toml
 	@.uv/bin/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt
 	@.uv/bin/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@$(BIN)/sluice jars fetch
+	@echo "building the launch profile (a minute the first time)"
+	@$(BIN)/sluice profile show --json | grep -q '"usable": true' || $(BIN)/sluice profile build
 	@touch $@
 
 check: setup ## Lint, check the format and the types

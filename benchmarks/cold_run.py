@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.measure import ROUNDS, SCRIPTS, Figure, ratio, run
 from benchmarks.workload import arrive, make_project
-from sluice.running import jars
+from sluice.spark import jars
 
 FILES_PER_ROUND = 4
 ROWS = 50_000

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.measure import ROUNDS, SCRIPTS, Figure, ratio, run, timed
 from benchmarks.workload import arrive, make_project
 from sluice.project import find_project
-from sluice.running import jars
 from sluice.running.preparation import Request, plan_stream
+from sluice.spark import jars
 
 FILES = 20_000
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 
 import pytest
-
-# Drivers of tests live for seconds: what Java's second compiler makes, it makes in vain. A third of their time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,12 @@ app = typer.Typer(
 )
 jars_app = typer.Typer(help="The jars that Spark needs beside its own.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(jars_app, name="jars")
+profile_app = typer.Typer(
+    help="The launch profile, with which Spark starts in a third of the time.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(profile_app, name="profile")
 
 
 class _StreamFirst(TyperGroup):
@@ -83,7 +89,7 @@ def init_project(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that is empty, or new.")],
 ) -> None:
     """Make a project with a sample stream and data."""
-    from sluice.running import jars
+    from sluice.spark import jars
     from sluice.template import create_project
 
     create_project(folder)
@@ -470,7 +476,7 @@ def suggest_quality(
 @jars_app.command("fetch")
 def fetch_jars() -> None:
     """Bring every pinned jar into the shared cache, checked by hash."""
-    from sluice.running import jars
+    from sluice.spark import jars
 
     for jar in jars.fetch():
         print(f"fetched {jar.file_name}", file=sys.stderr)
@@ -480,7 +486,7 @@ def fetch_jars() -> None:
 @jars_app.command("list")
 def list_jars(as_json: AsJson = False) -> None:
     """List the pinned jars, and whether the cache has them."""
-    from sluice.running import jars
+    from sluice.spark import jars
 
     rows = [(f"{jar.group}:{jar.artifact}:{jar.version}", str(jar.path()), jar.is_cached()) for jar in jars.manifest()]
     if as_json:
@@ -491,6 +497,40 @@ def list_jars(as_json: AsJson = False) -> None:
     print_table(
         "Jars", ("jar", "path", "cached"), [(jar, path, "yes" if cached else "no") for jar, path, cached in rows]
     )
+
+
+@profile_app.command("build")
+def build_launch_profile() -> None:
+    """Build the profile of this Java and these jars, in a minute; runs take it from then on."""
+    from sluice.spark.profile_build import build_profile
+    from sluice.training import train
+
+    profile = build_profile(train)
+    print(f"launch profile in {profile.folder}")
+
+
+@profile_app.command("show")
+def show_launch_profile(as_json: AsJson = False) -> None:
+    """Show whether runs are started with a profile, and why not."""
+    from sluice.errors import LaunchProfileError
+    from sluice.spark.launch_profile import current_profile
+
+    document: dict[str, Any] = {"usable": False, "reason": None, "folder": None, "java": None}
+    try:
+        profile = current_profile()
+        document |= {"folder": str(profile.folder), "java": profile.installation.java}
+        reason, record = profile.why_unfit(), profile.record()
+        document |= {"usable": reason is None, "reason": reason}
+        if record is not None:
+            document |= {"built_at": record.built_at.isoformat(), "archive_bytes": record.archive_bytes}
+    except LaunchProfileError as exc:
+        document["reason"] = str(exc)
+    if as_json:
+        _print_json(document)
+        return
+    from sluice.display import print_table
+
+    print_table("Launch profile", ("", ""), list(document.items()))
 
 
 def _request(
@@ -538,6 +578,7 @@ def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRec
     import msgspec
 
     from sluice.display import progress
+    from sluice.spark.profile_build import build_in_background
 
     try:
         with progress(stream.name) as observer:
@@ -549,6 +590,8 @@ def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRec
         _print_json(failed)
         _print_error(exc)
         raise typer.Exit(exc.exit_code) from exc
+    if record.status != "skipped":
+        build_in_background()
     if as_json:
         _print_json(msgspec.to_builtins(record))
     else:

@@ -13,7 +13,8 @@
         ├── StorageError
         ├── BatchFailedError
         ├── LeaseLostError
-        └── JarsError
+        ├── JarsError
+        └── LaunchProfileError
 
 Every message says what is wrong, where, and what to do. Errors carry plain values, so that they survive pickling on
 their way through Airflow and Spark.
@@ -158,3 +159,7 @@ class LeaseLostError(RunError):
 
 class JarsError(RunError):
     """A jar that Spark needs is not in the cache and could not be fetched, or has the wrong hash."""
+
+
+class LaunchProfileError(RunError):
+    """A launch profile could not be built or read; runs go on without it."""

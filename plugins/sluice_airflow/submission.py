@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request
 from sluice.running.session import driver_environment, spark_conf
+from sluice.spark.settings_file import settings_file, settings_path
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -49,7 +49,9 @@ def launch(project: Project, request: Request | BackfillRequest, run_id: str, co
     """
     drivers = Drivers(project.stream_home(request.stream))
     with _submission(project, request.stream, _arguments(request), conn_id) as submission:
-        return drivers.launch(run_id, submission.command, submission.environment, datetime.now(UTC))
+        return drivers.launch(
+            run_id, submission.command, submission.environment, datetime.now(UTC), inherited=submission.inherited
+        )
 
 
 @contextmanager
@@ -79,6 +81,7 @@ def audit_driver(
                 encoding="utf-8",
                 errors="replace",
                 start_new_session=True,
+                pass_fds=submission.inherited,
             )
         except OSError as exc:
             raise RunError(
@@ -88,43 +91,45 @@ def audit_driver(
             ) from exc
         with driver:
             yield driver
-        if submission.settings is not None:
-            # One that was killed has not removed them.
-            Path(submission.settings).unlink(missing_ok=True)
 
 
 @contextmanager
 def _submission(project: Project, stream: Stream, arguments: Sequence[str], conn_id: str) -> Iterator[_Submission]:
-    """The command of a driver; its settings are there for the driver unless it could not be started."""
+    """The command of a driver, to be started while this lasts."""
     connection = _connection(conn_id)
     given = ["--project", project.root, "--stream", stream.name, *arguments]
     # What the worker itself was told of Spark is not what the connection says.
     inherited = {name: value for name, value in os.environ.items() if name not in _OTHER_SPARKS}
+    ours = [sys.executable, str(_entry()), *given]
     if connection.conn_type == _SPARK_CONNECT:
-        yield _Submission([sys.executable, str(_entry()), *given], inherited | _connect_environment(conn_id))
-        return
-    settings = _write_settings(spark_conf(project, stream, _master(connection)))
-    try:
-        submission = _spark_submit(conn_id, stream.name, settings, [*given, "--settings", settings])
-        yield _Submission(submission.command, {**inherited, **submission.environment}, settings)
-    except BaseException:
-        Path(settings).unlink(missing_ok=True)
-        raise
+        yield _Submission(ours, inherited | _connect_environment(conn_id))
+    elif _needs_no_submission(connection):
+        # The driver starts its JVM itself, with the launch profile.
+        yield _Submission(ours, inherited | driver_environment() | {"SLUICE_SPARK_MASTER": _master(connection)})
+    else:
+        with settings_file(spark_conf(project, stream, _master(connection))) as settings:
+            submission = _spark_submit(conn_id, stream.name, settings, given)
+            yield _Submission(submission.command, {**inherited, **submission.environment}, (settings,))
 
 
 @dataclass(frozen=True)
 class _Submission:
     command: Sequence[str]
     environment: Mapping[str, str]
-    settings: str | None = None
-    """The file of its settings, which the driver removes once it has begun."""
+    inherited: Sequence[int] = ()
+    """Descriptors that the driver is to have: of its settings."""
 
 
-def _spark_submit(conn_id: str, stream: str, settings: str, arguments: list[str]) -> _Submission:
+def _needs_no_submission(connection: Connection) -> bool:
+    """Whether a connection says nothing but a local master; what else it may say, only `spark-submit` follows."""
+    return _master(connection).startswith("local") and not connection.extra_dejson.keys() - {"deploy-mode"}
+
+
+def _spark_submit(conn_id: str, stream: str, settings: int, arguments: list[str]) -> _Submission:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     hook = SparkSubmitHook(
-        properties_file=settings,
+        properties_file=settings_path(settings),
         conn_id=conn_id,
         name=f"sluice {stream}",
         application_args=arguments,
@@ -212,22 +217,3 @@ def _entry() -> Path:
     import sluice.running
 
     return Path(sluice.running.__file__).with_name("submit.py")
-
-
-def _write_settings(settings: dict[str, str]) -> str:
-    """Settings may hold secrets: they go into a file that only this user reads, and that the driver removes."""
-    descriptor, name = tempfile.mkstemp(prefix="sluice-", suffix=".conf")
-    with os.fdopen(descriptor, "w", encoding="latin-1") as file:
-        file.write(_properties(settings))
-    return name
-
-
-def _properties(settings: dict[str, str]) -> str:
-    """Settings in the format of Java's properties."""
-    escapes = {"\\": r"\\", "\n": r"\n", "\r": r"\r"}
-
-    def escaped(value: str) -> str:
-        characters = (escapes.get(c, c if c.isascii() else f"\\u{ord(c):04x}") for c in value)
-        return "".join(characters)
-
-    return "".join(f"{key}={escaped(value)}\n" for key, value in settings.items())

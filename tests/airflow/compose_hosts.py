@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from sluice.running import jars
+from sluice.spark import jars
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NETWORK = "10.203.77"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 
-from sluice.running import jars
+from sluice.spark import jars
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -33,8 +33,17 @@ EXIT_CODES = {
     "BatchFailedError": 1,
     "LeaseLostError": 1,
     "JarsError": 1,
+    "LaunchProfileError": 1,
 }
-RETRYABLE = {"LeaseHeldError", "RunError", "StorageError", "BatchFailedError", "LeaseLostError", "JarsError"}
+RETRYABLE = {
+    "LeaseHeldError",
+    "RunError",
+    "StorageError",
+    "BatchFailedError",
+    "LeaseLostError",
+    "JarsError",
+    "LaunchProfileError",
+}
 
 
 def every_class(base: type[SluiceError] = SluiceError) -> list[type[SluiceError]]:

@@ -34,12 +34,14 @@ LAYERS: Mapping[str, int] = {
     "sinks": 2,
     "planning": 3,
     "quality": 3,
+    "spark": 3,
     "running": 4,
     "monitoring": 4,
     "testing": 5,
     "display": 5,
     "cli": 5,
     "template": 5,
+    "training": 5,
 }
 """The layer of every part of `sluice`; a part may import parts of its own layer and of lower ones."""
 TOP = 6

@@ -18,7 +18,7 @@ from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
-from sluice.planning.plan import GateChoice
+from sluice.planning.plan import GateChoice, total_bytes
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
 from sluice.storage import join
@@ -77,6 +77,11 @@ class BackfillPlan:
     problem: Problem | None = None
     quality: GateChoice | None = None
     """How its rows are judged before they replace any; None without a suite, and when nothing is to be done."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How much it reads, in bytes of files; None when a source does not tell."""
+        return total_bytes(taken.size_bytes for taken in self.slices.values())
 
     def as_json(self) -> dict[str, Any]:
         """As `sluice backfill --dry-run --json` prints it; `strategy` and `batches` are those of every plan."""

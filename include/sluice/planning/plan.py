@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -113,6 +113,14 @@ class Plan:
     quality: GateChoice | None = None
     """Where the run is judged; None without a suite, and when nothing is to be run."""
 
+    @property
+    def size_bytes(self) -> int | None:
+        """How much its batches read, in bytes of files; None when a source does not tell, or Spark is to decide."""
+        if self.strategy == "drain":
+            return None
+        ranges = (source for batch in self.batches for source in batch.sources.values())
+        return total_bytes(source.size_bytes for source in ranges if not source.is_empty)
+
     def as_json(self) -> dict[str, Any]:
         """As `sluice plan --json` prints it, and run records keep it."""
         return {
@@ -127,6 +135,12 @@ class Plan:
             "warnings": [warning.as_json() for warning in self.warnings],
             "quality": None if self.quality is None else self.quality.as_json(),
         }
+
+
+def total_bytes(sizes: Iterable[int | None]) -> int | None:
+    """The sum of some sizes; None when one is not known."""
+    known = list(sizes)
+    return None if None in known else sum(size for size in known if size is not None)
 
 
 def _decoded(offset: str | None) -> Any:

@@ -30,6 +30,7 @@ from sluice.running.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.running.runner import Observer, Silent, check_home, name_writer
 from sluice.running.session import close_session, open_session
 from sluice.running.stop import StopEvent
+from sluice.spark.java_options import Work
 from sluice.storage import join
 from sluice.stream import Replaced, Replacement
 from sluice.times import iso_time
@@ -87,7 +88,7 @@ def backfill_stream(
     with preparation.take_lease(record.run_id) as lease:
         preparation.close_dead(lease, record.run_id)
         with following_requests(preparation.home, record.run_id, stop or StopEvent()):
-            return _Backfill(preparation, observer, session, record, lease).execute(plan)
+            return _Backfill(preparation, observer, session, record, lease, plan.size_bytes).execute(plan)
 
 
 @dataclass
@@ -98,6 +99,8 @@ class _Backfill:
     record: RunRecord
     lease: Lease
     """The right to backfill the interval."""
+    size_bytes: int | None
+    """How much is going to be read; None when nobody knows."""
     _opened: SparkSession | None = None
     """The session, if it is this backfill's own."""
 
@@ -292,7 +295,9 @@ class _Backfill:
         if self.session is None:
             self._phase("starting Spark")
             request = self.preparation.request
-            self.session = self._opened = open_session(self.preparation.project, request.stream)
+            project = self.preparation.project
+            work = None if self.size_bytes is None else Work(self.size_bytes)
+            self.session = self._opened = open_session(project, request.stream, work=work)
             name_writer(self.preparation.run, self.session, self.lease)
             check_home(self.preparation.run, self.session, self.record)
         return self.session

@@ -14,6 +14,7 @@ from sluice.running.auditing.gate_choice import choose_gate
 from sluice.running.auditing.suite_fit import fit_suite
 from sluice.running.query import Query, build_query
 from sluice.running.session import close_session, open_session
+from sluice.spark.java_options import Work
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -68,7 +69,7 @@ def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceE
         if suite is not None:
             choose_gate(project, resolved, suite, (), storage=storage)
         if analyse:
-            session = open_session(project, resolved)
+            session = open_session(project, resolved, work=Work(0))
             try:
                 query = build_query(project, resolved, session, {})
                 _check_interval_column(resolved, query)

@@ -79,10 +79,25 @@ class Drivers:
         """
         return read_document(self.home.storage, self._file(run_id), Driver)
 
-    def launch(self, run_id: str, command: Sequence[str], environment: Mapping[str, str], now: datetime) -> Driver:
+    def launch(
+        self,
+        run_id: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        inherited: Sequence[int] = (),
+    ) -> Driver:
         """Start a driver in a process group of its own; its output goes into its log.
 
         The intent is on disk before the process is there: a second start waits for the first to show itself.
+
+        Args:
+            run_id: The run.
+            command: What starts the driver.
+            environment: Its environment.
+            now: The time.
+            inherited: Descriptors that it is to have.
 
         Raises:
             StorageError: The intent could not be written, and nothing was started.
@@ -109,6 +124,7 @@ class Drivers:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=inherited,
                 )
         except OSError as exc:
             self.home.storage.delete(self._file(run_id))

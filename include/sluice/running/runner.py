@@ -31,6 +31,7 @@ from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
 from sluice.running.stop import StopEvent
+from sluice.spark.java_options import Work
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ class _Run:
             project.load_function(stream.transform)  # a wrong reference need not wait for Spark
         self.observer.phase("starting Spark")
         if (session := self.session) is None:
-            session = self.opened = open_session(project, stream)
+            work = None if plan.size_bytes is None else Work(plan.size_bytes, len(plan.batches))
+            session = self.opened = open_session(project, stream, work=work)
         name_writer(self.preparation, session, self.lease)
         check_home(self.preparation, session, self.record)
         if seen.checkpoint.is_new:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.project import CONNECT_SCHEME, Project
-from sluice.running import jars
 from sluice.running.connect_session import close_remote, is_connected, open_remote
+from sluice.spark import jars
+from sluice.spark.driver_jvm import start_jvm
+from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -67,18 +69,18 @@ _DELTA_SESSION = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 _DELTA = {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"} | _DELTA_SESSION
-_FEW_THREADS = 2
 _BYTES_PER_PARTITION = 64 * 1024 * 1024
 _MOST_PARTITIONS = 200
 
 
-def spark_conf(project: Project, stream: Stream, master: str) -> dict[str, str]:
+def spark_conf(project: Project, stream: Stream, master: str, work: Work | None = None) -> dict[str, str]:
     """The settings of a stream's Spark session; the project's `[spark] conf` wins over the defaults.
 
     Args:
         project: The project of the stream.
         stream: The stream.
         master: Spark's master: a local one finds the jars on its class path, a cluster gets them sent.
+        work: What the session is opened for; None when nobody knows.
 
     Raises:
         DeclarationError: The project sets what planning relies on.
@@ -89,14 +91,12 @@ def spark_conf(project: Project, stream: Stream, master: str) -> dict[str, str]:
     conf = _DEFAULTS | _SESSION | _FIXED
     if is_local:
         conf |= _LOCAL
-    if is_local and _threads(master) <= _FEW_THREADS:
-        # G1, Java's default, works beside the tasks: on two cores it costs a short run a twentieth of its CPU time.
-        conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
     if uses_delta(stream) or all(jar.path().is_file() for jar in jars.manifest()):
         paths = jars.class_path()
         conf |= _DELTA
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
-    return conf | dict(project.spark_conf)
+    options = java_options(project.spark_conf.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
+    return conf | dict(project.spark_conf) | {EXTRA_JAVA_OPTIONS: options}
 
 
 def _check_conf(project: Project) -> None:
@@ -108,7 +108,9 @@ def _check_conf(project: Project) -> None:
 
 
 def _threads(master: str) -> int:
-    """How many tasks a local master runs at once: `local` is 1, `local[*]` all cores."""
+    """How many tasks a local master runs at once: `local` is 1, `local[*]` all cores; 0 where others run them."""
+    if not master.startswith("local"):
+        return 0
     given = re.match(r"local\[(\d+|\*)", master)
     if given is None:
         return 1
@@ -125,10 +127,15 @@ def is_remote(project: Project) -> bool:
     return project.spark_master.startswith(CONNECT_SCHEME) and not is_submitted()
 
 
-def open_session(project: Project, stream: Stream) -> SparkSession:
+def open_session(project: Project, stream: Stream, *, work: Work | None = None) -> SparkSession:
     """Start Spark, or take the session that runs already (a warm one, or that of `spark-submit`).
 
     On a Spark Connect server, it is a session of its own, which `close_session` must end.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream.
+        work: What it is opened for, by which the JVM's options are chosen; None when nobody knows.
 
     Raises:
         DeclarationError: The configured master is not one that Sluice drives, or a server lacks something.
@@ -141,7 +148,7 @@ def open_session(project: Project, stream: Stream) -> SparkSession:
         settings = _SESSION | _FIXED | (_DELTA_SESSION if needs_delta else {})
         opened: SparkSession = open_remote(project.spark_master, settings, project.spark_conf, needs_delta=needs_delta)
         return opened
-    return _open_classic(project, stream)
+    return _open_classic(project, stream, work)
 
 
 def close_session(session: SparkSession) -> None:
@@ -150,15 +157,17 @@ def close_session(session: SparkSession) -> None:
         close_remote(session)
 
 
-def _open_classic(project: Project, stream: Stream) -> SparkSession:
+def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkSession:
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    conf = spark_conf(project, stream, _chosen_master(project))
+    master = _chosen_master(project)
+    conf = spark_conf(project, stream, master, work)
     os.environ.update(driver_environment())
     builder = SparkSession.builder.appName(f"sluice {stream.name}")
     if not is_submitted():
-        builder = builder.master(project.spark_master)
+        builder = builder.master(master)
+        start_jvm({"spark.master": master} | conf)
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:

@@ -1,8 +1,8 @@
-"""What `spark-submit` runs: one run of one stream, in the driver that it started.
+"""What a driver runs: one run of one stream. `spark-submit` may start it, or Python, and then it starts its own JVM.
 
-    spark-submit .../sluice/running/submit.py --project DIR --stream NAME [--until T] [--run-key KEY] ...
-    spark-submit .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY] ...
-    spark-submit .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] [--where W] ...
+    python .../sluice/running/submit.py --project DIR --stream NAME [--until T] [--run-key KEY] ...
+    python .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY] ...
+    python .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] [--where W] ...
 
 With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table.
 
@@ -41,13 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sluice.running.record import RunRecords
     from sluice.running.runner import run_stream
     from sluice.running.stop import StopEvent
+    from sluice.spark.profile_build import build_in_background
     from sluice.stream import Bound, Interval
     from sluice.times import parse_time
 
     given = _parser().parse_args(arguments)
-    if given.settings:
-        # Spark's JVM, which started this process, has read it; it may hold secrets.
-        Path(given.settings).unlink(missing_ok=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
@@ -68,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SluiceError as exc:
         print(f"sluice {given.stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
         return exc.exit_code
+    build_in_background()
     return 0
 
 
@@ -105,7 +104,7 @@ def stop_on_sigterm() -> StopEvent:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Run one stream in the driver that spark-submit started.")
+    parser = argparse.ArgumentParser(description="Run one stream, in this process.")
     parser.add_argument("--project", required=True, help="the folder of sluice.toml")
     parser.add_argument("--stream", required=True)
     parser.add_argument("--until", default="", help="ISO 8601; exclusive; empty for now")
@@ -119,7 +118,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--where", help="audit the rows that meet a condition in Spark SQL")
     parser.add_argument("--from-version", type=int, help="audit what this version and later ones added")
     parser.add_argument("--run-key", help="names the run for its retries")
-    parser.add_argument("--settings", help="the properties file that spark-submit has read, to be removed")
     return parser
 
 

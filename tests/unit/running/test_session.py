@@ -11,8 +11,9 @@ import pytest
 from sluice import sinks
 from sluice.errors import DeclarationError, JarsError
 from sluice.project import Project
-from sluice.running import jars
 from sluice.running.session import driver_environment, spark_conf
+from sluice.spark import jars
+from sluice.spark.java_options import Work
 from tests.builders import make_stream
 
 NO_DELTA = make_stream(sink=sinks.noop())
@@ -76,22 +77,28 @@ class TestConf:
 
     @pytest.mark.usefixtures("no_jars")
     @pytest.mark.parametrize(
-        ("master", "cores", "options"),
+        ("master", "cores", "is_serial"),
         [
-            ("local", 8, "-XX:+UseSerialGC"),
-            ("local[2]", 8, "-XX:+UseSerialGC"),
-            ("local[*]", 2, "-XX:+UseSerialGC"),
-            ("local[*]", 8, None),
-            ("local[3,2]", 2, None),
-            ("spark://host:7077", 2, None),
+            ("local", 8, True),
+            ("local[2]", 8, True),
+            ("local[*]", 2, True),
+            ("local[*]", 8, False),
+            ("local[3,2]", 2, False),
+            ("spark://host:7077", 2, False),
         ],
     )
-    def test_garbage_collector(
-        self, master: str, cores: int, options: str | None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_garbage_collector(self, master: str, cores: int, is_serial: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """A driver that runs one or two tasks at once collects garbage without threads of its own."""
         monkeypatch.setattr(os, "cpu_count", lambda: cores)
-        assert spark_conf(make_project(), NO_DELTA, master).get("spark.driver.extraJavaOptions") == options
+        options = spark_conf(make_project(), NO_DELTA, master)["spark.driver.extraJavaOptions"]
+        assert ("-XX:+UseSerialGC" in options) == is_serial
+
+    @pytest.mark.usefixtures("no_jars")
+    def test_the_projects_java_options_come_last(self) -> None:
+        """Java takes the last of two that contradict each other."""
+        project = make_project(**{"spark.driver.extraJavaOptions": "-XX:MetaspaceSize=99m"})
+        options = spark_conf(project, NO_DELTA, "local[2]", Work(0))["spark.driver.extraJavaOptions"]
+        assert options.endswith("-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=99m")
 
 
 class TestEnvironment:

@@ -10,8 +10,8 @@ import pyspark
 import pytest
 
 from sluice.errors import JarsError
-from sluice.running import jars
-from sluice.running.jars import Jar
+from sluice.spark import jars
+from sluice.spark.jars import Jar
 
 CONTENT = b"a jar"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -1,0 +1,1 @@
+"""Spark as a process: the jars it needs, the profile that it is launched with, and its JVM."""
