@@ -28,6 +28,8 @@ os.environ |= {
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
     "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-these-tests-and-never-anywhere-else",
     "AIRFLOW_CONN_SPARK_TEST": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+    # What only `spark-submit` follows: the driver is started by it.
+    "AIRFLOW_CONN_SPARK_SUBMITTED": json.dumps({"conn_type": "spark", "host": "local[2]", "extra": {"queue": "any"}}),
     "AIRFLOW_CONN_POSTGRES_TEST": json.dumps({"conn_type": "postgres", "host": "localhost"}),
 }
 

@@ -1,4 +1,4 @@
-"""The operator, in real DAG runs with a real database; Spark through `spark-submit`."""
+"""The operator, in real DAG runs with a real database and real drivers."""
 
 from __future__ import annotations
 
@@ -75,6 +75,30 @@ def test_a_run_takes_what_arrived_before_the_end_of_its_interval(stream_project:
     assert _summary(run)["run_id"] == record.run_id
     assert _summary(run)["input_rows"] == _summary(run)["output_rows"] == 1
     assert _event(stream_project.root) == {**_summary(run), "since_runs": [], "partition_count": 0, "partitions": []}
+
+
+_ONLY_WITH_THE_SECRET = """
+def events(events):
+    import os
+    seen = events.sparkSession.conf.get("spark.test.secret")
+    command = " ".join(open(f"/proc/{pid}/cmdline").read() for pid in (os.getpid(), os.getppid()))
+    assert seen == "hush" and "hush" not in command and os.environ["PYSPARK_GATEWAY_PORT"]
+    return events
+"""
+
+
+@pytest.mark.spark
+def test_what_only_spark_submit_follows(stream_project: StreamProject) -> None:
+    """A connection with more than a master is followed by `spark-submit`, whose settings are on no command line."""
+    stream_project.arrive(1, at=START - timedelta(hours=2))
+    (stream_project.root / "transform_events.py").write_text(_ONLY_WITH_THE_SECRET)
+    with (stream_project.root / "sluice.toml").open("a") as file:
+        file.write('[spark]\nconf = { "spark.test.secret" = "hush" }\n')
+
+    run = stream_project.dag('conn_id="spark_submitted"').test(logical_date=START)
+
+    assert run.state == DagRunState.SUCCESS, stream_project.records()
+    assert stream_project.rows() == [0]
 
 
 @pytest.mark.spark

@@ -112,14 +112,11 @@ def processes() -> Iterator[tuple[int, str]]:
 
 
 def drivers(project: Path) -> set[int]:
-    """The JVMs that run a stream of a project.
-
-    The JVM that builds their command ends while they begin, and what a JVM is about to start looks like itself.
-    """
+    """The processes that run a stream of a project; what one is about to start looks like itself for a moment."""
     found = {
         pid
         for pid, words in processes()
-        if "/java " in words[:200] and f"--project {project} " in words and "spark.launcher.Main" not in words
+        if "/running/submit.py " in words and f"--project {project} " in words and "/java " not in words[:200]
     }
     return {pid for pid in found if (parent := _parent(pid)) is not None and parent not in found}
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import pyspark
 
 from sluice.spark import jars
+from sluice.spark.java_options import Work, java_options
+from sluice.spark.launch_profile import usable_profile
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -47,7 +49,6 @@ def serving(folder: Path, conf: Mapping[str, str]) -> Iterator[Server]:
         "spark.master": "local[2]",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -55,11 +56,12 @@ def serving(folder: Path, conf: Mapping[str, str]) -> Iterator[Server]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **conf,
     }
-    command = [str(home / "bin" / "spark-submit")]
-    for key, value in settings.items():
-        command += ["--conf", f"{key}={value}"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    command.append(str(home / "jars" / f"spark-connect_2.13-{pyspark.__version__}.jar"))
+    arguments = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    arguments += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    arguments.append(str(home / "jars" / f"spark-connect_2.13-{pyspark.__version__}.jar"))
+    profile = usable_profile(settings)
+    assert profile is not None, "`make setup` builds it"
+    command = profile.command(["-Xmx1g", *java_options("", tasks=2, work=Work(0)).split()], arguments)
     # It knows nothing of the tests' code.
     environment = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "SPARK_REMOTE"}}
     environment |= {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "LC_ALL": "C.UTF-8"}

@@ -87,7 +87,9 @@ class TestConf:
             ("spark://host:7077", 2, False),
         ],
     )
-    def test_garbage_collector(self, master: str, cores: int, is_serial: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_garbage_collector(
+        self, master: str, cores: int, *, is_serial: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A driver that runs one or two tasks at once collects garbage without threads of its own."""
         monkeypatch.setattr(os, "cpu_count", lambda: cores)
         options = spark_conf(make_project(), NO_DELTA, master)["spark.driver.extraJavaOptions"]

@@ -1,0 +1,36 @@
+"""Opens a session as drivers do, and tells what became of it, as JSON in the last line.
+
+Usage: python opened_session.py KEY VALUE MASTER
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from sluice import Stream, sinks, sources
+from sluice.project import Project
+from sluice.running.session import jvm_pid, open_session
+from sluice.spark.java_options import Work
+from sluice.spark.launch_profile import current_profile
+
+if __name__ == "__main__":
+    logging.basicConfig()
+    key, value, master = sys.argv[1:]
+    # The value comes in the environment's words, as a secret does: `${NAME}` is expanded by the project.
+    project = Project(".", "p", "home", (), (), master, {key: Path(value).read_text("utf-8")})
+    source = sources.files("in", format="json", schema="n bigint")
+    stream = Stream(name="s", sources={"s": source}, transform="none:none", sink=sinks.noop())
+    session = open_session(project, stream, work=Work(0))
+    process = Path("/proc", str(jvm_pid(session)))
+    print(
+        json.dumps(
+            {
+                "rows": session.range(100).selectExpr("sum(id)").first()[0],
+                "value": session.conf.get(key),
+                "has_archive": str(current_profile().archive) in process.joinpath("maps").read_text(),
+            }
+        )
+    )
