@@ -19,6 +19,7 @@ BENCHMARKS = (
     "idle_tick",
     "warm_overhead",
     "cold_run",
+    "compiler_tiers",
     "quality_observed",
     "quality_dear_input",
     "quality_gates",
