@@ -5,6 +5,20 @@ from __future__ import annotations
 import logging
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+
+class _FilesTogether(LoadFileScheduling):
+    """A file's tests run in one worker, and all of those of the browser, which share a server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "tests/browser" if file.startswith("tests/browser/") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return _FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

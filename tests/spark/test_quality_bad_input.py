@@ -117,7 +117,7 @@ def test_check_compiles_the_suite(monkeypatch: pytest.MonkeyPatch, lab: Lab, cas
     (lab.root / "streams").mkdir()
     (lab.root / "streams" / "s.py").write_text(_DECLARATION)
     (lab.root / "made.py").write_text("def numbers(numbers):\n    return numbers\n")
-    monkeypatch.setattr("sluice.running.check.open_session", lambda *_: lab.spark)
+    monkeypatch.setattr("sluice.running.check.open_session", lambda *_, **__: lab.spark)
     monkeypatch.setattr("sluice.running.check.close_session", lambda _: None)
     monkeypatch.syspath_prepend(str(lab.root))
 
