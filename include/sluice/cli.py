@@ -512,7 +512,7 @@ def build_launch_profile() -> None:
 @profile_app.command("show")
 def show_launch_profile(as_json: AsJson = False) -> None:
     """Show whether runs are started with a profile, and why not."""
-    from sluice.errors import LaunchProfileError
+    from sluice.errors import RunError
     from sluice.spark.launch_profile import current_profile
 
     document: dict[str, Any] = {"usable": False, "reason": None, "folder": None, "java": None}
@@ -523,7 +523,7 @@ def show_launch_profile(as_json: AsJson = False) -> None:
         document |= {"usable": reason is None, "reason": reason}
         if record is not None:
             document |= {"built_at": record.built_at.isoformat(), "archive_bytes": record.archive_bytes}
-    except LaunchProfileError as exc:
+    except RunError as exc:
         document["reason"] = str(exc)
     if as_json:
         _print_json(document)

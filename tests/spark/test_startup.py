@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,10 +202,28 @@ def test_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_in_driver(tmp_path).told["has_archive"]
 
 
+@in_campaigns
+def test_the_first_run_lets_it_be_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the background: the run is done before, and the next one takes the profile."""
+    monkeypatch.setenv("SLUICE_PROFILES", str(tmp_path / "profiles"))
+    project = copy_template(tmp_path)
+    assert run_sluice("run", "visits", "--project", str(project)).returncode == 0
+    assert current_profile().why_unfit() is not None
+    deadline = time.monotonic() + 300
+    while current_profile().why_unfit() is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert open_in_driver(tmp_path).told["has_archive"]
+
+
+def copy_template(tmp_path: Path) -> Path:
+    template = Path(__file__).parents[2] / "include" / "sluice" / "template" / "project"
+    return Path(shutil.copytree(template, tmp_path / "project"))
+
+
 def test_a_memory_that_java_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said which setting to look at."""
-    project = tmp_path / "project"
-    shutil.copytree(Path(__file__).parents[2] / "include" / "sluice" / "template" / "project", project)
+    project = copy_template(tmp_path)
     with (project / "sluice.toml").open("a") as file:
         file.write('conf = { "spark.driver.memory" = "lots" }\n')
     done = run_sluice("run", "visits", "--project", str(project))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.errors import JarsError
+from sluice.spark.user_cache import user_cache
 
 _TIMEOUT_SECONDS = 600
 
@@ -43,10 +44,7 @@ class Jar:
 
 def cache_folder() -> Path:
     """The cache that all projects share: `$SLUICE_JARS`, else a folder of the user's cache."""
-    given = os.environ.get("SLUICE_JARS")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "jars"
+    return user_cache("jars", "SLUICE_JARS")
 
 
 def manifest() -> tuple[Jar, ...]:

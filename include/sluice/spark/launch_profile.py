@@ -24,8 +24,9 @@ from typing import Annotated
 import msgspec
 
 from sluice.documents import Document, read_document
-from sluice.errors import LaunchProfileError, SluiceError
+from sluice.errors import LaunchProfileError, RunError, SluiceError
 from sluice.spark import jars
+from sluice.spark.user_cache import user_cache
 from sluice.storage import Storage
 
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
@@ -167,10 +168,7 @@ class LaunchProfile:
 
 def profiles_folder() -> Path:
     """Where profiles are kept: `$SLUICE_PROFILES`, else a folder of the user's cache."""
-    given = os.environ.get("SLUICE_PROFILES")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sluice" / "profiles"
+    return user_cache("profiles", "SLUICE_PROFILES")
 
 
 def current_profile() -> LaunchProfile:
@@ -178,6 +176,7 @@ def current_profile() -> LaunchProfile:
 
     Raises:
         LaunchProfileError: There is no Java, or no Spark.
+        RunError: There is no home folder.
     """
     from pyspark.find_spark_home import _find_spark_home
 
@@ -209,7 +208,7 @@ def usable_profile(conf: Mapping[str, str]) -> LaunchProfile | None:
     try:
         profile = current_profile()
         return profile if _fits(profile, conf) and profile.why_unfit() is None else None
-    except LaunchProfileError:
+    except RunError:
         return None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.documents import encode_document
-from sluice.errors import LaunchProfileError
+from sluice.errors import LaunchProfileError, RunError
 from sluice.spark.launch_profile import (
     LaunchProfile,
     ProfileRecord,
@@ -80,6 +80,15 @@ class TestWhose:
         monkeypatch.delenv("SLUICE_PROFILES")
         monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
         assert profiles_folder() == Path("/cache/sluice/profiles")
+
+    def test_no_home(self, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As under a number without a name, in a container: runs go on without."""
+        for variable in ("SLUICE_PROFILES", "XDG_CACHE_HOME", "HOME"):
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setattr(os, "getuid", lambda: 4242424)
+        with pytest.raises(RunError, match="set HOME, or SLUICE_PROFILES"):
+            current_profile()
+        assert usable_profile({}) is None
 
     def test_no_java(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """That is said, by whoever asks for the profile; a run says it itself."""
