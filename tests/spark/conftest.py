@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.running.session import open_session
-from sluice.spark.java_options import Work
 from tests.spark.lab import Lab
 
 
@@ -25,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     root = tmp_path_factory.mktemp("session")
     project = replace(Lab(None, root).project, spark_conf={"spark.sql.warehouse.dir": str(root / "warehouse")})
     stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
-    session = open_session(project, stream, work=Work(0))
+    session = open_session(project, stream)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
