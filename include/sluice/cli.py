@@ -39,7 +39,7 @@ app = typer.Typer(
 jars_app = typer.Typer(help="The jars that Spark needs beside its own.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(jars_app, name="jars")
 profile_app = typer.Typer(
-    help="The launch profile, with which Spark starts in a third of the time.",
+    help="The launch profile, with which Spark starts in half the time.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

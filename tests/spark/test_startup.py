@@ -186,6 +186,42 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_campaigns
+def test_a_build_beside_another_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that starts it was told of a home, of declarations and of a Spark; none of them is the training's."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("SLUICE_PROFILES", str(tmp_path / "profiles"))
+    for name, value in {
+        "SLUICE_HOME": str(home),
+        "SLUICE_STREAMS": str(tmp_path),
+        "SLUICE_SPARK_MASTER": "spark://127.0.0.1:1",
+        "SPARK_REMOTE": "sc://127.0.0.1:1",
+        "PYSPARK_GATEWAY_PORT": "1",
+        "PYSPARK_GATEWAY_SECRET": "x",
+    }.items():
+        monkeypatch.setenv(name, value)
+    built = run_sluice("profile", "build")
+    assert built.returncode == 0, built.stderr
+    assert not home.exists()
+
+
+@in_campaigns
+def test_a_java_that_makes_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why it can't be built is told and kept, and runs do not try it again each time."""
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    real = current_profile().installation.java
+    java.write_text(f'#!/bin/sh\ncase "$*" in *ArchiveClassesAtExit*) exit 1;; esac\nexec {real} "$@"\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("SLUICE_PROFILES", str(tmp_path / "profiles"))
+    built = run_sluice("profile", "build")
+    assert built.returncode == 1
+    assert "its JVM ended with exit code 1" in built.stderr
+    assert "it could not be built" in str(current_profile().why_unfit())
+    assert not current_profile().is_worth_building()
+
+
+@in_campaigns
 def test_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the place of a former one, removes those of Sparks that are gone, and is shown."""
     monkeypatch.setenv("SLUICE_PROFILES", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The launch profile: what lets the JVM of a run start in a third of the time.
+"""The launch profile: what lets a run start in half the time.
 
     <folder>/<key>/profile.json    what was built, when, for which Java and which Spark; or why nothing could be
     <folder>/<key>/launch.args     the class path and Spark's own options, as `java @launch.args` takes them

@@ -26,6 +26,8 @@ _ARCHIVE_SECONDS = 300
 _REMEDY = "use an OpenJDK 17 with class-data sharing, or do without: runs go on all the same"
 _SCALA = "2.13"
 """What Spark's `load-spark-env.sh` tells the launcher."""
+_OF_THIS_MACHINE = ("SLUICE_JARS", "SLUICE_PROFILES")
+_OF_OTHER_RUNS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_REMOTE")
 _GENTLE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -39,6 +41,7 @@ def build_profile(train: Callable[[], None]) -> LaunchProfile:
         LaunchProfileError: It could not be built; unless the disk is at fault, that is noted, and not tried again by
             itself.
     """
+    _forget_surroundings()
     profile = current_profile()
     try:
         with _building(profile) as folder:
@@ -85,9 +88,20 @@ def _building(profile: LaunchProfile) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=profile.folder, prefix=".build-") as folder:
             try:
                 yield Path(folder)
-            except LaunchProfileError as exc:
-                _keep(profile, failure=exc.problem)
-                raise
+            except SluiceError as exc:
+                if profile.why_unfit() is not None:
+                    _keep(profile, failure=exc.problem)
+                raise LaunchProfileError(exc.problem, where=exc.where, remedy=exc.remedy) from exc
+
+
+def _forget_surroundings() -> None:
+    """Let the training run on nothing but its own project: whoever starts a build may have been told of another one.
+
+    A home, a master or a JVM in the environment would be taken for the training's.
+    """
+    for name in list(os.environ):
+        if name in _OF_OTHER_RUNS or (name.startswith("SLUICE_") and name not in _OF_THIS_MACHINE):
+            del os.environ[name]
 
 
 def _build(profile: LaunchProfile, folder: Path, train: Callable[[], None]) -> None:
