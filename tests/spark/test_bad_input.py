@@ -79,6 +79,22 @@ def test_malformed_rows_are_counted(
     assert record.batches[0].observed == {}
 
 
+def count_rows(events: DataFrame) -> DataFrame:
+    return events.selectExpr("1 AS one")
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, "id bigint, size int", f"{SCHEMA}, _corrupt_record string"])
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize(("kind", "lines"), [("json", JSON[:2]), ("csv", ["1,2,a", "2,3,b"])])
+def test_a_transform_that_uses_no_column(lab: Lab, kind: str, lines: list[str], mode: str, schema: str) -> None:
+    """Spark reads no mark without a column; the rows are as many as ever."""
+    land(lab, lines)
+    record = lab.run(declared(kind, "count_rows", schema=schema, mode=mode))
+
+    assert written(lab) == [(1,), (1,)]
+    assert set(record.batches[0].malformed_rows) == {"events"}
+
+
 def test_a_declared_column_for_malformed_rows(lab: Lab) -> None:
     """A schema that names Spark's own column gets it, as ever."""
     land(lab, JSON)

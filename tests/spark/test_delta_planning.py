@@ -240,3 +240,32 @@ def test_deleted_rows_are_refused(lab: Lab) -> None:
     assert snapshot(lab.checkpoint(stream)) == before
     with pytest.raises(StreamingQueryException, match="DELTA_SOURCE"):
         by_spark(lab.spark, table, lab.checkpoint(stream))
+
+
+def reads_twice(frame: DataFrame, batch_id: int) -> None:
+    frame.count()
+    frame.write.format("noop").mode("append").save()
+
+
+def sorts(numbers: DataFrame) -> DataFrame:
+    return numbers.repartitionByRange(2, "id")
+
+
+@pytest.mark.parametrize("transform", ["same", "sorts"])
+def test_rows_that_are_read_more_than_once(lab: Lab, transform: str) -> None:
+    """Spark counts a row as often as it reads it: that proves no harm, and is told, not cried."""
+    append_rows(lab.spark, lab.root / "table", range(5))
+    sink = sinks.foreach_batch(f"{__name__}:reads_twice")
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.delta("table")},
+        transform=f"{__name__}:{transform}",
+        sink=sink,
+    )
+
+    record = lab.run(stream)
+
+    assert record.status == "succeeded"
+    (warning,) = record.batches[0].warnings
+    assert "the sources' logs promised 5" in warning
+    assert lab.records(stream)[0]["batches"][0]["warnings"] == [warning]

@@ -18,10 +18,24 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError
+from sluice.errors import BatchFailedError, DeclarationError
+from sluice.planning.planner import Limits
+from sluice.running.batches import BatchRunner
 from sluice.storage import Storage
 from sluice.stream import Available, Bound, Position
-from tests.spark.lab import Lab, available_now, ids, log_of, names, reader, rows, touch, write_files, write_numbers
+from tests.spark.lab import (
+    FIRST_MTIME,
+    Lab,
+    available_now,
+    ids,
+    log_of,
+    names,
+    reader,
+    rows,
+    touch,
+    write_files,
+    write_numbers,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -148,11 +162,15 @@ def same(numbers: DataFrame) -> DataFrame:
     return numbers
 
 
-def run(lab: Lab, path: str, schema: str = "id bigint", **options: Any) -> tuple[DataFrame, list[str]]:
-    """Run Sluice over a path; gives what is in the sink, and the codes of what the plan warned of."""
+def declared(path: str, schema: str = "id bigint", **options: Any) -> Stream:
     source = sources.files(path, format="json", schema=schema, **options)
     sink = sinks.files("out", format="parquet")
-    record = lab.run(Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sink))
+    return Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sink)
+
+
+def run(lab: Lab, path: str, schema: str = "id bigint", **options: Any) -> tuple[DataFrame, list[str]]:
+    """Run Sluice over a path; gives what is in the sink, and the codes of what the plan warned of."""
+    record = lab.run(declared(path, schema, **options))
     return lab.spark.read.parquet(str(lab.root / "out")), [problem["code"] for problem in record.plan["warnings"]]
 
 
@@ -187,6 +205,42 @@ def test_a_name_with_a_glob_character(lab: Lab, name: str) -> None:
     available_now(reader(lab.spark).json(folder), lab.root / "spark", lab.root / "spark-out", sink="parquet")
     assert ids(lab.spark.read.parquet(str(lab.root / "spark-out"))) == [0, 0, 1, 2, 2]
     assert ids(run(lab, folder)[0]) == [0, 1, 2]
+
+
+def test_a_name_with_a_glob_character_in_a_drained_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is not drained; a file that comes just then is noticed once Spark has read the others twice."""
+    drained = Limits(strategy="drain")
+    folder = land(lab, ("0.json", "a*b.json"))
+    stream = declared(str(folder))
+    with pytest.raises(DeclarationError, match="rename it"):
+        lab.run(stream, drained)
+
+    late = folder / "a*b.json"
+    late.rename(lab.root / "late")
+    start = BatchRunner._start
+
+    def after(runner: BatchRunner, query: Any, **how: Any) -> Any:
+        (lab.root / "late").rename(late)
+        return start(runner, query, **how)
+
+    monkeypatch.setattr(BatchRunner, "_start", after)
+    with pytest.raises(BatchFailedError, match="rows that are there twice") as caught:
+        lab.run(stream, drained)
+    assert str(caught.value.where).endswith("a*b.json")
+    assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 0, 1]
+
+
+def test_a_time_before_1970(lab: Lab) -> None:
+    """Spark alone never reads such a file; a planned batch does, once, and so do the batches after it."""
+    folder = land(lab, ("old.json", "new.json"))
+    touch(folder / "old.json", -2 * FIRST_MTIME)
+    plain = lab.spark.readStream.schema("id bigint").json(str(folder))
+    available_now(plain, lab.root / "spark", lab.root / "spark-out", sink="parquet")
+    assert ids(lab.spark.read.parquet(str(lab.root / "spark-out"))) == [1]
+
+    assert ids(run(lab, str(folder))[0]) == [0, 1]
+    (folder / "newer.json").write_text('{"id": 2}')
+    assert ids(run(lab, str(folder))[0]) == [0, 1, 2]
 
 
 def test_a_folder_with_a_glob_character(lab: Lab) -> None:

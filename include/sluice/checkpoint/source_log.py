@@ -50,6 +50,23 @@ def read_source_entries(location: str, *, storage: Storage) -> list[LogEntry]:
         raise damaged(location, f"an entry does not parse: {exc}") from exc
 
 
+def read_entries(folder: LogFolder, first_id: int, last_id: int, *, storage: Storage) -> list[LogEntry]:
+    """What the log ids after `first_id` up to `last_id` took, from the files that hold them.
+
+    Raises:
+        RefusedError: A file that holds them is missing or damaged.
+    """
+    entries: list[LogEntry] = []
+    for log_id in range(first_id + 1, last_id + 1):
+        compact = min((found for found in folder.compact_ids if found >= log_id), default=None)
+        holder = log_id if log_id in folder.ids else compact
+        if holder is None:
+            raise _missing(folder, log_id, last_id)
+        found = read_source_entries(folder.file(holder), storage=storage)
+        entries += [entry for entry in found if entry.batch_id == log_id]
+    return entries
+
+
 def log_file_name(log_id: int, compact_ids: tuple[int, ...]) -> str:
     """The name that Spark gives the file of a log id, after the compactions that are there."""
     return f"{log_id}.compact" if (log_id + 1) % compact_interval(compact_ids) == 0 else str(log_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import (
     CommitFile,
     OffsetFile,
+    logged_offset,
     read_commit_file,
     read_offset_file,
 )
 from sluice.checkpoint.reader import CheckpointState
-from sluice.checkpoint.source_log import log_file_name
+from sluice.checkpoint.source_log import log_file_name, read_entries
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
 from sluice.home import Generation
@@ -29,11 +30,13 @@ from sluice.running.progress import ProgressLog, Report
 from sluice.running.query import Query, spark_failed
 from sluice.running.record import BatchRecord
 from sluice.running.session import pinned_conf
+from sluice.sources.files import FilesSource
 from sluice.storage import Storage, join
-from sluice.stream import SOURCE_METRICS, LogEntry, SourceLog
+from sluice.stream import SOURCE_METRICS, LogEntry, Position, SourceLog
 from sluice.times import iso_millis
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
@@ -67,6 +70,8 @@ class BatchRunner:
         self._query, self._generation, self._storage, self._lease = query, generation, storage, lease
         self._stop, self._state, self._audit = stop, state, audit
         self._session = query.frame.sparkSession
+        self._stopped_by: BatchFailedError | None = None
+        """What ended a batch in a function that Spark called: Spark only tells that something did."""
         self.is_complete = False
         """Whether everything that was planned, and what became due by it, is done."""
 
@@ -120,19 +125,28 @@ class BatchRunner:
 
     def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> BatchRecord:
         self._lease.check()
-        if batch.kind != "uncommitted":
+        if batch.kind == "uncommitted":
+            self._check_inputs(batch)
+        else:
             self._write(batch)
         planned = self._check_planned(batch)
         was_in_sink = self._sink_holds(batch.batch_id)
-        query = self._start(self._audited(batch.batch_id, is_in_sink=was_in_sink), once=True)
+        taken = () if was_in_sink else self._taken(batch)
+        audited = self._audited(batch.batch_id, is_in_sink=was_in_sink)
+        query = self._start(self._guarded(audited, batch.batch_id, taken), once=True)
         self._await(query)
         committed = self._check_committed(batch.batch_id)
         reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
-        self._check_report(batch, planned, report, was_in_sink=was_in_sink)
+        self._check_report(batch, planned, report)
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
+        warnings = [*self._check_read(batch.batch_id, taken, query)]
+        if not was_in_sink:
+            warnings += self._surplus(batch, report)
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
-        return msgspec.structs.replace(record, unread_files=_unread_files(batch, report))
+        return msgspec.structs.replace(
+            record, unread_files=_unread_files(batch, report), warnings=tuple(_logged(warnings))
+        )
 
     def _drain(self, progress: ProgressLog) -> Iterator[BatchRecord]:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed."""
@@ -161,7 +175,43 @@ class BatchRunner:
         if committed is None:
             raise self._differs(batch_id, "it was reported and is not committed")
         kind = "data" if report.get("numInputRows") or not report else "no_data"
-        return self._record(batch_id, kind, committed, report, was_in_sink=False)
+        record = self._record(batch_id, kind, committed, report, was_in_sink=False)
+        return msgspec.structs.replace(record, warnings=tuple(_logged([*self._check_drained(batch_id)])))
+
+    def _check_drained(self, batch_id: int) -> Iterator[str]:
+        """Look at what Spark took by itself: the plan has nothing of what came after it.
+
+        Yields:
+            A warning where only a doubt is left.
+
+        Raises:
+            BatchFailedError: Spark has read files twice.
+        """
+        ends = self._offsets(batch_id)
+        starts = self._offsets(batch_id - 1)
+        lines = self._generation.lines
+        for index, line in {line.log: (index, line) for index, line in enumerate(lines)}.values():
+            declared = self._query.stream.sources[line.source]
+            first, last = _log_id(starts, index), _log_id(ends, index)
+            if not isinstance(declared, FilesSource) or last is None:
+                continue
+            folder = list_log(join(self._state.location, "sources", line.log), storage=self._storage)
+            first = -1 if first is None else first
+            taken = [] if folder is None else read_entries(folder, first, last, storage=self._storage)
+            if (pattern := declared.read_twice(taken)) is not None:
+                raise BatchFailedError(
+                    f"batch {batch_id} is committed with rows that are there twice: Spark took a file's name for a"
+                    " pattern",
+                    where=pattern,
+                    remedy=f"delete the second rows of the other {len(taken) - 1} files of the batch, and rename the"
+                    " file",
+                )
+            yield from self._doubts(batch_id, [entry.path for entry in taken])
+
+    def _offsets(self, batch_id: int) -> Sequence[str | None]:
+        location = join(self._state.location, "offsets", str(batch_id))
+        found = read_offset_file(location, batch_id, storage=self._storage) if batch_id >= 0 else None
+        return () if found is None else tuple(found.offsets.values())
 
     def _write(self, batch: PlannedBatch) -> None:
         state = self._state
@@ -169,6 +219,7 @@ class BatchRunner:
         if batch.batch_id != latest + 1 or state.is_pending:
             raise self._differs(batch.batch_id, f"the checkpoint stands at batch {latest}")
         self._check_files(batch)
+        self._check_inputs(batch, only_logged=True)
         lines = self._generation.lines
         entries = {
             line.log: (source.entries[0].batch_id, source.entries)
@@ -203,6 +254,95 @@ class BatchRunner:
                 remedy="nothing was written for this batch; the next try plans it without them",
             )
 
+    def _check_inputs(self, batch: PlannedBatch, *, only_logged: bool = False) -> None:
+        """What a log of the checkpoint has promised to read must be there: nobody can plan the batch without it.
+
+        Args:
+            batch: The batch.
+            only_logged: Look at the sources alone whose own log has the files of the batch already.
+
+        Raises:
+            RefusedError: Something is gone.
+        """
+        for line in self._generation.lines:
+            source = batch.sources[line.source]
+            if source.end is None or source.is_empty or (only_logged and not source.is_logged):
+                continue
+            position = Position(source.start, self._state.source_logs.get(line.log))
+            declared = self._query.stream.sources[line.source]
+            if problems := declared.check_inputs(position, source.end, storage=self._storage):
+                raise RefusedError(problems[0])
+
+    def _taken(self, batch: PlannedBatch) -> tuple[str, ...]:
+        """The files that a batch must read, as the logs of its sources have them; not those that may be missing."""
+        paths: dict[str, None] = {}
+        for line in self._generation.lines:
+            source, log = batch.sources[line.source], self._state.source_logs.get(line.log)
+            declared = self._query.stream.sources[line.source]
+            if log is None or source.end is None or not isinstance(declared, FilesSource) or declared.ignores_missing:
+                continue
+            first = -1 if source.start is None else logged_offset(source.start)
+            last = logged_offset(source.end)
+            if first is not None and last is not None:
+                paths.update(dict.fromkeys(entry.path for entry in log.taken(first + 1, last)))
+        return tuple(paths)
+
+    def _guarded(self, query: Query, batch_id: int, taken: Sequence[str]) -> Query:
+        """The query such that a function that writes a batch is not called with less than was planned.
+
+        Where a function writes, that comes before Spark's commit, and the batch is repeated once the files are back.
+        """
+        write = query.function_of_batches()
+        if write is None or not taken or not query.knows_files:
+            return query
+
+        def guarded(frame: DataFrame, its_id: int) -> None:
+            active = next((one for one in self._session.streams.active if one.id == self._generation.query_id), None)
+            if active is not None and (missing := self._missing(query, active, taken)):
+                self._stopped_by = BatchFailedError(
+                    f"{len(missing)} planned input files of batch {batch_id} vanished before Spark read them",
+                    where=missing[0],
+                    remedy="bring them back under the same names; nothing was written, and the next run repeats it",
+                )
+                raise self._stopped_by
+            write(frame, its_id)
+
+        return replace(query, write=guarded)
+
+    def _missing(self, query: Query, started: StreamingQuery, taken: Sequence[str]) -> list[str]:
+        """The files that Spark did not find when it began its newest batch: it takes those for empty."""
+        found = query.files_of_batch(started)
+        return [path for path in taken if path not in found]
+
+    def _check_read(self, batch_id: int, taken: Sequence[str], started: StreamingQuery) -> Iterator[str]:
+        """Compare what Spark found with what was planned, now that the batch is committed.
+
+        Yields:
+            A warning where only a doubt is left.
+
+        Raises:
+            BatchFailedError: A file's rows are missing for good.
+        """
+        if taken and self._query.knows_files:
+            missing = self._missing(self._query, started, taken)
+            if missing:
+                raise BatchFailedError(
+                    f"{len(missing)} planned input files vanished just before Spark read them: batch {batch_id} is"
+                    " committed without their rows",
+                    where=missing[0],
+                    remedy="copy them back under new names, and the next run reads them; under their old ones they"
+                    " count as read",
+                )
+            return
+        yield from self._doubts(batch_id, taken)
+
+    def _doubts(self, batch_id: int, taken: Sequence[str]) -> Iterator[str]:
+        if gone := [path for path in taken if self._storage.stat(path) is None]:
+            yield (
+                f"{len(gone)} input files were gone right after batch {batch_id} was read: if they had vanished before,"
+                f" their rows are missing ({gone[0]})"
+            )
+
     def _check_planned(self, batch: PlannedBatch) -> OffsetFile:
         """Just before the start: the newest offsets are this batch, as planned."""
         location = join(self._state.location, "offsets")
@@ -230,7 +370,7 @@ class BatchRunner:
     def _committed(self, batch_id: int) -> CommitFile | None:
         return read_commit_file(join(self._state.location, "commits", str(batch_id)), batch_id, storage=self._storage)
 
-    def _check_report(self, batch: PlannedBatch, planned: OffsetFile, report: Report, *, was_in_sink: bool) -> None:
+    def _check_report(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> None:
         # Spark reports a source once however often the plan reads it; an offset file has a line each time.
         lines = self._generation.lines
         first_of_log = {line.log: index for index, line in reversed(list(enumerate(lines)))}
@@ -239,9 +379,17 @@ class BatchRunner:
         reported = [source.get("endOffset") for source in report.get("sources", [])]
         if report and reported != ends:
             raise self._differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
-        rows, is_reused = report.get("numInputRows"), len({line.source for line in lines}) < len(lines)
-        if rows is not None and batch.rows is not None and not is_reused and rows > batch.rows and not was_in_sink:
-            raise self._differs(batch.batch_id, f"Spark read {rows} rows, the sources' logs promised {batch.rows}")
+
+    def _surplus(self, batch: PlannedBatch, report: Report) -> Iterator[str]:
+        """Spark counts a row as often as it reads it, so that a surplus is no proof that one counts twice."""
+        lines, rows = self._generation.lines, report.get("numInputRows")
+        is_reused = len({line.source for line in lines}) < len(lines)
+        if rows is not None and batch.rows is not None and not is_reused and rows > batch.rows:
+            yield (
+                f"Spark read {rows:,} rows in batch {batch.batch_id}, the sources' logs promised {batch.rows:,}: the"
+                " transform or the sink reads its input more than once (several actions, or a sort that samples);"
+                " `persist()` it there"
+            )
 
     def _sink_holds(self, batch_id: int) -> bool:
         sink = self._query.stream.sink
@@ -294,6 +442,8 @@ class BatchRunner:
             raise self._failed(exception) from exception
 
     def _failed(self, exc: Exception) -> SluiceError:
+        if self._stopped_by is not None:
+            return self._stopped_by
         if self._audit is not None and (cause := self._audit.cause(exc, self._newest_planned)) is not None:
             return cause
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
@@ -315,6 +465,12 @@ class BatchRunner:
         )
 
 
+def _logged(warnings: Sequence[str]) -> Sequence[str]:
+    for warning in warnings:
+        logger.warning("%s", warning)
+    return warnings
+
+
 def _source_metric(observed: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, int]:
     """One of the metrics that sources observe, by source."""
     return {
@@ -334,6 +490,11 @@ def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:
     read = _source_metric(report.get("observedMetrics", {}), "read_files")
     planned = {name: source.files for name, source in batch.sources.items()}
     return {name: files - count for name, count in read.items() if (files := planned.get(name)) is not None}
+
+
+def _log_id(offsets: Sequence[str | None], index: int) -> int | None:
+    offset = offsets[index] if index < len(offsets) else None
+    return None if offset is None else logged_offset(offset)
 
 
 def _decoded(offset: str | None) -> Any:

@@ -6,7 +6,7 @@ passes, a second batch without data runs with the live watermark: what comes out
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from sluice.stream import Bound, Interval, Position, Slice, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def run_bounded_stream(
@@ -83,7 +84,8 @@ def run_bounded_stream(
     for batch in batches:
         added = entries if batch.batch_id == 0 else {}
         write_planned_batch(checkpoint, batch, added, {}, storage=storage)
-        _run_one(query, checkpoint, join(folder, "rows"), interval)
+        started = _run_one(query, checkpoint, join(folder, "rows"), interval)
+        _check_read(query, started, [entry.path for _, taken in added.values() for entry in taken])
         if read_commit_file(join(checkpoint, "commits", str(batch.batch_id)), batch.batch_id, storage=storage) is None:
             raise BatchFailedError(
                 f"batch {batch.batch_id} of the backfill ended without a commit", where=checkpoint, remedy="try again"
@@ -110,7 +112,19 @@ def _copied(  # noqa: PLR0917 - what a copy is made of
     return replace(stream, sources=sources), copied
 
 
-def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> None:
+def _check_read(query: Query, started: StreamingQuery, taken: Sequence[str]) -> None:
+    """A file that vanished while Spark started was read as empty: its rows would be replaced by nothing."""
+    found = query.files_of_batch(started) if taken and query.knows_files else taken
+    missing = [path for path in taken if path not in found]
+    if missing:
+        raise BatchFailedError(
+            f"{len(missing)} input files vanished before Spark read them",
+            where=missing[0],
+            remedy="bring them back under the same names, then try again; nothing was replaced",
+        )
+
+
+def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> StreamingQuery:
     column = query.stream.interval_column or ""
     # Spark may call it in another process, where none of ours is: it takes along plain strings.
     condition = interval.condition(column, query.frame.schema[column].dataType.simpleString())
@@ -122,7 +136,9 @@ def _run_one(query: Query, checkpoint: str, rows: str, interval: Interval) -> No
     writer = query.frame.writeStream.foreachBatch(keep).outputMode(query.stream.output_mode)
     writer = writer.option("checkpointLocation", spark_location(checkpoint))
     try:
-        writer.trigger(once=True).start().awaitTermination()
+        started = writer.trigger(once=True).start()
+        started.awaitTermination()
     except Exception as exc:
         where = f"stream `{query.stream.name}`, {checkpoint}"
         raise spark_failed(exc, where=where, consequence="this attempt replaced nothing") from exc
+    return started

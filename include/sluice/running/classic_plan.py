@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sluice.home import SourceLine
 from sluice.running.plan_reader import stream_of_its_own
 from sluice.stream import SOURCE_TAG, OutputMode
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class ClassicPlans:
@@ -63,8 +64,33 @@ class ClassicPlans:
         return str(jvm.PythonSQLUtils.explainString(frame.select("*")._jdf.queryExecution(), "formatted"))
 
 
+def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[str]:
+    """The files that the newest batch of a query reads, as a file source's log spells them.
+
+    These are the ones that Spark found when it began the batch. One that was gone by then is read as empty, without a
+    word; one that vanishes later fails the batch.
+    """
+    jvm, query = cast("Any", session)._jvm, cast("Any", started)._jsq.streamingQuery()
+    leaves = query.lastExecution().analyzed().collectLeaves()
+    files: list[str] = []
+    for index in range(leaves.size()):
+        leaf = leaves.apply(index)
+        if _class_name(leaf) != "LogicalRelation" or _class_name(leaf.relation()) != "HadoopFsRelation":
+            continue
+        location = leaf.relation().location()
+        if _class_name(location) == "InMemoryFileIndex":
+            # All at once: each string would be a call into the JVM.
+            paths = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(location.inputFiles())
+            files += str(paths.mkString("\n")).split("\n")
+    return frozenset(files)
+
+
+def _class_name(found: Any) -> str:
+    return str(found.getClass().getSimpleName())
+
+
 def _tag(leaf: Any) -> str:
-    has_options = str(leaf.getClass().getSimpleName()) == "StreamingRelation"
+    has_options = _class_name(leaf) == "StreamingRelation"
     tag = leaf.dataSource().options().get(SOURCE_TAG) if has_options else None
     if tag is None or tag.isEmpty():
         raise stream_of_its_own(str(leaf.toString()))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
 from sluice.home import SourceLine
 from sluice.project import Project, error_line
-from sluice.running.classic_plan import ClassicPlans
+from sluice.running.classic_plan import ClassicPlans, files_of_batch
 from sluice.running.connect_plan import ConnectPlans
 from sluice.running.connect_session import is_connected
 from sluice.running.plan_reader import PlanReader
@@ -52,6 +52,26 @@ class Query:
         # One by one: pyspark takes exactly one keyword here.
         writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
         return writer.start()
+
+    def function_of_batches(self) -> Callable[[DataFrame, int], None] | None:
+        """The function that writes its batches, if one does."""
+        if self.write is not None or self.stream.sink.kind != "foreach_batch" or self.stream.sink.function is None:
+            return self.write
+        function: Callable[[DataFrame, int], None] = self.project.load_function(self.stream.sink.function)
+        return function
+
+    @property
+    def knows_files(self) -> bool:
+        """Whether Spark tells which files a batch reads: one in this process does, a server does not."""
+        return not is_connected(self.frame.sparkSession)
+
+    def files_of_batch(self, started: StreamingQuery) -> frozenset[str]:
+        """The files that the newest batch of a query reads, once Spark has begun it: those that it has found.
+
+        Args:
+            started: The query, running or ended, of a Spark in this process.
+        """
+        return files_of_batch(self.frame.sparkSession, started)
 
     def explain(self) -> str | None:
         """See `explain_frame`."""

@@ -39,6 +39,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The table version that the batch made; None for sinks without versions, and for batches without rows."""
     was_in_sink: bool = False
     """Whether the sink held the batch already (a crash came between the sink and the commit): nothing was read."""
+    warnings: tuple[str, ...] = ()
+    """What looked odd once it was committed, and proves no harm."""
 
 
 class RecordedInterval(msgspec.Struct, frozen=True):
@@ -117,7 +119,8 @@ def describe_batch(batch: BatchRecord) -> str:
     out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
     seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
-    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s"
+    warnings = "".join(f"; {warning}" for warning in batch.warnings)
+    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s{warnings}"
 
 
 def _counts(counts: Mapping[str, int], what: str) -> str:

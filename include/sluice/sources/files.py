@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
@@ -21,7 +21,16 @@ from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.project import resolve_path
-from sluice.sources.listing import ListedFile, Listing, Selection, file_uri, glob_pattern, is_glob, list_files
+from sluice.sources.listing import (
+    ListedFile,
+    Listing,
+    Selection,
+    file_uri,
+    fixed_part,
+    glob_pattern,
+    is_glob,
+    list_files,
+)
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import FORMATS, check_format, spark_options
 from sluice.storage import Storage, is_local, join, local_path, spark_location
@@ -47,8 +56,11 @@ from sluice.times import epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.types import StructField
 
 _MARK = "__sluice_malformed"
+_NOTHING = "__sluice_nothing"
+"""A column that no file has."""
 _MARK_SETTING = "spark.sql.columnNameOfCorruptRecord"
 _FOR_EVER = "36500d"
 _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
@@ -96,6 +108,11 @@ class FilesSource(Source):
     def location(self) -> str:
         return self.path
 
+    @property
+    def ignores_missing(self) -> bool:
+        """Whether a file that is gone when Spark would read it may be passed over."""
+        return self.options.get("ignoreMissingFiles") == "true"
+
     def resolved(self, project_root: str) -> FilesSource:
         path = resolve_path(self.path, project_root, place=f"sources.files({self.path!r})")
         # An absolute path, or a variable that holds one, says openly where it leads.
@@ -110,7 +127,7 @@ class FilesSource(Source):
         started_at = position.started_at or self._start(now)
         listing = self._listing(log, storage)
         problems = listing.problems
-        from_ms = started_at.get("from_ms", 0)
+        from_ms = started_at.get("from_ms", -math.inf)
         until_ms = -(-epoch_micros(bound.until) // 1000) if bound.until is not None else math.inf
         waiting = [file for file in listing.files if from_ms <= file.mtime_ms < until_ms]
         hidden_before = self._age_horizon(log)
@@ -119,7 +136,7 @@ class FilesSource(Source):
             problems.append(_hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
             waiting = young
         problems += _renamed(waiting, log, storage)
-        steps = list(_orphans(log, self._log_offset(position.offset)))
+        steps = list(_orphans(log, self._log_offset(position.offset), storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
         are_patterns = not (listing.has_partitions or self.recursive_file_lookup)
@@ -133,23 +150,33 @@ class FilesSource(Source):
             started_at=started_at,
             problems=tuple(problems),
             oldest_ms=min((file.mtime_ms for file in waiting), default=None),
-            undrainable="AvailableNow takes every file, whatever `starting` says" if started_at else None,
+            undrainable=self._undrainable(waiting, started_at, are_patterns=are_patterns),
         )
+
+    def _undrainable(
+        self, waiting: Sequence[ListedFile], started_at: Mapping[str, Any], *, are_patterns: bool
+    ) -> str | None:
+        if "from_ms" in started_at:
+            return "AvailableNow takes every file, whatever `starting` says"
+        pattern = next((file.path for file in waiting if are_patterns and _GLOB_IN_URI.search(file.path)), None)
+        if pattern is not None and self.max_files_per_batch != 1:
+            return f"AvailableNow takes the name {pattern} for a pattern, and would read other files twice; rename it"
+        if any(file.mtime_ms < 0 for file in waiting):
+            return "AvailableNow never reads files that were modified before 1970; touch them"
+        return None
+
+    def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
+        """The file of a batch by Spark's own planning whose name made Spark read the others twice; None for none."""
+        base = file_uri(fixed_part(self.path))
+        if len(taken) < 2 or self.recursive_file_lookup:
+            return None
+        paths = (entry.path for entry in taken if "=" not in entry.path.removeprefix(base).rpartition("/")[0])
+        return next(filter(_GLOB_IN_URI.search, paths), None)
 
     def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
         log = position.log or SourceLog()
         planned = log.taken(self._log_offset(position.offset) + 1, self._log_offset(end))
-        gone = [entry.path for entry in planned if storage.stat(entry.path) is None]
-        return tuple(
-            Problem(
-                code="INPUT_GONE",
-                file=path,
-                cause="a planned batch reads this file, and it is gone",
-                consequence="Spark would read it as empty and commit the batch without its rows",
-                remedy="bring the file back under the same name",
-            )
-            for path in gone
-        )
+        return tuple(_input_gone(entry.path) for entry in planned if storage.stat(entry.path) is None)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         log = position.log or SourceLog()
@@ -235,16 +262,25 @@ class FilesSource(Source):
         mode = self.options.get("mode", "PERMISSIVE").upper()
         marks = self.format in {"csv", "json"} and mode != "FAILFAST" and "singleVariantColumn" not in self.options
         metrics: list[Column] = []
-        mark, is_ours = "", False
+        mark, ours = "", []
         if marks:
-            declared = self.options.get("columnNameOfCorruptRecord") or spark.conf.get(_MARK_SETTING)
-            is_ours = declared not in cast("StructType", StructType.fromDDL(self.schema or "")).names
-            mark = _MARK if is_ours else str(declared)
+            mark = str(self.options.get("columnNameOfCorruptRecord") or spark.conf.get(_MARK_SETTING))
+            columns = cast("StructType", StructType.fromDDL(self.schema or "")).fields
+            if mark not in {column.name for column in columns}:
+                mark = _MARK
+                ours.append(mark)
+            beside = _NOTHING
+            if self.format == "json":
+                ours.append(beside)
+            else:
+                # A column that is not in the data would make every row of a CSV file malformed.
+                beside = _never_malformed([column for column in columns if column.name != mark]) or mark
             # Dropped rows are dropped here, where they are counted first.
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", mark)
-            if is_ours:
-                reader = reader.schema(f"{self.schema}, `{mark}` string")
+            reader = reader.schema(", ".join([self.schema or "", *(f"`{added}` string" for added in ours)]))
             metrics.append(functions.count(mark).alias("malformed_rows"))
+            # Spark refuses to read the mark alone, as a transform would that uses none of the columns.
+            metrics.append(functions.count(functions.col(f"`{beside}`")).alias("used_column"))
         if "true" in {self.options.get("ignoreCorruptFiles"), self.options.get("ignoreMissingFiles")}:
             metrics.append(functions.size(functions.collect_set("_metadata.file_path")).alias("read_files"))
         frame = reader.load(path)
@@ -252,13 +288,14 @@ class FilesSource(Source):
             frame = frame.observe(f"{SOURCE_METRICS}{name}", *metrics)
         if marks and mode == "DROPMALFORMED":
             frame = frame.where(functions.col(mark).isNull())
-        return frame.drop(mark) if is_ours else frame
+        return frame.drop(*ours) if ours else frame
 
     def _check_origin(self, log: SourceLog) -> None:
         """Refuse a log that belongs to another path: Spark would silently read everything again."""
-        if not log.entries or is_glob(self.path):
+        if not log.entries:
             return
-        base, newest = file_uri(self.path), log.entries[-1].path
+        # A glob may be widened; what it stands below is what a project that was moved changes.
+        base, newest = file_uri(fixed_part(self.path)), log.entries[-1].path
         if newest == base or newest.startswith(base.rstrip("/") + "/"):
             return
         raise RefusedError(
@@ -268,7 +305,8 @@ class FilesSource(Source):
                 cause=f"the checkpoint has read from elsewhere, last from {newest}",
                 consequence="every file of the new path would be read, also those that were moved there after being"
                 " read",
-                remedy="put the old path back, or start a new generation for the new one",
+                remedy="put the old path back: a project that was moved or copied goes on where it was; or start a new"
+                " generation for the new path",
             )
         )
 
@@ -300,11 +338,11 @@ class FilesSource(Source):
         selection = Selection(seen, self.recursive_file_lookup, pattern, base, self.within)
         return list_files(self.path, selection, storage=storage)
 
-    def _age_horizon(self, log: SourceLog) -> int:
+    def _age_horizon(self, log: SourceLog) -> float:
         # Spark measures the age from the newest file that it has taken, and not at all when the newest come first.
         ignores_age = self.latest_first and (self.max_files_per_batch or self.max_bytes_per_batch)
         if self.max_file_age_ms is None or ignores_age or not log.entries:
-            return 0
+            return -math.inf
         return max(entry.timestamp_ms for entry in log.entries) - self.max_file_age_ms
 
     def _batches(self, files: Iterable[ListedFile], *, are_patterns: bool) -> Iterator[list[ListedFile]]:
@@ -422,6 +460,12 @@ def _literal(uri: str) -> str:
     return _GLOB_CHARACTER.sub(r"\\\g<0>", path)
 
 
+def _never_malformed(columns: Sequence[StructField]) -> str | None:
+    """A column of text, which any row can fill, or else the first one; None where there are none."""
+    texts = [column.name for column in columns if column.dataType.typeName() == "string"]
+    return next(iter((*texts, *(column.name for column in columns))), None)
+
+
 def _normal(path: str) -> str:
     """A local path as Hadoop has it, in which `//`, `.` and `..` do not occur."""
     return "/" + posixpath.normpath(path).lstrip("/")
@@ -436,10 +480,17 @@ def _step(log_id: int, files: list[ListedFile]) -> Step:
     )
 
 
-def _orphans(log: SourceLog, log_offset: int) -> Iterator[Step]:
-    """A crash between the source's log and the offset log leaves entries that Spark counts as taken: adopt them."""
+def _orphans(log: SourceLog, log_offset: int, storage: Storage) -> Iterator[Step]:
+    """A crash between the source's log and the offset log leaves entries that Spark counts as taken: adopt them.
+
+    Raises:
+        RefusedError: A file of theirs is gone; nobody can plan without it, for it counts as taken.
+    """
     if log.latest_id > log_offset:
         entries = log.taken(log_offset + 1, log.latest_id)
+        gone = next((entry.path for entry in entries if storage.stat(entry.path) is None), None)
+        if gone is not None:
+            raise RefusedError(_input_gone(gone))
         yield Step(end=_offset(log.latest_id), files=len(entries), entries=entries, is_logged=True)
 
 
@@ -458,6 +509,16 @@ def _duration_ms(text: str, place: str) -> int:
     return int(match[1]) * _UNIT_MS[match[2]]
 
 
+def _input_gone(path: str) -> Problem:
+    return Problem(
+        code="INPUT_GONE",
+        file=path,
+        cause="a planned batch reads this file, and it is gone",
+        consequence="Spark would read it as empty and commit the batch without its rows",
+        remedy="bring the file back under the same name",
+    )
+
+
 def _read_and_gone(path: str) -> Problem:
     return Problem(
         code="BACKFILL_INPUT_GONE",
@@ -468,7 +529,7 @@ def _read_and_gone(path: str) -> Problem:
     )
 
 
-def _hidden_by_age(path: str, count: int, horizon_ms: int) -> Problem:
+def _hidden_by_age(path: str, count: int, horizon_ms: float) -> Problem:
     return Problem(
         code="FILES_TOO_OLD",
         file=path,

@@ -93,6 +93,12 @@ def is_glob(path: str) -> bool:
     return _GLOB.search(path) is not None
 
 
+def fixed_part(path: str) -> str:
+    """What a path names before its first component that is a glob; the whole path where none is."""
+    components = _split_components(path)
+    return "/".join(components[: _first_glob(components)])
+
+
 def is_hidden(name: str) -> bool:
     """Whether Spark passes over a file or folder of this name."""
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
@@ -187,8 +193,13 @@ def _matches(path: str, storage: Storage) -> Iterator[_Leaf]:
         raise DeclarationError(
             "braces in a glob span a `/`", where=path, remedy="write `/` outside of braces only: `{a,b}/c`"
         )
-    fixed = next(index for index, component in enumerate(components) if is_glob(component))
+    fixed = _first_glob(components)
     yield from _matches_below("/".join(components[:fixed]), components[fixed:], storage)
+
+
+def _first_glob(components: list[str]) -> int:
+    globs = (index for index, component in enumerate(components) if is_glob(component))
+    return next(globs, len(components))
 
 
 def _matches_below(parent: str, components: list[str], storage: Storage) -> Iterator[_Leaf]:

@@ -186,6 +186,10 @@ class ModelQuery(Query):
 
     engine: Callable[[str], Engine]
 
+    @property
+    def knows_files(self) -> bool:
+        return False
+
     def start(self, checkpoint: str, *, once: bool) -> Any:
         engine = self.engine(checkpoint)
         reports, error = [], None

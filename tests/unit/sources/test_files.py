@@ -362,6 +362,38 @@ class TestBounds:
         assert names(plan(tmp_path / "landing", position, **options)) == []
 
 
+class TestDraining:
+    """What AvailableNow would do to the files that wait."""
+
+    @pytest.mark.parametrize(
+        ("name", "options", "why"),
+        [
+            ("a.json", {}, None),
+            ("a*.json", {}, r"would read other files twice; rename it"),
+            ("a*.json", {"max_files_per_batch": 1}, None),
+            ("a*.json", {"recursive_file_lookup": True}, None),
+            ("d=1/a*.json", {}, None),
+            ("a.json", {"starting": "2020-01-01"}, "whatever `starting` says"),
+        ],
+    )
+    def test_obstacles(self, tmp_path: Path, name: str, options: dict[str, Any], why: str | None) -> None:
+        """A name that Spark takes for a pattern can't be left to it, unless each file has a batch of its own."""
+        put(tmp_path / name, mtime_ms=NOW_MS)
+        found = plan(tmp_path, **options).undrainable
+        assert found is None if why is None else why in str(found)
+
+    def test_before_1970(self, tmp_path: Path) -> None:
+        """A planned batch reads a file with such a time; Spark by itself never would."""
+        put(tmp_path / "a.json", mtime_ms=-1)
+        put(tmp_path / "b.json", mtime_ms=NOW_MS)
+        found = plan(tmp_path)
+
+        assert names(found) == [["a.json", "b.json"]]
+        assert found.problems == ()
+        assert "before 1970" in str(found.undrainable)
+        assert names(plan(tmp_path, starting="1969-12-31T23:59:59.999Z")) == [["a.json", "b.json"]]
+
+
 class TestLog:
     """The source's own log in the checkpoint."""
 
@@ -375,6 +407,17 @@ class TestLog:
         assert [step.end for step in found.steps] == ['{"logOffset":3}', '{"logOffset":4}']
         assert [step.is_logged for step in found.steps] == [True, False]
         assert [entry.batch_id for entry in found.steps[0].entries] == [2, 3]
+
+    def test_orphans_that_are_gone(self, tmp_path: Path) -> None:
+        """Spark would read them as empty, and nobody can plan without them."""
+        checkpoint = make_checkpoint(tmp_path / "ckpt", planned=2)
+        (tmp_path / "landing" / "part-1.json").unlink()
+
+        with pytest.raises(RefusedError) as caught:
+            plan(tmp_path / "landing", file_position(checkpoint, log_offset=0))
+
+        assert caught.value.finding.code == "INPUT_GONE"
+        assert caught.value.finding.file.endswith("part-1.json")
 
     def test_orphans_of_a_first_run(self, tmp_path: Path) -> None:
         """A crash may come before the first offset, too."""
@@ -449,6 +492,19 @@ class TestLog:
         assert caught.value.finding.code == "SOURCE_PATH_CHANGED"
         assert caught.value.finding.file == f"{tmp_path}/landing2"
         assert f"file://{tmp_path}/landing/part-2.json" in caught.value.finding.cause
+
+    def test_a_glob_in_a_project_that_was_moved(self, tmp_path: Path) -> None:
+        """A glob's files are known by their paths, too: below another folder, none of them would be."""
+        project = tmp_path / "project"
+        position = file_position(make_checkpoint(project / "ckpt", planned=2))
+        assert plan(f"{project}/land*", position).steps == []
+        assert plan(f"{project}/{{landing,other}}/*.json", position).steps == []
+        moved = project.rename(tmp_path / "moved")
+
+        with pytest.raises(RefusedError) as caught:
+            plan(f"{moved}/land*", position)
+
+        assert caught.value.finding.code == "SOURCE_PATH_CHANGED"
 
     def test_path_unchanged(self, tmp_path: Path) -> None:
         """Folders below the path and a path with odd characters are still the same path."""
