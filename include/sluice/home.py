@@ -8,6 +8,7 @@
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
+<home>/<stream>/staged/0001/<batch_id>.json  what was decided of a batch that goes into two tables, beside its rows
 <home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
 <home>/<stream>/table_audits/<audit_id>.json  what came of an audit of the sink's table
 """
@@ -35,6 +36,14 @@ class SourceLine(msgspec.Struct, frozen=True):
     """The folder below `sources/` that holds the source's own log, if it keeps one."""
 
 
+class BegunWith(msgspec.Struct, frozen=True):
+    """What a generation's batches were begun with, from one on."""
+
+    from_batch: int
+    declared: dict[str, str]
+    """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
+
+
 class Generation(Document, frozen=True, kw_only=True):
     """What we know of one checkpoint beyond what Spark writes into it."""
 
@@ -52,6 +61,20 @@ class Generation(Document, frozen=True, kw_only=True):
     """What told the sink's table from others after the first batch; None before, and for sinks without identity."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """By source, what `starting` was resolved to when the first run began."""
+    begun_with: tuple[BegunWith, ...] = ()
+    """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
+
+    def declared_at(self, batch_id: int) -> Mapping[str, str]:
+        """What a batch was begun with; empty where that is not known."""
+        known = [begun.declared for begun in self.begun_with if begun.from_batch <= batch_id]
+        return known[-1] if known else {}
+
+    def beginning(self, batch_id: int, declared: Mapping[str, str]) -> Generation:
+        """The same generation, whose batches from one on are begun with what is declared now."""
+        before = tuple(begun for begun in self.begun_with if begun.from_batch < batch_id)
+        if before and before[-1].declared == declared:
+            return msgspec.structs.replace(self, begun_with=before)
+        return msgspec.structs.replace(self, begun_with=(*before[-1:], BegunWith(batch_id, dict(declared))))
 
 
 class _Current(Document, frozen=True, kw_only=True):
@@ -170,6 +193,10 @@ class StreamHome:
     def audit_file(self, generation: int) -> str:
         """Where the audit of a generation's newest batch is."""
         return join(self.location, "audits", f"{generation:04d}.json")
+
+    def staged_folder(self) -> str:
+        """Where the batches are that go into two tables, until both have them."""
+        return join(self.location, "staged")
 
     def releases_folder(self) -> str:
         """Where the releases of quarantined rows are."""

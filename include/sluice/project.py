@@ -69,6 +69,10 @@ class Project:
         """The folder of a stream in the project's home."""
         return StreamHome(join(self.home, stream.name), self.storage(), stream.checkpoint)
 
+    def place(self, location: str) -> str:
+        """A location from the project's folder where it lies in it: the same after the project was moved."""
+        return location.removeprefix(self.root.rstrip("/") + "/")
+
     def streams(self) -> dict[str, Declared]:
         """Load every declaration: the streams by name, in the order of files and lines.
 

@@ -155,6 +155,15 @@ class Storage:
         except Exception as exc:
             raise _failed("write", location, exc) from exc
 
+    def make_durable(self, location: str) -> None:
+        """Let the files of a folder, written by somebody else, survive a loss of power; an object store's do anyway.
+
+        Raises:
+            StorageError: They can't be read.
+        """
+        if is_local(location):
+            _fsync_files(local_path(location))
+
     def delete(self, location: str) -> None:
         """Delete one file; a file that is not there is fine.
 
@@ -358,6 +367,19 @@ def _make_folders(folder: str) -> None:
             if not os.path.isdir(path):
                 raise
         _fsync_folder(os.path.dirname(path) or ".")
+
+
+def _fsync_files(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as written:
+                    os.fsync(written.fileno())
+        _fsync_folder(folder)
+        _fsync_folder(os.path.dirname(folder) or ".")
+    except (OSError, ValueError) as exc:
+        raise _failed("make durable", folder, exc) from exc
 
 
 def _fsync_folder(folder: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from sluice.planning.planner import Limits
 from sluice.project import find_project
 from sluice.running import preparation
-from sluice.running.auditing import former_audit, run_gate
+from sluice.running.auditing import former_audit, run_gate, staged_batch
 from sluice.running.auditing.audit import Audit
 from sluice.running.auditing.gate_state import GateState
 from sluice.running.preparation import Request
@@ -80,6 +80,9 @@ STEPS = [
     (DeltaSink, "write_batch", of_table),
     (ForeachBatchSink, "write_batch", always("sink")),
     (Audit, "_decide", always("decide")),
+    (staged_batch, "stage", always("stage")),
+    (staged_batch, "decide", always("split")),
+    (staged_batch, "forget", always("forget")),
     (Audit, "note", always("note")),
     (Audit, "finish", always("finish")),
     (run_gate, "close_gate", always("close")),

@@ -23,7 +23,7 @@ _ALL = ["open", "note", "finish", "close"]
 POINTS = {
     "publish": [*_ALL, "aside", "decide", "publish"],
     "publish, dropping": [*_ALL, "aside", "decide", "publish"],
-    "cache": [*_ALL, "decide", "quarantine", "sink"],
+    "cache": [*_ALL, "stage", "decide", "split", "quarantine", "sink", "forget"],
     "write": _ALL,
     "publish, never failing": ["finish"],
     "files": _ALL,

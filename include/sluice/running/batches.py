@@ -25,6 +25,7 @@ from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
 from sluice.home import Generation
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 from sluice.running.auditing.audit import Audit
+from sluice.running.auditing.staged_batch import Followed
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report
 from sluice.running.query import Query, spark_failed
@@ -55,6 +56,7 @@ class BatchRunner:
         stop: Once set, no further batch is started.
         state: What the checkpoint says now.
         audit: Measures and judges the batches; None for streams without a suite.
+        followed: A batch that another driver has decided, of a stream that has no suite any more.
     """
 
     def __init__(  # noqa: PLR0917 - everything that a batch needs
@@ -66,9 +68,11 @@ class BatchRunner:
         stop: threading.Event,
         state: CheckpointState,
         audit: Audit | None = None,
+        followed: Followed | None = None,
     ) -> None:
         self._query, self._generation, self._storage, self._lease = query, generation, storage, lease
         self._stop, self._state, self._audit = stop, state, audit
+        self._followed = followed
         self._session = query.frame.sparkSession
         self._stopped_by: BatchFailedError | None = None
         """What ended a batch in a function that Spark called: Spark only tells that something did."""
@@ -420,9 +424,11 @@ class BatchRunner:
         return record if self._audit is None else self._audit.note(record)
 
     def _audited(self, batch_id: int | None, *, is_in_sink: bool = False) -> Query:
-        return (
-            self._query if self._audit is None else self._audit.watching(self._query, batch_id, is_in_sink=is_in_sink)
-        )
+        if self._audit is not None:
+            return self._audit.watching(self._query, batch_id, is_in_sink=is_in_sink)
+        if self._followed is not None and self._followed.decision.batch_id == batch_id:
+            return replace(self._query, write=self._followed.write)
+        return self._query
 
     def _start(self, query: Query, *, once: bool) -> StreamingQuery:
         try:
@@ -447,9 +453,12 @@ class BatchRunner:
         if self._audit is not None and (cause := self._audit.cause(exc, self._newest_planned)) is not None:
             return cause
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
-        if self._audit is not None and isinstance(self._audit.failure, Exception):
+        failure = next((by.failure for by in (self._audit, self._followed) if by is not None), None)
+        if isinstance(failure, SluiceError):
+            return failure
+        if isinstance(failure, Exception):
             # What Spark says of a function that raised is where it was called from.
-            exc = self._audit.failure
+            exc = failure
         return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
 
     def _newest_planned(self) -> int | None:

@@ -23,6 +23,7 @@ from sluice.running.auditing.contracts import broken_contracts
 from sluice.running.auditing.gate_choice import choose_gate
 from sluice.running.auditing.gate_state import read_audit, read_gate, why_stopped
 from sluice.running.auditing.held import Unsettled, earlier_batches, find_unsettled, gated, settle
+from sluice.running.auditing.staged_batch import Decision, read_decision
 from sluice.running.connect_session import RemoteSession, end_remote
 from sluice.running.lease import Clock, Lease, acquire, check_not_held
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
@@ -140,7 +141,7 @@ class Preparation:
         if limits.max_batches is not None:
             limits = replace(limits, max_batches=max(0, limits.max_batches - self._used(seen)))
         plan = gated(build_plan(seen, limits, self.now), self.unsettled(seen), self.former)
-        return seen, self._with_gate_choice(plan)
+        return seen, self._with_gate_choice(self._with_what_was_begun(seen, plan))
 
     def unsettled(self, seen: Survey) -> Unsettled | None:
         """The former run whose rows the gate has not passed; None when there is none."""
@@ -152,6 +153,38 @@ class Preparation:
     def done_by(self, run_ids: Iterable[str], seen: Survey) -> tuple[BatchRecord, ...]:
         """The batches that former runs have committed, also those that their drivers did not live to record."""
         return earlier_batches(self.home, run_ids, lambda former: self._done_batches(former, seen))
+
+    def _with_what_was_begun(self, seen: Survey, plan: Plan) -> Plan:
+        """A plan that goes on with a batch, by what that one was begun with."""
+        if plan.verdict != "resume" or seen.record is None or seen.checkpoint.planned_id is None:
+            return plan
+        pending, sink = seen.checkpoint.planned_id, self.project.place(self.request.stream.sink.location or "")
+        then = seen.record.declared_at(pending).get("sink", sink)
+        if then != sink and seen.record.sink_identity is None:
+            problem = Problem(
+                code="SINK_MOVED",
+                file=self.request.stream.sink.location or "",
+                cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
+                consequence="its rows could be in both places",
+                remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then",
+            )
+            return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
+        decided = self.decision(plan)
+        if decided is None:
+            return plan
+        how = f"batch {pending} was decided by run {decided.run_id}, and is finished as it was then"
+        return replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
+
+    def decision(self, plan: Plan) -> Decision | None:
+        """What a driver that died had decided of the batch that is to be resumed; None when nothing.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        first = next(iter(plan.batches), None)
+        if first is None or first.kind != "uncommitted":
+            return None
+        return read_decision(self.home, plan.generation, first.batch_id)
 
     def _with_gate_choice(self, plan: Plan) -> Plan:
         stream, storage = self.request.stream, self.home.storage

@@ -41,6 +41,11 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the sink held the batch already (a crash came between the sink and the commit): nothing was read."""
     warnings: tuple[str, ...] = ()
     """What looked odd once it was committed, and proves no harm."""
+    decided_by: str | None = None
+    """The run that had decided the batch, and died: its transform, its suite and its tables counted. None where the
+    run that committed it has decided it."""
+    changed: tuple[str, ...] = ()
+    """What was declared otherwise when the batch was begun: `transform`, `suite`, `quarantine`, `output mode`."""
 
 
 class RecordedInterval(msgspec.Struct, frozen=True):
@@ -120,7 +125,9 @@ def describe_batch(batch: BatchRecord) -> str:
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
     seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
     warnings = "".join(f"; {warning}" for warning in batch.warnings)
-    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s{warnings}"
+    how = "" if batch.decided_by is None else f", as run {batch.decided_by} had decided"
+    how += f"; begun with another {', '.join(batch.changed)}" if batch.changed else ""
+    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s{how}{warnings}"
 
 
 def _counts(counts: Mapping[str, int], what: str) -> str:

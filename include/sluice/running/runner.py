@@ -20,16 +20,19 @@ from sluice.home import Generation, SourceLine, log_keys
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.project import Project
+from sluice.running.auditing import staged_batch
 from sluice.running.auditing.audit import Audit, prepare_audit
 from sluice.running.auditing.former_audit import settle_former
+from sluice.running.auditing.staged_batch import Decision, Followed
 from sluice.running.batches import BatchRunner
 from sluice.running.connect_session import is_connected, remote_session, sees, server_name
+from sluice.running.declared import fingerprints
 from sluice.running.driver import following_requests
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, refusal, system_clock
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
-from sluice.running.session import choose_shuffle_partitions, close_session, jvm_pid, open_session
+from sluice.running.session import choose_shuffle_partitions, close_session, is_remote, jvm_pid, open_session
 from sluice.running.stop import StopEvent
 from sluice.spark.java_options import Work
 from sluice.times import iso_time
@@ -174,6 +177,8 @@ class _Run:
         started_at = seen.record.sources if seen.record else plan.started_at
         query = build_query(project, stream, session, started_at)
         generation = self._generation(seen, query, started_at)
+        next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
+        generation = generation.beginning(next_id, fingerprints(project, query, storage=self.preparation.home.storage))
         self.preparation.home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
@@ -189,12 +194,38 @@ class _Run:
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(generation))
         if self.audit is not None:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
-        runner = BatchRunner(query, generation, home.storage, self.lease, self.stop, state, self.audit)
-        for done in runner.run(plan):
+        decided = self.preparation.decision(plan)
+        followed = self._followed(query, generation, decided)
+        runner = BatchRunner(query, generation, home.storage, self.lease, self.stop, state, self.audit, followed)
+        for batch in runner.run(plan):
+            done = self._told(batch, generation, decided)
             generation = self._keep_sink_identity(generation)
             self._save(batches=(*self.record.batches, done))
+            if decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):
+                staged_batch.forget(home, generation.generation, done.batch_id)
             self.observer.committed(done)
         return runner.is_complete
+
+    def _followed(self, query: Query, generation: Generation, decided: Decision | None) -> Followed | None:
+        """What finishes a batch that was decided before; with a suite, the audit does."""
+        if decided is None:
+            return None
+        if is_remote(self.preparation.project):
+            raise DeclarationError(
+                f"run {decided.run_id} has split batch {decided.batch_id} between two tables, which Spark Connect can't"
+                " finish",
+                where=f"stream `{query.stream.name}`",
+                remedy="run it once with a Spark of its own",
+            )
+        project, home = self.preparation.project, self.preparation.home
+        return Followed(decided, home, generation.generation, project, self.lease)
+
+    def _told(self, batch: BatchRecord, generation: Generation, decided: Decision | None) -> BatchRecord:
+        """A batch's record, with who has decided it, and what was declared otherwise when it was begun."""
+        decided_by = decided.run_id if decided is not None and decided.batch_id == batch.batch_id else None
+        then, now = generation.declared_at(batch.batch_id), generation.begun_with[-1].declared
+        changed = tuple(name for name, value in then.items() if now.get(name, value) != value)
+        return msgspec.structs.replace(batch, decided_by=decided_by, changed=changed)
 
     def _judge(self, *, is_last: bool) -> None:
         """Judge what the run wrote; closes the gate if it has not failed.

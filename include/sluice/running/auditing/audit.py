@@ -2,10 +2,11 @@
 
     gate      what happens to a batch
     publish   written aside and measured on the way; judged; published by one commit of metadata
-    cache     kept by Spark and measured; judged; then split into quarantine and sink
+    cache     kept and measured; judged; then written: by Spark, or in the home where rows go to the quarantine, too
     write     written, measured on the way; judged when the run ends
 
-What was measured is on disk before a batch is published: a later try finds it there.
+What was measured is on disk before a batch is published: a later try finds it there. What was decided of a batch that
+goes into two tables is followed by whoever finishes it; see `staged_batch`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.results import CheckResult
+from sluice.running.auditing import staged_batch
 from sluice.running.auditing.audit_record import (
     QUALITY_METRICS,
     is_measured,
@@ -40,19 +42,19 @@ from sluice.running.auditing.gate_state import (
     read_audit,
     read_gate,
 )
-from sluice.running.auditing.quarantine import kept_rows, quarantined_rows
+from sluice.running.auditing.quarantine import kept_rows
 from sluice.running.auditing.run_gate import RunGate
 from sluice.running.auditing.suite_fit import fit_suite
 from sluice.running.auditing.written_rows import WrittenRows, measure, measures
 from sluice.running.lease import Lease
 from sluice.running.preparation import Preparation
-from sluice.running.query import Query, plan_reader
+from sluice.running.query import Query, plan_reader, run_through
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import is_remote
 from sluice.stream import BatchSink, SinkBatch, SinkState, StagingSink, Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
@@ -77,8 +79,6 @@ class Audit:
     """As the run began."""
     lease: Lease
     gate: RunGate
-    begun: BatchAudit | None = None
-    """What was decided of a batch whose rows are in part published, by a driver that died then."""
     failure: BaseException | None = None
     """What ended a batch in its function; Spark only tells that something did."""
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
@@ -226,40 +226,83 @@ class Audit:
         sink.publish_batch(batch, storage=storage)
 
     def _write_cached(self, frame: DataFrame, batch_id: int) -> None:
-        sink, batch, quarantine = self.stream.sink, self._batch(batch_id), self._quarantine(batch_id)
+        sink, batch = self.stream.sink, self._batch(batch_id)
         assert isinstance(sink, BatchSink)
-        in_sink = self._holds(sink, batch_id)
-        put_aside = self._state(quarantine) if quarantine is not None else SinkState(exists=False)
-        in_quarantine = put_aside.holds(batch_id)
-        if in_sink and (quarantine is None or in_quarantine):
+        decided = staged_batch.read_decision(self.home, self.record.generation, batch_id)
+        if decided is not None:
+            self._follow(decided, frame)
+            return
+        if self._holds(sink, batch_id):
             self._recall(frame, batch_id)
+            return
+        if self.plan.quarantined is not None:
+            self._write_split(frame, batch)
             return
         frame = frame.persist()
         try:
-            # Once rows are in one of the two, the others are those that were decided then.
-            decided = self._recall(frame, batch_id) if in_sink or in_quarantine else None
-            if decided is None:
-                decided = self._decide(batch_id, measure(self.plan, frame))
+            decided_now = self._decide(batch_id, measure(self.plan, frame))
             self.lease.check()
-            if quarantine is not None and not in_quarantine:
-                self._put_aside(quarantine, frame, decided, batch, has_table=put_aside.exists)
-            if not in_sink:
-                sink.write_batch(kept_rows(frame, decided.removed), batch, load_function=self.project.load_function)
+            sink.write_batch(kept_rows(frame, decided_now.removed), batch, load_function=self.project.load_function)
         finally:
             frame.unpersist()
 
-    def _put_aside(
-        self, quarantine: StagingSink, frame: DataFrame, decided: BatchAudit, batch: SinkBatch, *, has_table: bool
-    ) -> None:
-        """Put the rows that fail into the quarantine. Without any, a commit is worth its time only to make a table."""
-        is_empty = decided.values.get(self.plan.removals.get("quarantine", "")) == 0
-        if decided.quarantined is None or (is_empty and has_table):
-            return
-        rows = quarantined_rows(frame, self.plan, decided.quarantined, self.record.run_id, batch.batch_id)
-        quarantine.write_batch(rows, batch, load_function=self.project.load_function)
+    def _write_split(self, frame: DataFrame, batch: SinkBatch) -> None:
+        """Stage a batch, decide where its rows go, and publish it into both tables."""
+        sink, quarantine, generation = self.stream.sink, self.stream.quarantine_table, self.record.generation
+        assert isinstance(sink, StagingSink)
+        assert quarantine is not None
+        if self._holds(quarantine, batch.batch_id):
+            raise staged_batch.lost_decision(batch.batch_id, quarantine)
+        folder, files = staged_batch.stage(frame, self.plan, self.home, generation, batch)
+        row_type = frame.schema.json()
+        try:
+            rows = staged_batch.staged_rows(frame.sparkSession, self.home, generation, folder, row_type)
+            audit = self._decide(batch.batch_id, measure(self.plan, rows))
+        except SluiceError:
+            staged_batch.discard(self.home, generation, folder)
+            raise
+        decision = staged_batch.Decision(
+            batch_id=batch.batch_id,
+            query_id=self.query_id,
+            run_id=self.record.run_id,
+            folder=folder,
+            files=files,
+            row_type=row_type,
+            sink=staged_batch.Table.of(sink, self.project),
+            quarantine=staged_batch.Table.of(quarantine, self.project),
+            values=audit.values,
+            quarantined=audit.values[self.plan.removals["quarantine"]],
+            dropped=audit.values[self.plan.removals["drop"]] if "drop" in self.plan.removals else 0,
+        )
+        self._publish_staged(staged_batch.decide(self.home, generation, decision), frame.sparkSession)
+
+    def _follow(self, decision: staged_batch.Decision, frame: DataFrame) -> None:
+        """Finish a batch that was decided before."""
+        run_through(frame)
+        values = decision.values
+        if not is_measured(self.plan, values):
+            values = {**self._measure_staged(decision, frame.sparkSession), **values}
+        audit = BatchAudit(batch_id=decision.batch_id, values=values)
+        self._keep_audit(audit)
+        self.gate.values[decision.batch_id] = values
+        self._publish_staged(decision, frame.sparkSession)
+
+    def _measure_staged(self, decision: staged_batch.Decision, session: SparkSession) -> Mapping[str, Any]:
+        """What the suite of today asks for more; nothing, where the rows do not have its columns."""
+        generation, columns = self.record.generation, dict(self.frame.dtypes)
+        rows = staged_batch.staged_rows(session, self.home, generation, decision.folder, decision.row_type)
+        if dict(rows.dtypes) != columns:
+            return {}
+        left = {"quarantine": decision.quarantined, "drop": decision.dropped}
+        return {**measure(self.plan, rows), **{name: left[policy] for policy, name in self.plan.removals.items()}}
+
+    def _publish_staged(self, decision: staged_batch.Decision, session: SparkSession) -> None:
+        self.lease.check()
+        staged_batch.publish(decision, session, self.project, self.home, self.record.generation)
 
     def _recall(self, frame: DataFrame, batch_id: int) -> BatchAudit | None:
         """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""
+        run_through(frame)
         audit = self._known_audit(batch_id)
         found = audit.values if audit is not None else {}
         if not is_measured(self.plan, found):
@@ -291,14 +334,9 @@ class Audit:
             batch_id=batch_id,
             values=dict(values or {}),
             removed=self.plan.removed,
-            quarantined=self.plan.quarantined,
         )
         self._keep_audit(audit)
         return audit
-
-    def _quarantine(self, batch_id: int) -> StagingSink | None:
-        has_begun = self.begun is not None and self.begun.batch_id == batch_id
-        return self.stream.quarantine_table if self.plan.quarantined is not None or has_begun else None
 
     def _batch(self, batch_id: int) -> SinkBatch:
         return SinkBatch(self.query_id, batch_id, self.stream.output_mode, self.record.token or 0)
@@ -314,9 +352,8 @@ class Audit:
         from pyspark.sql import functions
 
         found = dict(measure(self.plan, frame))
-        if audit is not None and self.plan.removals:
-            quarantined = audit.quarantined or "false"
-            taken = {"quarantine": quarantined, "drop": f"{audit.removed or 'false'} AND NOT {quarantined}"}
+        if self.plan.removals:
+            taken = {"quarantine": "false", "drop": (audit.removed if audit is not None else None) or "false"}
             names = self.plan.removals.items()
             counts = [functions.expr(f"count_if({taken[policy]})").alias(name) for policy, name in names]
             found |= frame.agg(*counts).collect()[0].asDict()
@@ -355,9 +392,9 @@ def prepare_audit(
     compiled = fit_suite(suite, stream, query.frame, storage=home.storage)
     found = gate_to_go_on_with(read_gate(home), record.run_id)
     choice = plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage)
-    begun = _begun(preparation, plan, record)
-    if begun is not None and choice.gate != "cache":
-        choice = replace(choice, gate="cache", measured="pass", reason=f"batch {begun.batch_id} is split already")
+    decided = preparation.decision(plan)
+    if decided is not None and choice.gate != "cache":
+        choice = replace(choice, gate="cache", measured="pass", reason=f"batch {decided.batch_id} is split already")
     is_planned = plan.batches and plan.strategy == "exact"
     emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
     run_gate = RunGate(
@@ -382,17 +419,4 @@ def prepare_audit(
         record=record,
         lease=lease,
         gate=run_gate,
-        begun=begun,
     )
-
-
-def _begun(preparation: Preparation, plan: Plan, record: RunRecord) -> BatchAudit | None:
-    """The audit of a batch that is to run again, and that the quarantine holds: whatever the suite says today."""
-    table, home = preparation.request.stream.quarantine_table, preparation.home
-    for batch in plan.batches:
-        audit = read_audit(home, record.generation, batch.batch_id) if batch.kind == "uncommitted" else None
-        if audit is None or audit.quarantined is None or table is None:
-            continue
-        if table.state(record.query_id, storage=home.storage).holds(batch.batch_id):
-            return audit
-    return None

@@ -50,7 +50,6 @@ class BatchAudit(msgspec.Struct, frozen=True, kw_only=True):
     batch_id: int
     values: dict[str, Any]
     removed: str | None = None
-    quarantined: str | None = None
 
 
 class _Audits(Document, frozen=True, kw_only=True):

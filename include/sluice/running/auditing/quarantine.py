@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from sluice.delta_table import load_table, open_log, spark_columns
 from sluice.errors import DeclarationError
 from sluice.quality.compile import Check, QualityPlan
+from sluice.quality.sql_text import identifier, string_literal
 from sluice.storage import Storage
 from sluice.stream import Replacement, StagingSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
 """The columns that a quarantine has beyond the row's own."""
@@ -23,16 +24,24 @@ _OURS = ((FAILED, "array<string>"), (RUN, "string"), (BATCH, "bigint"))
 
 def quarantined_rows(frame: DataFrame, plan: QualityPlan, condition: str, run_id: str, batch_id: int) -> DataFrame:
     """The rows that go to the quarantine, with the expectations that each one fails."""
+    rows = frame.where(condition).withColumn(FAILED, failed_expectations(plan))
+    return rows.selectExpr(*map(identifier, frame.columns), *quarantine_columns(FAILED, run_id, batch_id))
+
+
+def failed_expectations(plan: QualityPlan) -> Column:
+    """The expectations that a row fails, as a quarantine names them."""
     from pyspark.sql import functions
 
     failed = [
         functions.when(functions.expr(f"coalesce({check.unexpected}, false)"), functions.lit(describe(check)))
         for check in plan.row_checks("warn", "drop", "quarantine", "fail")
     ]
-    why = functions.array_compact(functions.array(*failed))
-    return frame.where(condition).withColumns(
-        {FAILED: why, RUN: functions.lit(run_id), BATCH: functions.lit(batch_id).cast("long")}
-    )
+    return functions.array_compact(functions.array(*failed)).cast("array<string>")
+
+
+def quarantine_columns(failed: str, run_id: str, batch_id: int) -> list[str]:
+    """The columns that a quarantine has beyond the row's own, in SQL: why, from a column, and who put it there."""
+    return [f"`{failed}` AS {FAILED}", f"{string_literal(run_id)} AS {RUN}", f"{batch_id}L AS {BATCH}"]
 
 
 def kept_rows(frame: DataFrame, removed: str | None) -> DataFrame:

@@ -1,0 +1,307 @@
+"""A batch that goes into two tables, cut between their commits: what was decided is finished, whatever has changed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from sluice import Stream, sinks, sources
+from sluice.errors import BatchFailedError, RefusedError
+from sluice.running.auditing import staged_batch
+from sluice.sinks.delta import DeltaSink
+from tests.spark.lab import Lab, write_numbers
+from tests.unit.quality.suites import document, row
+
+pytestmark = pytest.mark.spark
+
+
+class PowerCut(Exception):  # noqa: N818 - an event, no error
+    """Ends a run at once."""
+
+
+def same(numbers: DataFrame) -> DataFrame:
+    return numbers.withColumn("bad", functions.expr("id % 4 = 3"))
+
+
+def corrected(numbers: DataFrame) -> DataFrame:
+    """Every row is good now, and another one is bad."""
+    return numbers.withColumn("bad", functions.expr("id % 4 = 2"))
+
+
+def widened(numbers: DataFrame) -> DataFrame:
+    """Other columns than the batch was decided with."""
+    return same(numbers).withColumn("more", functions.lit("x"))
+
+
+def by_a_table(numbers: DataFrame) -> DataFrame:
+    """What is bad stands in a table, which others write."""
+    known = SparkSession.active().read.format("delta").load(BAD[0])
+    return numbers.join(known, "id", "left").withColumn("bad", functions.expr("bad IS NOT NULL"))
+
+
+BAD: list[str] = []
+
+
+def by_chance(numbers: DataFrame) -> DataFrame:
+    return numbers.withColumn("bad", functions.expr("rand() < 0.5"))
+
+
+def declare_suite(lab: Lab, policy: str = "quarantine") -> None:
+    rule = row("expect_column_values_to_be_in_set", policy=policy, column="bad", value_set=[False])
+    (lab.root / "suite.json").write_bytes(document(rule))
+
+
+def stream(transform: Callable[..., DataFrame] = same, **changes: Any) -> Stream:
+    known: dict[str, Any] = {
+        "name": "s",
+        "sources": {"numbers": sources.files("land", format="json", schema="id bigint", max_files_per_batch=2)},
+        "transform": f"{__name__}:{transform.__name__}",
+        "sink": sinks.delta("out"),
+        "quality": "suite.json",
+    }
+    return Stream(**known | changes)
+
+
+WIDER = stream(
+    widened,
+    sink=sinks.delta("out", merge_schema=True),
+    quarantine=sinks.delta("out_quarantine", merge_schema=True),
+)
+
+
+def ids(lab: Lab, path: str = "out") -> list[int]:
+    if not (lab.root / path / "_delta_log").exists():
+        return []
+    return sorted(found["id"] for found in lab.table(path).select("id").collect())
+
+
+@contextmanager
+def cut(ending: str) -> Iterator[None]:
+    """The power goes just after a table, by the end of its path, has got a batch."""
+    original = DeltaSink.write_batch
+
+    def write_batch(self: DeltaSink, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if self.path.endswith(ending):
+            raise PowerCut
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DeltaSink, "write_batch", write_batch)
+        yield
+
+
+@pytest.fixture
+def split(lab: Lab) -> Lab:
+    """Two batches, of which the first is done and the second has its rows in the quarantine."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 2, rows=4)
+    lab.run(stream())
+    write_numbers(lab.root / "land", 2, first=2, rows=4)
+    with cut("_quarantine"), pytest.raises(BatchFailedError, match="PowerCut"):
+        lab.run(stream())
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2, 4, 5, 6], [3, 7, 11, 15])
+    return lab
+
+
+GOOD, REST = [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14], [3, 7, 11, 15]
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        (stream(), ()),
+        (stream(corrected), ("transform",)),
+        (WIDER, ("transform",)),
+        (stream(quality=None), ("suite", "quarantine")),
+        (stream(quarantine=sinks.delta("elsewhere")), ("quarantine",)),
+    ],
+    ids=["nothing", "transform", "columns", "suite taken out", "quarantine elsewhere"],
+)
+def test_what_was_decided_is_finished(split: Lab, changed: Stream, what: tuple[str, ...]) -> None:
+    """Into the tables of then, by the transform and the suite of then; and the record says so."""
+    plan = split.plan(changed)
+
+    record = split.run(changed)
+
+    assert ids(split) == GOOD
+    assert ids(split, "out_quarantine") == REST
+    assert ids(split, "elsewhere") == []
+    (batch,) = record.batches
+    assert batch.decided_by == split.records(stream())[-2]["run_id"]
+    assert set(batch.changed) == set(what)
+    assert f"decided by run {batch.decided_by}" in plan.reason
+    assert not list((split.root / "home" / "s" / "staged" / "0001").iterdir())
+    write_numbers(split.root / "land", 1, first=4, rows=4)
+    assert split.run(changed).batches[0].decided_by is None
+    left = {"transform": [18], "nothing": [19]}.get(what[0] if what else "nothing", [19])
+    taken = [n for n in range(16, 20) if n not in left or changed.quality is None]
+    if changed.transform.endswith(":widened"):
+        taken = [16, 17, 18]
+    assert ids(split) == GOOD + taken
+
+
+def test_a_relaxed_rule_counts_from_the_next_batch_on(split: Lab) -> None:
+    declare_suite(split, "warn")
+
+    record = split.run(stream())
+
+    assert (ids(split), ids(split, "out_quarantine")) == (GOOD, REST)
+    assert record.quality is not None
+    assert (record.quality.verdict, record.quality.rows) == ("warn", 8)
+    assert record.quality.checks[0]["result"]["unexpected_count"] == 2
+
+
+@pytest.mark.parametrize("place", ["_quarantine", "out"])
+def test_rows_that_differ_at_every_try(lab: Lab, place: str) -> None:
+    """What chance has decided once is not asked again."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 2, rows=20)
+    with cut(place), pytest.raises(BatchFailedError, match="PowerCut"):
+        lab.run(stream(by_chance))
+
+    lab.run(stream(by_chance))
+
+    both = ids(lab) + ids(lab, "out_quarantine")
+    assert sorted(both) == list(range(40))
+
+
+def test_a_table_that_others_change_meanwhile(lab: Lab) -> None:
+    declare_suite(lab)
+    known = str(lab.root / "known")
+    BAD[:] = [known]
+    write_deltalake(known, pa.table({"id": pa.array([1], pa.int64()), "bad": [True]}))
+    write_numbers(lab.root / "land", 1, rows=4)
+    with cut("_quarantine"), pytest.raises(BatchFailedError, match="PowerCut"):
+        lab.run(stream(by_a_table))
+    write_deltalake(known, pa.table({"id": pa.array([2], pa.int64()), "bad": [True]}), mode="overwrite")
+
+    lab.run(stream(by_a_table))
+
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 2, 3], [1])
+
+
+def test_a_policy_that_is_declared_once_the_sink_has_the_batch(lab: Lab) -> None:
+    """The driver died between the sink's commit and Spark's: all of its rows are there, and none of them leaves."""
+    write_numbers(lab.root / "land", 1, rows=4)
+    lab.run(stream(quality=None))
+    for file in ("0", ".0.crc"):
+        (lab.checkpoint(stream()) / "commits" / file).unlink()
+    declare_suite(lab)
+
+    record = lab.run(stream())
+
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2, 3], [])
+    assert record.batches[0].was_in_sink
+    assert record.quality is not None
+    assert (record.quality.rows, record.quality.quarantined) == (4, 0)
+
+
+def test_a_first_batch_is_not_finished_elsewhere(lab: Lab) -> None:
+    """The sink may have it: a sink of another place waits until it is done."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=4)
+    with cut("out"), pytest.raises(BatchFailedError, match="PowerCut"):
+        lab.run(stream())
+    moved = stream(sink=sinks.delta("moved"))
+
+    plan = lab.plan(moved)
+    assert plan.problem is not None
+    assert plan.problem.code == "SINK_MOVED"
+    with pytest.raises(RefusedError, match="begun with a sink at out"):
+        lab.run(moved)
+
+    lab.run(stream())
+    assert (ids(lab), ids(lab, "out_quarantine"), ids(lab, "moved")) == ([0, 1, 2], [3], [])
+
+
+def test_a_project_that_is_moved_with_what_it_has(split: Lab, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The batch is finished in the copy, and the original is left alone."""
+    copy = Path(shutil.copytree(split.root, tmp_path_factory.mktemp("copies") / "copy"))
+    there = Lab(split.spark, copy)
+
+    with pytest.raises(RefusedError):
+        # Spark's own log has the files' absolute places.
+        there.run(stream())
+    staged = list((copy / "home" / "s" / "staged" / "0001").glob("*.json"))
+
+    assert len(staged) == 1
+    assert ids(split) == [0, 1, 2, 4, 5, 6]
+
+
+def test_a_quarantine_ahead_of_everything(split: Lab) -> None:
+    """Without what was decided, nobody can tell which rows the sink lacks."""
+    shutil.rmtree(split.root / "home" / "s" / "staged")
+
+    with pytest.raises(RefusedError, match="what was decided is gone"):
+        split.run(stream())
+
+    assert (ids(split), ids(split, "out_quarantine")) == ([0, 1, 2, 4, 5, 6], REST)
+
+
+def test_staged_rows_that_are_gone(split: Lab) -> None:
+    for folder in (split.root / "home" / "s" / "staged" / "0001").glob("1-*"):
+        shutil.rmtree(folder)
+
+    with pytest.raises(RefusedError, match="are gone"):
+        split.run(stream())
+
+    assert (ids(split), ids(split, "out_quarantine")) == ([0, 1, 2, 4, 5, 6], REST)
+
+
+def test_a_single_staged_file_that_is_gone(split: Lab) -> None:
+    for file in (split.root / "home" / "s" / "staged" / "0001").glob("1-*/*.parquet"):
+        file.unlink()
+    with pytest.raises(RefusedError, match="are gone"):
+        split.run(stream())
+
+    assert ids(split) == [0, 1, 2, 4, 5, 6]
+
+
+def test_the_faster_of_two_drivers_decides(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that has lost its lease puts its decision there first: the other one follows it."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=4)
+    decide = staged_batch.decide
+
+    def second(home: Any, generation: int, decision: staged_batch.Decision) -> staged_batch.Decision:
+        folder = home.storage.list_folder(f"{home.staged_folder()}/0001").folders[0]
+        path = Path(home.staged_folder(), "0001")
+        shutil.copytree(path / folder, path / "0-99")
+        known = {name: getattr(decision, name) for name in decision.__struct_fields__}
+        faster = staged_batch.Decision(**known | {"folder": "0-99", "run_id": "faster"})
+        assert decide(home, generation, faster) is faster
+        return decide(home, generation, decision)
+
+    monkeypatch.setattr(staged_batch, "decide", second)
+    lab.run(stream())
+
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2], [3])
+    assert [found["_run_id"] for found in lab.table("out_quarantine").collect()] == ["faster"]
+    assert not list((lab.root / "home" / "s" / "staged" / "0001").iterdir())
+
+
+def test_a_damaged_decision(split: Lab) -> None:
+    (file,) = (split.root / "home" / "s" / "staged" / "0001").glob("*.json")
+    whole = file.read_text()
+    for damaged in (
+        whole[:40],
+        whole.replace('"batch_id": 1', '"batch_id": 2'),
+        whole.replace('"folder": "1-', '"folder": "../1-'),
+    ):
+        file.write_text(damaged)
+        with pytest.raises(RefusedError):
+            split.run(stream())
+    assert ids(split) == [0, 1, 2, 4, 5, 6]
+    file.write_text(whole)
+
+    split.run(stream())
+
+    assert (ids(split), ids(split, "out_quarantine")) == (GOOD, REST)
