@@ -124,10 +124,10 @@ def describe_batch(batch: BatchRecord) -> str:
     out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
     seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
-    warnings = "".join(f"; {warning}" for warning in batch.warnings)
     how = "" if batch.decided_by is None else f", as run {batch.decided_by} had decided"
     how += f"; begun with another {', '.join(batch.changed)}" if batch.changed else ""
-    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s{how}{warnings}"
+    how += "".join(f"; {warning}" for warning in batch.warnings)
+    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s{how}"
 
 
 def _counts(counts: Mapping[str, int], what: str) -> str:
