@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from sluice.sinks import replacement
 from sluice.storage import FileStat, Storage
-from sluice.stream import Interval, Replaced, Replacement
+from sluice.stream import Aside, Interval, Replaced, Replacement
 
 QUERY = "the live query"
 
@@ -60,7 +60,9 @@ def held(table: Path) -> Counter[tuple[int, int]]:
 
 
 def publish(table: Path, replaced: Replacement, storage: Storage | None = None) -> Replaced | None:
-    return replacement.publish(str(table), replaced, storage=storage or Storage())
+    folder = table / f"{replaced.application}-{replaced.attempt}"
+    files = tuple(str(file) for file in sorted(folder.rglob("*.parquet")))
+    return replacement.publish(str(table), replaced, Aside(str(folder), files), storage=storage or Storage())
 
 
 class Interrupted(Storage):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -390,6 +390,15 @@ class Replaced:
 
 
 @dataclass(frozen=True)
+class Aside:
+    """Parquet files that Spark has written below a table, and that count for nobody yet."""
+
+    folder: str
+    files: tuple[str, ...]
+    """Where they are: exactly these are published."""
+
+
+@dataclass(frozen=True)
 class ReplaceableSink(Sink):
     """Base of the sinks in which a backfill can replace an interval's rows in one step."""
 
@@ -403,19 +412,34 @@ class ReplaceableSink(Sink):
         """
 
     @abstractmethod
-    def write_aside(self, frame: DataFrame, wanted: Replacement) -> None:
+    def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
+        """A streaming query, by its id, that has written batches since a moment; None when only some known ones have.
+
+        Args:
+            own: The ids of those.
+            since_ms: In milliseconds since the epoch. What the log does not tell any more is not known.
+            storage: Where the table is.
+
+        Raises:
+            RefusedError: The log is damaged.
+            StorageError: It can't be read right now.
+        """
+
+    @abstractmethod
+    def write_aside(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
         """Write the interval's rows of a batch DataFrame aside, in files that count for nobody yet.
 
         Args:
             frame: The result of the transform; rows outside of the interval are left out.
             wanted: What they are for.
+            storage: Where the table is.
 
         Raises:
             DeclarationError: The columns are not the table's.
         """
 
     @abstractmethod
-    def publish(self, wanted: Replacement, *, storage: Storage) -> Replaced | None:
+    def publish(self, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
         """Replace the interval's rows by what was written aside, by one commit of metadata; None when they changed.
 
         Raises:
@@ -464,19 +488,20 @@ class StagingSink(BatchSink):
         """
 
     @abstractmethod
-    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> str | None:
+    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> Aside | None:
         """Write a batch aside, in files that count for nobody yet.
 
         Returns:
-            The folder of these Parquet files; None when the columns are not the table's, and nothing was written.
+            These files; None when the table can't be written so, or has other columns, and nothing was written.
         """
 
     @abstractmethod
-    def publish_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
+    def publish_batch(self, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
         """Let what was written aside count, by one commit of metadata; a batch that is there already stays as it is.
 
         Raises:
-            StorageError: The commit could not be written.
+            StorageError: A file is gone, the table has got a rule that only Spark heeds, or the commit could not be
+                written; nothing was published.
         """
 
     @abstractmethod

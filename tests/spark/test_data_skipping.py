@@ -81,8 +81,8 @@ def publish(table: Path, frames: list[DataFrame]) -> None:
     added = []
     for number, frame in enumerate(frames):
         folder = str(table / f"batch-{number}")
-        parquet_aside.write_aside(frame.coalesce(1), folder, [])
-        found, _ = parquet_aside.find_added(str(table), folder, [], storage=Storage())
+        aside = parquet_aside.write_aside(frame.coalesce(1), folder, [], storage=Storage())
+        found, _ = parquet_aside.find_added(str(table), aside, [], storage=Storage())
         added += found
     target = DeltaTable(str(table))
     target.create_write_transaction(added, "append", target.schema())

@@ -7,7 +7,7 @@ takes one that the live stream has yet to write. No lock is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -18,19 +18,30 @@ from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
+from sluice.planning.backfill_refusals import (
+    check_state,
+    holds_rows_back,
+    may_have_missed_late_rows,
+    shared_by,
+    shared_table,
+)
 from sluice.planning.plan import GateChoice, total_bytes
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
 from sluice.storage import join
 from sluice.stream import Interval, ReplaceableSink, SinkSnapshot, SinkState, Slice, Stream
-from sluice.times import epoch_micros, iso_millis, iso_time
+from sluice.times import epoch_micros, iso_millis, iso_time, parse_time
 
-_EMITS_AT_ONCE = {"dedupe", "dedupeWithinWatermark"}
-"""Stateful operators that keep no row back until the watermark passes."""
 _LOOKS = 4
 """How often to look until the checkpoint, which a live run may be writing, and the sink agree."""
 
 PublishMode = Literal["metadata", "replace_where"]
+LateRows = Callable[[int, int], int | None]
+"""Gives how many late rows the live stream has dropped, by generation and newest batch; None when nobody knows."""
+
+
+def _not_known(_generation: int, _batch_id: int) -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,8 @@ class Sight:
     batch: OffsetFile | None = None
     """The newest batch whose rows are all in the snapshot."""
     slices: Mapping[str, Slice] = field(default_factory=dict)
+    late_rows: int | None = None
+    """How many late rows the live stream has dropped; None when nobody knows, or it was not asked."""
     refusal: Problem | None = None
     downstream: tuple[Downstream, ...] = ()
 
@@ -119,7 +132,14 @@ def check_declaration(stream: Stream) -> None:
         )
 
 
-def look(stream: Stream, home: StreamHome, interval: Interval, streams: Mapping[str, Stream]) -> Sight:
+def look(
+    stream: Stream,
+    home: StreamHome,
+    interval: Interval,
+    streams: Mapping[str, Stream],
+    *,
+    late_rows: LateRows = _not_known,
+) -> Sight:
     """Look at the live generation, the sink and the sources. Reads only; the live stream may be running.
 
     Args:
@@ -127,6 +147,7 @@ def look(stream: Stream, home: StreamHome, interval: Interval, streams: Mapping[
         home: The stream's folder in the home.
         interval: What to recompute.
         streams: Every stream of the project.
+        late_rows: Asked only where it matters.
 
     Raises:
         DeclarationError: The declaration does not support it, or the interval column is not in the sink.
@@ -138,6 +159,8 @@ def look(stream: Stream, home: StreamHome, interval: Interval, streams: Mapping[
     if not isinstance(sink, ReplaceableSink) or stream.interval_column is None:  # pragma: no cover - checked above
         raise TypeError(stream.name)
     sight = Sight(_look_at_checkpoint(stream, home), interval, downstream=_downstream(stream, streams))
+    if (shared := shared_table(stream, streams)) is not None:
+        return replace(sight, refusal=shared)
     for _ in range(_LOOKS):
         # The checkpoint first: what was committed by then, the sink holds now.
         seen = sight.seen
@@ -148,7 +171,9 @@ def look(stream: Stream, home: StreamHome, interval: Interval, streams: Mapping[
             state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
         sight = replace(sight, snapshot=snapshot, refusal=find_refusal(replace(seen, sink=state)))
         if sight.refusal is None:
-            return sight if snapshot is None or seen.checkpoint.is_new else _look_at_slices(sight, home)
+            if snapshot is None or seen.checkpoint.is_new:
+                return sight
+            return _look_at_late_rows(_look_at_slices(_look_at_writers(sight, home), home), late_rows)
         # A live run may have gone on between two looks; what is really wrong stays wrong.
         sight = replace(sight, seen=_look_at_checkpoint(stream, home))
     return sight
@@ -177,14 +202,13 @@ def build_backfill_plan(sight: Sight) -> BackfillPlan:
         return plan
     if snapshot.column_kind == "date":
         _check_midnights(sight.interval, seen.stream)
-    holds_back = any(operator.name not in _EMITS_AT_ONCE for operator in seen.checkpoint.operators)
     plan = replace(
         plan,
         batch_id=batch.batch_id,
         publish="metadata" if snapshot.obstacle is None else "replace_where",
-        watermark_ms=batch.watermark_ms if holds_back else None,
+        watermark_ms=batch.watermark_ms if holds_rows_back(seen) else None,
     )
-    problem = _check_state(seen, sight.interval, batch, holds_back=holds_back)
+    problem = check_state(seen, sight.interval, batch, sight.late_rows)
     if problem is not None:
         return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     why = f"{_amounts(sight.slices)}, read up to batch {batch.batch_id}, replace the interval in version {plan.version}"
@@ -200,8 +224,31 @@ def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     return Survey(stream, number, record, checkpoint, lines, {}, record.sources if record else {}, {})
 
 
+def _look_at_writers(sight: Sight, home: StreamHome) -> Sight:
+    """Look whether another query has written batches into the sink since the stream began to."""
+    stream = sight.seen.stream
+    known = list(filter(None, map(home.generation, range(1, sight.seen.generation + 1))))
+    first = min(filter(None, (parse_time(found.created_at) for found in known)), default=None)
+    if first is None or not isinstance(stream.sink, ReplaceableSink):
+        return sight
+    own = {found.query_id for found in known}
+    other = stream.sink.other_query(own, epoch_micros(first) // 1000, storage=home.storage)
+    if other is None:
+        return sight
+    return replace(sight, refusal=shared_by(stream.sink.location or "", f"another streaming query ({other})"))
+
+
+def _look_at_late_rows(sight: Sight, late_rows: LateRows) -> Sight:
+    batch = sight.batch
+    if batch is None or not may_have_missed_late_rows(sight.seen, sight.interval, batch):
+        return sight
+    return replace(sight, late_rows=late_rows(sight.seen.generation, batch.batch_id))
+
+
 def _look_at_slices(sight: Sight, home: StreamHome) -> Sight:
     seen, snapshot = sight.seen, sight.snapshot
+    if sight.refusal is not None:
+        return sight
     committed = seen.checkpoint.committed_id
     held = snapshot.last_batch if snapshot else None
     # Batches after the sink's newest that are committed have written nothing: the live stream is done with them.
@@ -240,27 +287,6 @@ def _check_midnights(interval: Interval, stream: Stream) -> None:
                 where="--start, --end",
                 remedy="give whole days",
             )
-
-
-def _check_state(seen: Survey, interval: Interval, batch: OffsetFile, *, holds_back: bool) -> Problem | None:
-    if seen.record is not None and seen.record.has_timers:
-        return Problem(
-            code="BACKFILL_NEEDS_CLOCK",
-            file=seen.checkpoint.location,
-            cause="the transform has processing-time time-outs: its rows depend on when the batches ran",
-            consequence="no recomputation gives the same rows",
-            remedy="none; use event-time time-outs in a new stream",
-        )
-    if holds_back and epoch_micros(interval.end) // 1000 > batch.watermark_ms:
-        reached = iso_millis(batch.watermark_ms) if batch.watermark_ms else "nothing yet"
-        return Problem(
-            code="BACKFILL_BEYOND_WATERMARK",
-            file=seen.checkpoint.location,
-            cause=f"the interval ends at {iso_time(interval.end)}, the live watermark has passed {reached}",
-            consequence="the live stream has yet to emit rows of the interval: they would be there twice",
-            remedy="end the interval at or before the watermark, or wait until it has passed",
-        )
-    return None
 
 
 def _offsets_gone(file: str, batch_id: int) -> Problem:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -38,6 +38,7 @@ from sluice.times import iso_time
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
 _MOST_ATTEMPTS = 5
 """How often a backfill starts again because the rows that it was about to replace were changed by others."""
 
@@ -173,14 +174,14 @@ class _Backfill:
 
     def _replace_beside(self, plan: BackfillPlan) -> Replaced | None:
         """Replace whole partitions by one commit of metadata; the live stream may go on meanwhile."""
-        sink = self.preparation.sink
+        sink, storage = self.preparation.sink, self.preparation.home.storage
         wanted = self._begin(plan)
         with self._audited(plan, wanted) as (frame, put_aside):
             self._phase("writing the rows aside")
-            self._write(lambda: sink.write_aside(frame, wanted))
+            aside = self._write(lambda: sink.write_aside(frame, wanted, storage=storage))
             put_aside()
         self._phase("publishing")
-        return sink.publish(wanted, storage=self.preparation.home.storage)
+        return sink.publish(wanted, aside, storage=storage)
 
     def _replace_alone(self, lease: Lease) -> Replaced | None:
         """Let Spark replace the rows, while the lease keeps the live stream from writing."""
@@ -282,9 +283,9 @@ class _Backfill:
             # A batch does not tell the sources from static tables, whose duplicates the live stream drops all at once.
             check_duplicates(build_query(self.preparation.project, stream, session, {}).frame, stream, plans)
 
-    def _write(self, write: Callable[[], None]) -> None:
+    def _write(self, write: Callable[[], T]) -> T:
         try:
-            write()
+            return write()
         except SluiceError:
             raise
         except Exception as exc:

@@ -19,7 +19,7 @@ from sluice.running.auditing.gate_choice import choose_backfill_gate
 from sluice.running.auditing.quarantine import is_quarantine, settled_application
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
-from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, new_run_id
+from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
 from sluice.storage import join
 from sluice.stream import Interval, ReplaceableSink, Replaced, StagingSink, Stream
 from sluice.times import iso_time
@@ -49,7 +49,14 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
         SluiceError: See `look` and `build_backfill_plan`.
     """
     stream, home = request.stream, project.stream_home(request.stream)
-    plan = build_backfill_plan(look(stream, home, request.interval, project.readable_streams()))
+    records = RunRecords(home)
+
+    def late_rows(generation: int, batch_id: int) -> int | None:
+        found = _late_rows(records, generation)
+        return sum(found.values()) if found.keys() >= set(range(batch_id + 1)) else None
+
+    streams = project.readable_streams()
+    plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
     suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
     return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
 
@@ -233,6 +240,7 @@ class BackfillPreparation:
 
     def close(self, record: RunRecord, found: Replaced) -> RunRecord:
         """Save a record as succeeded, with what was replaced."""
+        late_rows = _late_rows(self.run.records, record.generation)
         done = BackfillRecord(
             attempt=found.attempt,
             version=found.read_version,
@@ -240,22 +248,9 @@ class BackfillPreparation:
             sink_version=found.version,
             rows_replaced=found.rows_replaced,
             rows_written=found.rows_written,
-            late_rows=self._late_rows(record.generation),
+            late_rows=sum(late_rows.values()) if late_rows else None,
         )
         return self.run.close(msgspec.structs.replace(record, backfill=done, error=None), "succeeded")
-
-    def _late_rows(self, generation: int) -> int | None:
-        """What the live stream's runs say; those of damaged records are not known, nor are those of deleted ones."""
-        found: list[int] = []
-        for run_id in self.run.records.run_ids():
-            try:
-                record = self.run.records.read(run_id)
-            except SluiceError:
-                logger.warning("the late rows of run %s are not known", run_id, exc_info=True)
-                continue
-            if record is not None and record.interval is None and record.generation == generation:
-                found += [batch.late_rows for batch in record.batches if batch.late_rows is not None]
-        return sum(found) if found else None
 
     def clean_up(self, run_id: str) -> None:
         """Delete the checkpoints and rows of a run's attempts; never raises."""
@@ -284,6 +279,20 @@ class BackfillPreparation:
         application = application_of(record.run_id)
         found = self.sink.find_replacement(application, record.backfill.version, storage=self.home.storage)
         return found if found is not None and found.conflict is None else None
+
+
+def _late_rows(records: RunRecords, generation: int) -> dict[int, int]:
+    """By batch, how many late rows the live stream has dropped; nobody knows it of runs without a readable record."""
+    found: dict[int, int] = {}
+    for run_id in records.run_ids():
+        try:
+            record = records.read(run_id)
+        except SluiceError:
+            logger.warning("the late rows of run %s are not known", run_id, exc_info=True)
+            continue
+        if record is not None and record.interval is None and record.generation == generation:
+            found |= {batch.batch_id: batch.late_rows for batch in record.batches if batch.late_rows is not None}
+    return found
 
 
 def application_of(run_id: str) -> str:

@@ -8,7 +8,7 @@ without a JVM, which batch it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +18,7 @@ from sluice.sinks import published_batch, replacement
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, spark_location
 from sluice.stream import (
+    Aside,
     BatchOutcome,
     FunctionLoader,
     OutputMode,
@@ -99,6 +100,8 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"
         writer = frame.write.format("delta").mode(mode).options(**self.options)
+        # Whatever the session says: all rows are replaced, also those of partitions that have none any more.
+        writer = writer.option("partitionOverwriteMode", "static")
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         # The transaction that Delta's own stream writer leaves: a batch is known by it, whoever wrote it.
@@ -113,11 +116,11 @@ class DeltaSink(ReplaceableSink, StagingSink):
             return "there is no table yet"
         return published_batch.obstacle(load_table(self.path, storage=storage))
 
-    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> str | None:
+    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> Aside | None:
         return published_batch.write_batch_aside(self.path, frame, batch, self.options, storage=storage)
 
-    def publish_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
-        published_batch.publish_batch(self.path, batch, storage=storage)
+    def publish_batch(self, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
+        published_batch.publish_batch(self.path, batch, aside, storage=storage)
 
     def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
         published_batch.forget_batch(self.path, batch, storage=storage)
@@ -133,7 +136,8 @@ class DeltaSink(ReplaceableSink, StagingSink):
         writer = frame.write.format("delta").mode("overwrite").options(**self.options)
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
-        writer = writer.option("replaceWhere", condition).option("txnAppId", application)
+        writer = writer.option("replaceWhere", condition).option("partitionOverwriteMode", "static")
+        writer = writer.option("txnAppId", application)
         writer.option("txnVersion", version).save(spark_location(self.path))
 
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
@@ -145,11 +149,24 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
         return replacement.snapshot(self.path, column, query_id, storage=storage)
 
-    def write_aside(self, frame: DataFrame, wanted: Replacement) -> None:
-        replacement.write_aside(self.path, frame, wanted)
+    def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return None
+        for version in reversed(log.versions):
+            commit = read_commit(log, version, storage=storage)
+            if commit is None or (commit.timestamp_ms is not None and commit.timestamp_ms < since_ms):
+                break
+            for writer in commit.transactions:
+                if writer not in own and _QUERY_ID.fullmatch(writer):
+                    return writer
+        return None
 
-    def publish(self, wanted: Replacement, *, storage: Storage) -> Replaced | None:
-        return replacement.publish(self.path, wanted, storage=storage)
+    def write_aside(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
+        return replacement.write_aside(self.path, frame, wanted, storage=storage)
+
+    def publish(self, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
+        return replacement.publish(self.path, wanted, aside, storage=storage)
 
     def replace_rows(self, frame: DataFrame, wanted: Replacement) -> None:
         replacement.replace_rows(self.path, frame, wanted)

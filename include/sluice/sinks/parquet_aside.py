@@ -11,62 +11,52 @@ from sluice.errors import StorageError
 from sluice.sinks.parquet_statistics import file_statistics
 from sluice.spark_setting import spark_setting
 from sluice.storage import Storage, is_local, join, local_path, spark_location
+from sluice.stream import Aside
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from deltalake.transaction import AddAction
     from pyarrow.parquet import FileMetaData
     from pyspark.sql import DataFrame
 
 _TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_PLAIN_WRITER_VERSION = 2
-_PLAIN_FEATURES = {"appendOnly", "invariants"}
-_MEANT_FOR_WRITERS = ("delta.constraints.", "delta.columnMapping.mode", "delta.enable")
-"""Settings of a table that a commit of metadata alone would pass over."""
-
-
-def metadata_obstacle(table: DeltaTable) -> str | None:
-    """Why files can't be added to a table by a commit of metadata alone; None when they can."""
-    metadata, protocol = table.metadata(), table.protocol()
-    setting = next((key for key in metadata.configuration if key.startswith(_MEANT_FOR_WRITERS)), None)
-    if setting is not None:
-        return f"the table has `{setting}`, which only Spark heeds"
-    features = set(protocol.writer_features or ()) - _PLAIN_FEATURES
-    if features or (protocol.min_writer_version > _PLAIN_WRITER_VERSION and protocol.writer_features is None):
-        return f"the table has features that only Spark heeds ({', '.join(sorted(features)) or 'an older protocol'})"
-    needed = next((found.name for found in table.schema().fields if not found.nullable), None)
-    return None if needed is None else f"column `{needed}` takes no nulls, which only Spark heeds"
 
 
 def write_aside(
-    frame: DataFrame, folder: str, partitions: Iterable[str], options: Mapping[str, str] | None = None
-) -> None:
+    frame: DataFrame,
+    folder: str,
+    partitions: Iterable[str],
+    options: Mapping[str, str] | None = None,
+    *,
+    storage: Storage,
+) -> Aside:
     """Let Spark write the rows of a batch DataFrame into a folder, in place of what is there."""
     writer = (
         frame.write.mode("overwrite")
         .options(**options or {})
+        .option("partitionOverwriteMode", "static")
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", value=False)
     )
     # Times as Parquet's own kind, of which a footer has the extremes; Spark's default, INT96, has no order.
     with spark_setting(frame.sparkSession, _TIMESTAMP_TYPE, "TIMESTAMP_MICROS"):
         writer.partitionBy(*partitions).parquet(spark_location(folder))
+    return Aside(folder, tuple(_parquet_files(folder, storage)))
 
 
 def find_added(
-    location: str, folder: str, partitions: Iterable[str], *, storage: Storage
+    location: str, aside: Aside, partitions: Iterable[str], *, storage: Storage
 ) -> tuple[list[AddAction], int]:
-    """The files of a folder below a table as a commit adds them, without empty ones; and how many rows they have.
+    """Files below a table as a commit adds them, without empty ones; and how many rows they have.
 
     Raises:
-        StorageError: One can't be read.
+        StorageError: One is gone (`VACUUM` deletes what no version has), or can't be read.
     """
     from deltalake.transaction import AddAction
 
     actions: list[AddAction] = []
     total = 0
     known = set(partitions)
-    for file in _parquet_files(folder, storage):
+    for file in aside.files:
         footer, size_bytes, mtime_ms = _measure(file, storage)
         if not footer.num_rows:
             continue
@@ -103,7 +93,11 @@ def _measure(file: str, storage: Storage) -> tuple[FileMetaData, int, int]:
 
     stat = storage.stat(file)
     if stat is None:
-        raise StorageError("a file that was written aside is gone", where=file, remedy="try again")
+        raise StorageError(
+            "a file that was written aside is gone: did a `VACUUM` delete it?",
+            where=file,
+            remedy="nothing was published; let `VACUUM` keep files for longer than a run takes, and try again",
+        )
     if is_local(file):
         path = local_path(file)
         with open(path, "rb") as written:

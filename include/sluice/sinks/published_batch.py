@@ -13,8 +13,9 @@ from urllib.parse import unquote
 from sluice.delta_table import commit_file, load_table, open_log, read_commit
 from sluice.errors import Problem, RefusedError, StorageError
 from sluice.sinks import parquet_aside
+from sluice.sinks.table_rules import rule_for_spark
 from sluice.storage import Storage, join, spark_location
-from sluice.stream import SinkBatch
+from sluice.stream import Aside, SinkBatch
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -33,27 +34,29 @@ def obstacle(table: DeltaTable) -> str | None:
     for column in table.metadata().partition_columns:
         if kinds.get(column) not in _PARTITION_KINDS:
             return f"the table is partitioned by `{column}`, of type {kinds.get(column)}"
-    return parquet_aside.metadata_obstacle(table)
+    return rule_for_spark(table)
 
 
 def write_batch_aside(
     location: str, frame: DataFrame, batch: SinkBatch, options: Mapping[str, str], *, storage: Storage
-) -> str | None:
+) -> Aside | None:
     """Write a batch aside; see `StagingSink.write_batch_aside`."""
     from pyspark.sql import functions
 
+    found = load_table(location, storage=storage)
+    if obstacle(found) is not None:
+        # Somebody has given the table a rule since the run was planned.
+        return None
     table = frame.sparkSession.read.format("delta").load(spark_location(location)).schema
     columns = {found.name: found.dataType.simpleString() for found in table}
     if columns != {found.name: found.dataType.simpleString() for found in frame.schema}:
         return None
-    folder = _folder(location, batch)
     rows = frame.select(*(functions.col(f"`{name}`") for name in columns))
-    partitions = load_table(location, storage=storage).metadata().partition_columns
-    parquet_aside.write_aside(rows, folder, partitions, options)
-    return folder
+    partitions = found.metadata().partition_columns
+    return parquet_aside.write_aside(rows, _folder(location, batch), partitions, options, storage=storage)
 
 
-def publish_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
+def publish_batch(location: str, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
     """Commit what was written aside; see `StagingSink.publish_batch`."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
@@ -61,8 +64,10 @@ def publish_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
     table = load_table(location, storage=storage)
     if _holds(table, batch):
         return
+    if (rule := obstacle(table)) is not None:
+        raise _not_committed(location, f"{rule}, since the batch was written")
     partitions = table.metadata().partition_columns
-    added, _rows = parquet_aside.find_added(location, _folder(location, batch), partitions, storage=storage)
+    added, _rows = parquet_aside.find_added(location, aside, partitions, storage=storage)
     try:
         table.create_write_transaction(
             [*added],
@@ -74,9 +79,9 @@ def publish_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
     except CommitFailedError as exc:
         # Another driver was faster; or the commit is there, and only its answer was lost: the log tells.
         if not _holds(load_table(location, storage=storage), batch):
-            raise _not_committed(location, exc) from exc
+            raise _not_committed(location, str(exc)) from exc
     except Exception as exc:
-        raise _not_committed(location, exc) from exc
+        raise _not_committed(location, str(exc)) from exc
 
 
 def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
@@ -151,9 +156,9 @@ def _folder(location: str, batch: SinkBatch) -> str:
     return join(location, f"batch-{batch.query_id}-{batch.batch_id:08d}-{batch.token}")
 
 
-def _not_committed(location: str, exc: Exception) -> StorageError:
+def _not_committed(location: str, why: str) -> StorageError:
     return StorageError(
-        f"the batch could not be published: {str(exc).partition(chr(10))[0]}",
+        f"the batch could not be published: {why.partition(chr(10))[0]}",
         where=location,
         remedy="nothing was published; try again",
     )

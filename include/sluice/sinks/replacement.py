@@ -18,8 +18,9 @@ import msgspec
 from sluice.delta_table import Commit, DeltaLog, load_table, open_log, read_commit
 from sluice.errors import DeclarationError, StorageError
 from sluice.sinks import parquet_aside
+from sluice.sinks.table_rules import rule_for_spark
 from sluice.storage import Storage, join, spark_location
-from sluice.stream import Interval, Replaced, Replacement, SinkSnapshot
+from sluice.stream import Aside, Interval, Replaced, Replacement, SinkSnapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -78,21 +79,21 @@ def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> 
 def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:
     if column not in table.metadata().partition_columns or kind != "date":
         return f"the table is not partitioned by `{column}` as a date"
-    return parquet_aside.metadata_obstacle(table)
+    return rule_for_spark(table)
 
 
-def write_aside(location: str, frame: DataFrame, wanted: Replacement) -> None:
+def write_aside(location: str, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
     """Write the interval's rows aside; see `ReplaceableSink.write_aside`."""
     rows = _rows_of_interval(location, frame, wanted)
     details = frame.sparkSession.sql(f"DESCRIBE DETAIL delta.`{spark_location(location)}`").select("partitionColumns")
     partitions = details.collect()[0][0]
-    parquet_aside.write_aside(rows, _folder(location, wanted), partitions)
+    return parquet_aside.write_aside(rows, _folder(location, wanted), partitions, storage=storage)
 
 
 def replace_rows(location: str, frame: DataFrame, wanted: Replacement) -> None:
     """Let Spark replace the interval's rows; see `ReplaceableSink.replace_rows`."""
     rows = _rows_of_interval(location, frame, wanted)
-    writer = rows.write.format("delta").mode("overwrite")
+    writer = rows.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static")
     writer = writer.option("replaceWhere", wanted.interval.condition(wanted.column, _kind(rows, wanted.column)))
     # The application's transaction: a retry that comes to this point twice is skipped by Delta itself.
     writer = writer.option("txnAppId", wanted.application).option("txnVersion", wanted.attempt)
@@ -127,7 +128,7 @@ def _kind(frame: DataFrame, column: str) -> str:
     return str(frame.schema[column].dataType.simpleString())
 
 
-def publish(location: str, wanted: Replacement, *, storage: Storage) -> Replaced | None:
+def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
     """Replace the interval's files of a version by those written aside; see `ReplaceableSink.publish`."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
@@ -140,7 +141,7 @@ def publish(location: str, wanted: Replacement, *, storage: Storage) -> Replaced
     if _conflict(log, range(wanted.version + 1, log.latest + 1), set(files), wanted.interval, storage) is not None:
         return None
     partitions = table.metadata().partition_columns
-    added, rows_written = parquet_aside.find_added(location, _folder(location, wanted), partitions, storage=storage)
+    added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
     rows_replaced = None if None in files.values() else sum(rows for rows in files.values() if rows is not None)
     note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
     start, end = (f"{moment.astimezone(UTC):%Y-%m-%d}" for moment in (wanted.interval.start, wanted.interval.end))

@@ -23,6 +23,7 @@ from tests.builders import (
     NOW_MS,
     QUERY_ID,
     commit_bytes,
+    edit_commit,
     log_bytes,
     make_checkpoint,
     make_delta,
@@ -82,8 +83,11 @@ def declared(root: Path, **changes: Any) -> Stream:
     )
 
 
-def plan(root: Path, home: StreamHome, interval: Interval = DAY, **changes: Any) -> BackfillPlan:
-    return build_backfill_plan(look(declared(root, **changes), home, interval, {}))
+def plan(
+    root: Path, home: StreamHome, interval: Interval = DAY, *, late_rows: int | None = 0, **changes: Any
+) -> BackfillPlan:
+    seen = look(declared(root, **changes), home, interval, {}, late_rows=lambda _generation, _batch: late_rows)
+    return build_backfill_plan(seen)
 
 
 def keep_back(root: Path, operator: str) -> None:
@@ -306,11 +310,83 @@ class TestRefusals:
         assert (plan(tmp_path, home).watermark_ms is None) == (operator == "dedupeWithinWatermark")
 
     def test_timers(self, tmp_path: Path) -> None:
-        """What depends on the clock can't be recomputed."""
+        """What depends on when the batches ran can't be recomputed."""
         write_lake(tmp_path)
         made = plan(tmp_path, make_home(tmp_path, has_timers=True))
         assert made.problem is not None
-        assert made.problem.code == "BACKFILL_NEEDS_CLOCK"
+        assert made.problem.code == "BACKFILL_BATCH_BY_BATCH"
+
+    @pytest.mark.parametrize(
+        "operator",
+        [
+            "applyInPandasWithState",
+            "flatMapGroupsWithState",
+            "transformWithStateInPySparkExec",
+            "globalLimit",
+            "newOne",
+        ],
+    )
+    def test_rows_that_depend_on_the_batches(self, tmp_path: Path, operator: str) -> None:
+        """What an operator makes of each batch, one big batch would make something else of."""
+        write_lake(tmp_path)
+        home = make_home(tmp_path)
+        keep_back(tmp_path, operator)
+
+        made = plan(tmp_path, home)
+
+        assert made.problem is not None
+        assert made.problem.code == "BACKFILL_BATCH_BY_BATCH"
+        assert operator in made.problem.cause
+
+    @pytest.mark.parametrize(
+        ("first", "last", "late_rows", "verdict"),
+        [(2, 3, None, "run"), (3, 4, 0, "run"), (3, 4, 1, "refuse"), (2, 5, None, "refuse"), (4, 5, 7, "run")],
+    )
+    def test_late_rows_of_which_duplicates_may_come(
+        self, tmp_path: Path, first: int, last: int, late_rows: int | None, verdict: str
+    ) -> None:
+        """Around the watermark, which is January 3rd, noon: unless it is known that no row was dropped as late."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        keep_back(tmp_path, "dedupeWithinWatermark")
+        interval = Interval(datetime(2026, 1, first, tzinfo=UTC), datetime(2026, 1, last, tzinfo=UTC))
+
+        made = plan(tmp_path, home, interval, late_rows=late_rows)
+
+        assert made.verdict == verdict
+        assert made.problem is None or made.problem.code == "BACKFILL_LATE_ROWS"
+
+    @pytest.mark.parametrize("place", ["lake", "lake/", "lake_quarantine"])
+    def test_a_table_of_two_streams(self, tmp_path: Path, place: str) -> None:
+        """Neither is backfilled: nothing tells the rows of the one from those of the other."""
+        home = make_home(tmp_path)
+        write_lake(tmp_path)
+        stream = declared(tmp_path, quality="suite.json")
+        other = replace(declared(tmp_path, sink=sinks.delta(f"{tmp_path}/{place}")), name="other", interval_column=None)
+
+        made = build_backfill_plan(look(stream, home, DAY, {"visits": stream, "other": other}))
+
+        assert made.problem is not None
+        assert made.problem.code == "BACKFILL_TABLE_SHARED"
+        assert (made.verdict, made.problem.cause) == ("refuse", "stream `other` writes this table, too")
+
+    def test_a_table_that_another_query_writes(self, tmp_path: Path) -> None:
+        """Of whatever project: its log tells. One that was done before the stream began, it came after."""
+        home = make_home(tmp_path)
+        lake = write_lake(tmp_path)
+        other = "8d3f8f3e-0000-4000-8000-000000000000"
+        append = {"mode": "append", "partition_by": ["day"]}
+        rows = pa.table({"day": pa.array([date(2026, 1, 2)]), "n": [9]})
+        write_deltalake(
+            str(lake), rows, **append, commit_properties=CommitProperties(app_transactions=[Transaction(other, 0)])
+        )
+        made = plan(tmp_path, home)
+        assert made.problem is not None
+        assert made.problem.code == "BACKFILL_TABLE_SHARED"
+        assert other in made.problem.cause
+
+        edit_commit(lake, 3, {"timestamp": 0})
+        assert plan(tmp_path, home).verdict == "run"
 
     def test_another_table(self, tmp_path: Path) -> None:
         """A table that is not the one that the generation has written is left alone."""

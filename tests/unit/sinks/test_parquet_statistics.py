@@ -18,6 +18,7 @@ from pyarrow.compute import field
 from sluice.sinks import parquet_aside
 from sluice.sinks.parquet_statistics import file_statistics
 from sluice.storage import Storage
+from sluice.stream import Aside
 
 
 def told(folder: Path, columns: dict[str, pa.Array], **options: Any) -> dict[str, Any]:
@@ -150,7 +151,8 @@ def test_delta_rs_finds_rows_by_every_column(tmp_path: Path, column: str) -> Non
     write_deltalake(str(tmp_path), rows.slice(0, 0))
     (tmp_path / "aside").mkdir()
     parquet.write_table(rows, tmp_path / "aside" / "1.parquet")
-    added, _ = parquet_aside.find_added(str(tmp_path), str(tmp_path / "aside"), [], storage=Storage())
+    aside = Aside(str(tmp_path / "aside"), (str(tmp_path / "aside" / "1.parquet"),))
+    added, _ = parquet_aside.find_added(str(tmp_path), aside, [], storage=Storage())
     table = DeltaTable(str(tmp_path))
     table.create_write_transaction(added, "append", table.schema())
 

@@ -207,23 +207,23 @@ class Audit:
             return
         storage = self.home.storage
         observation, measured = self._observing(frame)
-        folder = sink.write_batch_aside(kept_rows(measured, self.plan.removed), batch, storage=storage)
-        if folder is None:
-            # The table lacks a column, or has another type: Delta's own writer knows what to do.
+        aside = sink.write_batch_aside(kept_rows(measured, self.plan.removed), batch, storage=storage)
+        if aside is None:
+            # The table lacks a column, or has another type or rule: Delta's own writer knows what to do.
             self._write_cached(frame, batch_id)
             return
         try:
             values = self._arrived(observation) if observation is not None else None
             if values is None:
                 # What was written says it, but for rows that were left out.
-                written = frame.sparkSession.read.schema(frame.schema).parquet(folder)
+                written = frame.sparkSession.read.schema(frame.schema).parquet(aside.folder)
                 values = measure(self.plan, written if self.plan.removed is None else frame)
             self._decide(batch_id, values)
             self.lease.check()
         except SluiceError:
             sink.forget_batch(batch, storage=storage)
             raise
-        sink.publish_batch(batch, storage=storage)
+        sink.publish_batch(batch, aside, storage=storage)
 
     def _write_cached(self, frame: DataFrame, batch_id: int) -> None:
         sink, batch = self.stream.sink, self._batch(batch_id)

@@ -1,0 +1,111 @@
+"""Why an interval can't be recomputed exactly beside what the live stream, and others, have done and will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sluice.checkpoint.offsets import OffsetFile
+from sluice.errors import Problem
+from sluice.planning.survey import Survey
+from sluice.stream import Interval, Stream
+from sluice.times import epoch_micros, iso_millis, iso_time
+
+_DROPS_DUPLICATES = {"dedupe", "dedupeWithinWatermark"}
+"""Stateful operators that keep no row back until the watermark passes."""
+_BY_ROWS_ALONE = {*_DROPS_DUPLICATES, "stateStoreSave", "sessionWindowStateStoreSaveExec", "symmetricHashJoin"}
+"""Stateful operators whose rows depend on all that came in, and not on how it was cut into batches."""
+
+
+def holds_rows_back(seen: Survey) -> bool:
+    """Whether a stateful operator keeps rows back until the watermark passes."""
+    return any(operator.name not in _DROPS_DUPLICATES for operator in seen.checkpoint.operators)
+
+
+def may_have_missed_late_rows(seen: Survey, interval: Interval, batch: OffsetFile) -> bool:
+    """Whether the state has yet to drop duplicates of an interval, rows of which the stream may have dropped as late.
+
+    Those are below the watermark; once it has passed the interval, every further row of it is late.
+    """
+    watermark_ms = batch.watermark_ms
+    is_around = _millis(interval.start) <= watermark_ms < _millis(interval.end)
+    return is_around and any(operator.name in _DROPS_DUPLICATES for operator in seen.checkpoint.operators)
+
+
+def check_state(seen: Survey, interval: Interval, batch: OffsetFile, late_rows: int | None) -> Problem | None:
+    """Compare what the live stream keeps in its state with what a backfill would put into the sink.
+
+    Args:
+        seen: The live stream.
+        interval: What is to be recomputed.
+        batch: The newest batch whose rows are all in the sink.
+        late_rows: How many rows the live stream has dropped as late up to that batch; None when nobody knows.
+    """
+    names = [operator.name for operator in seen.checkpoint.operators]
+    own = next((name for name in names if name is not None and name not in _BY_ROWS_ALONE), None)
+    if own is not None or (seen.record is not None and seen.record.has_timers):
+        what = f"the operator `{own}`" if own is not None else "processing-time timers"
+        return Problem(
+            code="BACKFILL_BATCH_BY_BATCH",
+            file=seen.checkpoint.location,
+            cause=f"the transform has {what}: its rows depend on how and when the batches ran",
+            consequence="no recomputation gives the same rows",
+            remedy="none for this stream; let a new one, with a table of its own, read everything anew",
+        )
+    reached = iso_millis(batch.watermark_ms) if batch.watermark_ms else "nothing yet"
+    if holds_rows_back(seen) and _millis(interval.end) > batch.watermark_ms:
+        return Problem(
+            code="BACKFILL_BEYOND_WATERMARK",
+            file=seen.checkpoint.location,
+            cause=f"the interval ends at {iso_time(interval.end)}, the live watermark has passed {reached}",
+            consequence="the live stream has yet to emit rows of the interval: they would be there twice",
+            remedy="end the interval at or before the watermark, or wait until it has passed",
+        )
+    if late_rows != 0 and may_have_missed_late_rows(seen, interval, batch):
+        what = f"has dropped {late_rows:,} late rows" if late_rows else "may have dropped late rows"
+        return Problem(
+            code="BACKFILL_LATE_ROWS",
+            file=seen.checkpoint.location,
+            cause=f"the live stream {what}, and its watermark, {reached}, has not passed the interval",
+            consequence="a backfill counts them in, the state that drops duplicates does not know them: a further row"
+            " of the same key would be there twice",
+            remedy="end the interval at or before the watermark, or begin it after that; or wait until it has passed",
+        )
+    return None
+
+
+def shared_table(stream: Stream, streams: Mapping[str, Stream]) -> Problem | None:
+    """Another stream of the project that writes a table which a backfill takes rows out of.
+
+    Args:
+        stream: The declaration, with absolute locations.
+        streams: Every stream of the project.
+    """
+    own = _tables(stream)
+    for name, other in sorted(streams.items()):
+        both = sorted(own & _tables(other)) if name != stream.name else []
+        if both:
+            return shared_by(both[0], f"stream `{name}`")
+    return None
+
+
+def shared_by(table: str, writer: str) -> Problem:
+    """Somebody else who writes a table of the stream."""
+    return Problem(
+        code="BACKFILL_TABLE_SHARED",
+        file=table,
+        cause=f"{writer} writes this table, too",
+        consequence="its rows of the interval would be replaced by nothing: nothing tells whose row is whose",
+        remedy="give each stream a table of its own, and put them together in a view",
+    )
+
+
+def _tables(stream: Stream) -> set[str]:
+    """Where a stream writes rows."""
+    quarantine = stream.quarantine_table if stream.quality is not None else None
+    places = (stream.sink.location, quarantine.location if quarantine is not None else None)
+    return {place.rstrip("/") for place in places if place}
+
+
+def _millis(moment: datetime) -> int:
+    return epoch_micros(moment) // 1000

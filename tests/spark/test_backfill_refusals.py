@@ -1,0 +1,170 @@
+"""Backfills that can't be exact beside what the live stream has done: refused with the reason, nothing is replaced."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sluice import Stream, sinks, sources
+from sluice.errors import RefusedError
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.record import RunRecord
+from sluice.stream import Interval
+from tests.campaign import in_campaigns
+from tests.spark.lab import Lab, write_files
+
+pytestmark = pytest.mark.spark
+
+
+def counted_per_batch(days: DataFrame) -> DataFrame:
+    """For each number, how often it was there so far: a row for each batch that has it."""
+
+    def follow(key, frames, state):  # noqa: ANN001, ANN202 - pyspark takes type hints for those of a pandas function
+        seen = sum(len(frame) for frame in frames) + (state.get[0] if state.exists else 0)
+        state.update((seen,))
+        yield pd.DataFrame({"n": [key[0]], "seen": [seen]})
+
+    counted = days.groupBy("n").applyInPandasWithState(
+        follow, "n bigint, seen bigint", "seen bigint", "append", "NoTimeout"
+    )
+    return counted.withColumn("day", F.lit("2026-01-02").cast("date"))
+
+
+def once_a_day(days: DataFrame) -> DataFrame:
+    once = days.withWatermark("at", "0 seconds").dropDuplicatesWithinWatermark(["n", "day"])
+    return once.select("n", "day", "at")
+
+
+def stream(transform: str, name: str = "s", **changes: Any) -> Stream:
+    days = sources.files("land", format="json", schema="n bigint, at timestamp, day date", max_files_per_batch=1)
+    known: dict[str, Any] = {
+        "name": name,
+        "sources": {"days": days},
+        "transform": f"{__name__}:{transform}",
+        "sink": sinks.delta("out", partition_by=["day"]),
+        "interval_column": "day",
+    }
+    return Stream(**known | changes)
+
+
+def arrive(lab: Lab, number: int, *rows: tuple[int, str]) -> None:
+    """A file of rows: a number, and a time of January 2nd."""
+    lines = [json.dumps({"n": n, "at": f"2026-01-02T{at}Z", "day": "2026-01-02"}) for n, at in rows]
+    write_files(lab.root / "land", {f"{number}.json": "\n".join(lines)}, first=number)
+
+
+def backfill(lab: Lab, declared: Stream) -> RunRecord:
+    """Recompute January 2nd."""
+    interval = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    return backfill_stream(lab.project, BackfillRequest(lab.project.resolve(declared), interval), session=lab.spark)
+
+
+def refused(lab: Lab, declared: Stream) -> str:
+    """Why a backfill of January 2nd is refused; the table is as it was."""
+    before = lab.table("out").orderBy("n").collect()
+    with pytest.raises(RefusedError) as caught:
+        backfill(lab, declared)
+    assert lab.table("out").orderBy("n").collect() == before
+    return caught.value.finding.code
+
+
+def numbers(lab: Lab) -> list[int]:
+    return sorted(row["n"] for row in lab.table("out").collect())
+
+
+def test_rows_that_depend_on_the_batches(lab: Lab) -> None:
+    """Three batches made three rows, one batch of all three files would make one."""
+    for number in range(3):
+        arrive(lab, number, (7, "01:00:00"))
+    declared = stream("counted_per_batch")
+    lab.run(declared)
+    assert numbers(lab) == [7, 7, 7]
+
+    assert refused(lab, declared) == "BACKFILL_BATCH_BY_BATCH"
+
+
+@in_campaigns
+def test_a_late_row_that_the_state_does_not_know(lab: Lab) -> None:
+    """The backfill would count it in, and the live stream would emit the next row of its key beside it.
+
+    Once the watermark has passed the day, every further row of it is late: then it is counted in.
+    """
+    declared = stream("once_a_day")
+    arrive(lab, 0, (1, "01:00:00"), (2, "10:00:00"))
+    lab.run(declared)
+    arrive(lab, 1, (3, "02:00:00"))
+    lab.run(declared)
+    assert numbers(lab) == [1, 2]
+    assert sum(batch["late_rows"] for record in lab.records(declared) for batch in record["batches"]) == 1
+
+    assert refused(lab, declared) == "BACKFILL_LATE_ROWS"
+
+    arrive(lab, 2, (3, "11:00:00"))
+    lab.run(declared)
+    assert numbers(lab) == [1, 2, 3]
+    lines = [json.dumps({"n": n, "at": f"2026-01-0{n}T00:00:00Z", "day": f"2026-01-0{n}"}) for n in (4, 5)]
+    for number, line in enumerate(lines, 3):
+        write_files(lab.root / "land", {f"{number}.json": line}, first=number)
+    lab.run(declared)
+    backfill(lab, declared)
+    assert numbers(lab) == [1, 2, 3, 4, 5]
+
+
+@in_campaigns
+def test_without_late_rows_today_can_be_backfilled(lab: Lab) -> None:
+    """The state knows every key that the backfill counts: what comes next is dropped as it always was."""
+    declared = stream("once_a_day")
+    arrive(lab, 0, (1, "01:00:00"), (2, "10:00:00"))
+    lab.run(declared)
+
+    backfill(lab, declared)
+    arrive(lab, 1, (2, "10:00:00"), (3, "12:00:00"))
+    lab.run(declared)
+
+    assert numbers(lab) == [1, 2, 3]
+
+
+@in_campaigns
+def test_state_that_nothing_tells_of(lab: Lab) -> None:
+    """A checkpoint of an older Spark has no metadata of its operators; a run notes them, and it is refused then."""
+    arrive(lab, 0, (7, "01:00:00"))
+    declared = stream("counted_per_batch")
+    lab.run(declared)
+    for folder in lab.checkpoint(declared).glob("state/*/_metadata"):
+        shutil.rmtree(folder)
+    assert refused(lab, declared).startswith("BACKFILL_")
+    arrive(lab, 1, (7, "01:00:00"))
+    lab.run(declared)
+
+    assert refused(lab, declared) == "BACKFILL_BATCH_BY_BATCH"
+
+
+def as_delivered(days: DataFrame) -> DataFrame:
+    return days.select("n", "day")
+
+
+def negated(days: DataFrame) -> DataFrame:
+    return days.select((-F.col("n")).alias("n"), "day")
+
+
+@in_campaigns
+def test_two_streams_and_one_table(lab: Lab) -> None:
+    """Of another project even: each would delete what the other has written."""
+    first, second = stream("as_delivered"), stream("negated", "other")
+    for number in (1, 2):
+        arrive(lab, number, (number, "01:00:00"))
+        lab.run(first)
+        lab.run(second)
+
+    assert {refused(lab, declared) for declared in (first, second)} == {"BACKFILL_TABLE_SHARED"}
+    assert Path(lab.root / "out").is_dir()
+    assert numbers(lab) == [-2, -1, 1, 2]

@@ -1,0 +1,54 @@
+"""Whatever mode the session overwrites partitions in, what is replaced is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+
+import pytest
+from pyspark.sql import DataFrame
+
+from sluice.sinks import parquet_aside
+from sluice.sinks.delta import DeltaSink
+from sluice.spark_setting import spark_setting
+from sluice.storage import Storage
+from sluice.stream import Interval, Replacement, SinkBatch
+from tests.spark.lab import Lab, rows
+
+pytestmark = pytest.mark.spark
+
+MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+def no_function(_name: str) -> Callable[..., object]:
+    raise AssertionError
+
+
+def days(lab: Lab, *numbers: int) -> DataFrame:
+    return lab.spark.createDataFrame([(number, date(2026, 1, number)) for number in numbers], "n bigint, day date")
+
+
+def found(lab: Lab) -> list[int]:
+    return [row[0] for row in rows(lab.table("out").select("n"))]
+
+
+def test_dynamic_partition_overwrites(lab: Lab) -> None:
+    """A batch of mode `complete`, replacements, files written aside again: no partition is left over."""
+    sink, storage = DeltaSink(str(lab.root / "out"), ("day",)), Storage()
+    interval = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 4, tzinfo=UTC))
+    with spark_setting(lab.spark, MODE, "dynamic"):
+        for batch_id, numbers in enumerate([(1, 2, 3, 4), (2, 3, 4)]):
+            batch = SinkBatch("query", batch_id, "complete", 1)
+            sink.write_batch(days(lab, *numbers), batch, load_function=no_function)
+        assert found(lab) == [2, 3, 4]
+
+        sink.replace_rows(days(lab, 1, 4), Replacement("day", interval, 1, "backfill", 0))
+        assert found(lab) == [1, 4]
+
+        sink.replace_where(days(lab, 2), "n < 3", application="settled", version=0)
+        assert found(lab) == [2, 4]
+
+        folder = str(lab.root / "aside")
+        parquet_aside.write_aside(days(lab, 1, 2), folder, ["day"], storage=storage)
+        aside = parquet_aside.write_aside(days(lab, 2), folder, ["day"], storage=storage)
+        assert len(aside.files) == len(list((lab.root / "aside").rglob("*.parquet"))) == 1
