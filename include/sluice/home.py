@@ -148,6 +148,15 @@ class StreamHome:
         """Where the leases of an interval are: the right to backfill it."""
         return join(self.location, "leases", _interval_name(start, end))
 
+    def interval_lease_folders(self) -> list[str]:
+        """Where the leases of every interval are that was ever backfilled.
+
+        Raises:
+            StorageError: The home can't be read.
+        """
+        listed = self.storage.list_folder(join(self.location, "leases"))
+        return [join(self.location, "leases", name) for name in (listed.folders if listed else ()) if "--" in name]
+
     def backfill_folder(self, start: datetime, end: datetime) -> str:
         """Where the backfills of an interval keep their own checkpoints."""
         return join(self.location, "backfills", _interval_name(start, end))

@@ -387,6 +387,8 @@ class Replaced:
     rows_written: int | None
     conflict: str | None
     """What happened to the replaced rows in between, so that rows may be doubled now; None when nothing did."""
+    later: tuple[str, ...] = ()
+    """Which other backfills have replaced rows since, of whatever interval, by their applications."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks
-from sluice.errors import DeclarationError, LeaseHeldError
-from sluice.running.auditing.release_rows import Released, read_releases, release_rows
+from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError
+from sluice.running.auditing.release_record import read_releases
+from sluice.running.auditing.release_rows import Released, release_rows
 from sluice.running.lease import acquire
 from sluice.sinks.delta import DeltaSink
 from sluice.storage import Storage
@@ -142,6 +143,24 @@ def test_a_release_killed_between_its_steps(lab: Lab, monkeypatch: pytest.Monkey
     assert sent == [[3], [3, 0], [3, 0]][writes]
     assert ids(lab) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert ids(lab, "out_quarantine") == [9]
+
+
+def test_a_sink_that_refuses_the_rows(lab: Lab) -> None:
+    """They are in the quarantine as before, and the next release goes on: with others, or once they are corrected."""
+    quarantined(lab)
+    lab.spark.sql(f"ALTER TABLE delta.`{lab.root}/out` ADD CONSTRAINT small CHECK (id < 7)")
+    declare_suite(lab, up_to(8, "quarantine"))
+
+    with pytest.raises(BatchFailedError, match=r"the sink refused the rows.*CHECK constraint"):
+        release(lab)
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2, 3, 4, 5], [6, 7, 8, 9])
+
+    assert release(lab, "id = 6").release.rows == 1
+    edit(lab, "id >= 7", id="1")
+    assert release(lab).release.rows == 3
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 1, 1, 1, 2, 3, 4, 5, 6], [])
+    states = [found.state for found in read_releases(lab.project.stream_home(stream()))]
+    assert states == ["refused", "done", "done"]
 
 
 def test_a_run_keeps_a_release_waiting(lab: Lab) -> None:

@@ -19,7 +19,8 @@ from sluice.project import Project
 from sluice.quality.gate import quality_failed
 from sluice.running.auditing.backfill_audit import BackfillAudit, audit_interval
 from sluice.running.auditing.quarantine import remove_others
-from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, application_of
+from sluice.running.backfill_names import application_of, run_of
+from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest
 from sluice.running.bounded_stream import run_bounded_stream
 from sluice.running.driver import following_requests
 from sluice.running.duplicates import check_duplicates, find_ambiguous
@@ -88,6 +89,7 @@ def backfill_stream(
     record = preparation.open_record(plan)
     with preparation.take_lease(record.run_id) as lease:
         preparation.close_dead(lease, record.run_id)
+        preparation.check_no_release()
         with following_requests(preparation.home, record.run_id, stop or StopEvent()):
             return _Backfill(preparation, observer, session, record, lease, plan.size_bytes).execute(plan)
 
@@ -152,9 +154,9 @@ class _Backfill:
         if table is not None and made is not None:
             wanted = self._replacement(made.version, replaced.attempt)
             batch_id, session, storage = made.batch_id or 0, self._open_session(), preparation.home.storage
-            run_id = self.record.run_id
+            run_ids = (self.record.run_id, *map(run_of, replaced.later))
             self._phase("settling the quarantine")
-            self._write(lambda: remove_others(table, session, wanted, run_id, batch_id, storage=storage))
+            self._write(lambda: remove_others(table, session, wanted, run_ids, batch_id, storage=storage))
         return preparation.close(self.record, replaced)
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:

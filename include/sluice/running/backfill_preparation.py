@@ -10,13 +10,15 @@ from datetime import timedelta
 
 import msgspec
 
-from sluice.errors import DeclarationError, LeaseHeldError, RefusedError, SluiceError
+from sluice.errors import DeclarationError, LeaseHeldError, Problem, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.running.auditing.gate_choice import choose_backfill_gate
-from sluice.running.auditing.quarantine import is_quarantine, settled_application
+from sluice.running.auditing.quarantine import is_quarantine
+from sluice.running.auditing.release_record import check_releases, read_releases
+from sluice.running.backfill_names import application_of, settled_application
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
@@ -57,6 +59,8 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
 
     streams = project.readable_streams()
     plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
+    if plan.verdict == "run" and (problem := _released(home, stream.name, request.interval)) is not None:
+        plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
     return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
 
@@ -143,8 +147,15 @@ class BackfillPreparation:
         return self.close(self.former, found)
 
     def plan(self) -> BackfillPlan:
-        """Look at everything, and plan."""
-        return plan_backfill(self.project, self.request)
+        """Look at everything, and plan.
+
+        Raises:
+            LeaseHeldError: Rows are being released.
+        """
+        plan = plan_backfill(self.project, self.request)
+        if plan.problem is not None and plan.problem.code == "RELEASE_UNFINISHED":
+            self.run.check_not_held()
+        return plan
 
     def settle(self, plan: BackfillPlan) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
@@ -194,6 +205,27 @@ class BackfillPreparation:
                     waiting(f"waiting for the live stream's lease, for {_LIVE_LEASE_PATIENCE} at most: {exc.problem}")
                     told = exc.where
             time.sleep(_LEASE_POLL_SECONDS)
+
+    def check_no_release(self) -> None:
+        """Make sure that no rows are being released, once this backfill holds the lease of its interval.
+
+        A release looks for such leases after it has said that it begins: one of the two sees the other.
+
+        Raises:
+            LeaseHeldError: Some are.
+            RefusedError: A release that was killed is not finished.
+        """
+        problem = _released(self.home, self.request.stream.name, self.request.interval)
+        if problem is None:
+            return
+        try:
+            self.run.check_not_held()
+            raise RefusedError(problem)
+        except SluiceError as exc:
+            if self.former is not None:
+                # Whoever planned it follows the record.
+                self.run.close_failed(self.former, exc)
+            raise
 
     def close_dead(self, lease: Lease, run_id: str) -> None:
         """Close the record of another run whose driver died with the lease; a retry goes on with its own record."""
@@ -281,6 +313,10 @@ class BackfillPreparation:
         return found if found is not None and found.conflict is None else None
 
 
+def _released(home: StreamHome, stream: str, interval: Interval) -> Problem | None:
+    return check_releases(home, read_releases(home), stream, interval)
+
+
 def _late_rows(records: RunRecords, generation: int) -> dict[int, int]:
     """By batch, how many late rows the live stream has dropped; nobody knows it of runs without a readable record."""
     found: dict[int, int] = {}
@@ -293,11 +329,6 @@ def _late_rows(records: RunRecords, generation: int) -> dict[int, int]:
         if record is not None and record.interval is None and record.generation == generation:
             found |= {batch.batch_id: batch.late_rows for batch in record.batches if batch.late_rows is not None}
     return found
-
-
-def application_of(run_id: str) -> str:
-    """What names a backfill in the sink's log, and its files below the sink's folder."""
-    return f"sluice-backfill-{run_id}"
 
 
 def _recorded(interval: Interval) -> RecordedInterval:

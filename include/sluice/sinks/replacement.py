@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _KINDS = ("date", "timestamp", "timestamp_ntz")
+RELEASE_PREFIX = "sluice-release-"
+"""What names a release of quarantined rows in the log begins so: such rows are recomputed with the interval."""
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,10 +177,14 @@ def find_replacement(location: str, application: str, since: int, *, storage: St
     log = open_log(location, storage=storage)
     if log is None:
         return None
+    later: dict[str, None] = {}
     for version in reversed([version for version in log.versions if version > since]):
         commit = read_commit(log, version, storage=storage)
         note = _noted(commit)
-        if commit is None or note is None or note.application != application:
+        if commit is None or note is None:
+            continue
+        if note.application != application:
+            later[note.application] = None
             continue
         between = range(note.read_version + 1, version)
         if note.is_alone:
@@ -194,6 +200,7 @@ def find_replacement(location: str, application: str, since: int, *, storage: St
             rows_replaced=_count(metrics.get("numDeletedRows")) if note.is_alone else note.rows_replaced,
             rows_written=_written_by_spark(metrics) if note.is_alone else note.rows_written,
             conflict=conflict,
+            later=tuple(later),
         )
     return None
 
@@ -212,6 +219,8 @@ def _conflict(
         note = _noted(commit)
         if note is not None and interval.overlaps(Interval(note.start, note.end)):
             return f"version {version} is a backfill of rows of the same interval"
+        if any(writer.startswith(RELEASE_PREFIX) for writer in commit.transactions):
+            return f"version {version} is a release of quarantined rows"
     return None
 
 

@@ -273,6 +273,7 @@ class Audit:
             values=audit.values,
             quarantined=audit.values[self.plan.removals["quarantine"]],
             dropped=audit.values[self.plan.removals["drop"]] if "drop" in self.plan.removals else 0,
+            interval_column=self.stream.interval_column,
         )
         self._publish_staged(staged_batch.decide(self.home, generation, decision), frame.sparkSession)
 

@@ -12,7 +12,15 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, judge_run
 from sluice.quality.reread import reread
 from sluice.running.auditing.audit_record import quality_record
-from sluice.running.auditing.quarantine import check_quarantine, is_quarantine, kept_rows, quarantined_rows, replace_own
+from sluice.running.auditing.quarantine import (
+    COMPUTED,
+    add_column,
+    check_quarantine,
+    is_quarantine,
+    kept_rows,
+    quarantined_rows,
+    replace_own,
+)
 from sluice.running.auditing.written_rows import measure
 from sluice.running.record import QualityRecord
 from sluice.storage import Storage
@@ -48,7 +56,10 @@ class BackfillAudit:
         """
         table = self.stream.quarantine_table
         if table is not None and (self.plan.quarantined is not None or is_quarantine(table, storage=storage)):
-            rows = quarantined_rows(self.rows, self.plan, self.plan.quarantined or "false", run_id, batch_id)
+            condition, column = self.plan.quarantined or "false", wanted.column
+            rows = quarantined_rows(self.rows, self.plan, condition, run_id, batch_id, interval_column=column)
+            if COMPUTED in rows.columns:
+                add_column(table, rows.sparkSession, COMPUTED, storage=storage)
             replace_own(table, rows, run_id, wanted.application, wanted.attempt)
 
     def end(self) -> None:

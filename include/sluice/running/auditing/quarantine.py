@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sluice.delta_table import load_table, open_log, spark_columns
 from sluice.errors import DeclarationError
 from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.sql_text import identifier, string_literal
-from sluice.storage import Storage
+from sluice.running.backfill_names import settled_application
+from sluice.storage import Storage, spark_location
 from sluice.stream import Replacement, StagingSink
+from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,13 +21,27 @@ FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
 """The columns that a quarantine has beyond the row's own."""
 RELEASE = "_release_id"
 """The column that claims a row for a release; a quarantine has it from its first release on."""
+COMPUTED = "_interval_micros"
+"""What the transform gave as the interval column, in microseconds since the epoch: to edit a row does not change it. A
+quarantine has it from the first row on that a stream with an `interval_column` put there; null for older rows."""
+_ADDED = {RELEASE: "STRING", COMPUTED: "BIGINT"}
+OURS = (FAILED, RUN, BATCH, *_ADDED)
 _OURS = ((FAILED, "array<string>"), (RUN, "string"), (BATCH, "bigint"))
+_KINDS = ("date", "timestamp", "timestamp_ntz")
+_NO_TIME = "-9223372036854775807L"
+"""What stands for no value, in SQL."""
+_FIRST_DAY, _LAST_DAY = -719162, 2932896
+"""The first and the last day of Python's calendar, in days since the epoch."""
 
 
-def quarantined_rows(frame: DataFrame, plan: QualityPlan, condition: str, run_id: str, batch_id: int) -> DataFrame:
+def quarantined_rows(
+    frame: DataFrame, plan: QualityPlan, condition: str, run_id: str, batch_id: int, *, interval_column: str | None
+) -> DataFrame:
     """The rows that go to the quarantine, with the expectations that each one fails."""
     rows = frame.where(condition).withColumn(FAILED, failed_expectations(plan))
-    return rows.selectExpr(*map(identifier, frame.columns), *quarantine_columns(FAILED, run_id, batch_id))
+    computed = computed_interval(interval_column, dict(frame.dtypes))
+    added = quarantine_columns(FAILED, run_id, batch_id, computed)
+    return rows.selectExpr(*map(identifier, frame.columns), *added)
 
 
 def failed_expectations(plan: QualityPlan) -> Column:
@@ -39,9 +55,54 @@ def failed_expectations(plan: QualityPlan) -> Column:
     return functions.array_compact(functions.array(*failed)).cast("array<string>")
 
 
-def quarantine_columns(failed: str, run_id: str, batch_id: int) -> list[str]:
-    """The columns that a quarantine has beyond the row's own, in SQL: why, from a column, and who put it there."""
-    return [f"`{failed}` AS {FAILED}", f"{string_literal(run_id)} AS {RUN}", f"{batch_id}L AS {BATCH}"]
+def quarantine_columns(failed: str, run_id: str, batch_id: int, computed: str | None) -> list[str]:
+    """The columns that a quarantine has beyond the row's own, in SQL.
+
+    Args:
+        failed: The column that tells why.
+        run_id: The run that puts the rows there.
+        batch_id: The batch that they are of.
+        computed: The interval column, by `computed_interval`.
+    """
+    found = [f"`{failed}` AS {FAILED}", f"{string_literal(run_id)} AS {RUN}", f"{batch_id}L AS {BATCH}"]
+    return found if computed is None else [*found, f"{computed} AS {COMPUTED}"]
+
+
+def computed_interval(column: str | None, kinds: Mapping[str, str], *, before: Sequence[str] = ()) -> str | None:
+    """What a row's interval column says, in microseconds since the epoch, in SQL; None where there is none.
+
+    Args:
+        column: The stream's interval column.
+        kinds: The types of the row's columns, by name.
+        before: The struct that has the row.
+    """
+    if column is None or kinds.get(column) not in _KINDS:
+        return None
+    named = identifier(*before, column)
+    by_kind = {
+        "date": f"unix_date({named}) * 86400000000L",
+        "timestamp": f"unix_micros({named})",
+        "timestamp_ntz": f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {named})",
+    }
+    return f"coalesce({by_kind[kinds[column]]}, {_NO_TIME})"
+
+
+def is_moved(column: str | None, kinds: Mapping[str, str]) -> str | None:
+    """In SQL over a quarantine, whether somebody has edited the interval column of a row; None where nothing tells."""
+    now = computed_interval(column, kinds)
+    return None if now is None or COMPUTED not in kinds else f"{COMPUTED} != {now}"
+
+
+def day_columns(column: str | None, kinds: Mapping[str, str]) -> tuple[str, str]:
+    """In SQL over a quarantine, the days (UTC) that the transform gave a row, and that it has now, as `was` and `now`.
+
+    Days beyond the calendar's years 1 to 9999 become its first or last one.
+    """
+    days = []
+    for name, micros in (("was", COMPUTED), ("now", computed_interval(column, kinds))):
+        day = f"CAST(least(greatest(floor({micros} / 86400000000), {_FIRST_DAY}), {_LAST_DAY}) AS INT)"
+        days.append(f"CASE WHEN {micros} != {_NO_TIME} THEN date_from_unix_date({day}) END AS {name}")
+    return days[0], days[1]
 
 
 def kept_rows(frame: DataFrame, removed: str | None) -> DataFrame:
@@ -66,27 +127,56 @@ def is_quarantine(table: StagingSink, *, storage: Storage) -> bool:
     return all(found.get(name) == kind for name, kind in _OURS)
 
 
+def add_column(table: StagingSink, session: SparkSession, name: str, *, storage: Storage) -> None:
+    """Give a quarantine that is there a column of ours, if it lacks it: `RELEASE` or `COMPUTED`."""
+    if open_log(table.location or "", storage=storage) is None:
+        return
+    known = spark_columns(load_table(table.location or "", storage=storage))
+    if name not in known:
+        nothing = table.read_versions(session, [], storage=storage)
+        added = nothing.selectExpr("*", f"CAST(NULL AS {_ADDED[name]}) AS {name}")
+        writer = added.write.format("delta").mode("append").option("mergeSchema", value=True)
+        writer.save(spark_location(table.location or ""))
+
+
 def replace_own(table: StagingSink, rows: DataFrame, run_id: str, application: str, attempt: int) -> None:
     """Let the rows of a run's attempt be the only ones that this run has put into a quarantine."""
     table.replace_where(rows, f"{RUN} = '{run_id}'", application=application, version=attempt)
 
 
 def remove_others(
-    table: StagingSink, session: SparkSession, wanted: Replacement, run_id: str, batch_id: int, *, storage: Storage
+    table: StagingSink,
+    session: SparkSession,
+    wanted: Replacement,
+    run_ids: Collection[str],
+    batch_id: int,
+    *,
+    storage: Storage,
 ) -> None:
-    """Take what a run's own rows stand for out of a quarantine: the interval's rows of batches up to one."""
+    """Take what a backfill has computed anew out of a quarantine: the interval's rows of batches up to one.
+
+    A row that somebody has moved into the interval by an edit is not among them: its source has it elsewhere.
+
+    Args:
+        table: The quarantine.
+        session: Spark.
+        wanted: What was replaced.
+        run_ids: The backfill, and those that have replaced rows after it: their rows stay.
+        batch_id: The batch up to which everything was read.
+        storage: Where the table is.
+    """
     kinds = spark_columns(load_table(table.location or "", storage=storage))
     if wanted.column not in kinds:
         return
     interval = wanted.interval.condition(wanted.column, kinds[wanted.column])
+    if COMPUTED in kinds:
+        start, end = (epoch_micros(moment) for moment in (wanted.interval.start, wanted.interval.end))
+        computed = f"{COMPUTED} >= {start} AND {COMPUTED} < {end}"
+        interval = f"CASE WHEN {COMPUTED} IS NULL THEN {interval} ELSE {computed} END"
     nothing = table.read_versions(session, [], storage=storage)
-    condition = f"{interval} AND {BATCH} <= {batch_id} AND {RUN} != '{run_id}'"
+    kept = ", ".join(f"'{run_id}'" for run_id in sorted(run_ids))
+    condition = f"{interval} AND {BATCH} <= {batch_id} AND {RUN} NOT IN ({kept})"
     table.replace_where(nothing, condition, application=settled_application(wanted.application), version=wanted.attempt)
-
-
-def settled_application(application: str) -> str:
-    """What names, in the quarantine's log, that a backfill is done with it."""
-    return f"{application}-settled"
 
 
 def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:
@@ -101,7 +191,7 @@ def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, 
         DeclarationError: The result has a column of ours, or the table has other columns.
         StorageError: The table can't be read.
     """
-    if taken := {FAILED, RUN, BATCH, RELEASE}.intersection(name for name, _ in columns):
+    if taken := set(OURS).intersection(name for name, _ in columns):
         raise DeclarationError(
             f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
             where=table.location,

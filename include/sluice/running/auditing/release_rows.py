@@ -5,56 +5,57 @@
     remove   one commit deletes the marked rows from the quarantine
 
 Each step counts once, however often it is tried, and the release's document is there before the first: a release that
-was killed is finished by the next one.
+was killed is finished by the next one. Rows that the sink refuses lose their mark, and hold up nobody.
+
+A backfill computes rows of the quarantine anew: none is at work beside a release, and what a killed one has left in the
+quarantine is settled first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sluice.delta_table import open_log
-from sluice.documents import Document, encode_document, read_document
-from sluice.errors import DeclarationError, SluiceError
+from sluice.errors import BatchFailedError, DeclarationError, SluiceError
 from sluice.home import StreamHome
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.sql_text import any_of
 from sluice.quality.suite import Suite
-from sluice.running.auditing.quarantine import BATCH, FAILED, RELEASE, RUN, check_quarantine
-from sluice.running.lease import Clock, Lease
+from sluice.running.auditing.dead_backfills import settle_dead_backfills
+from sluice.running.auditing.quarantine import (
+    OURS,
+    RELEASE,
+    add_column,
+    check_quarantine,
+    day_columns,
+    is_moved,
+)
+from sluice.running.auditing.release_record import (
+    Moved,
+    Release,
+    forget_release,
+    keep_release,
+    read_releases,
+)
+from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.query import spark_failed, spark_message
 from sluice.running.record import new_run_id
 from sluice.running.runner import name_writer
 from sluice.running.session import close_session, is_remote, open_session
-from sluice.storage import join, spark_location
+from sluice.sinks.replacement import RELEASE_PREFIX
+from sluice.storage import spark_location
 from sluice.stream import BatchSink, SinkBatch, StagingSink, Stream
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
-
-_OURS = (FAILED, RUN, BATCH, RELEASE)
-
-
-class Release(Document, frozen=True, kw_only=True):
-    """One release of rows."""
-
-    release_id: str
-    state: Literal["begun", "claimed", "done"]
-    released_by: str
-    began_at: str
-    where: str | None = None
-    """The condition that somebody gave, in Spark SQL; None for every row that passes."""
-    rows: int = 0
-    """How many rows went back into the sink; 0 until they are claimed."""
-    left: int = 0
-    """How many rows that were asked for still fail, and stay."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,10 @@ def release_rows(
 
     Raises:
         DeclarationError: The stream has no suite or no quarantine, or the condition is wrong.
-        LeaseHeldError: A run of the stream is at work.
-        RefusedError: A file of the home is damaged.
-        BatchFailedError: Spark failed; asking again finishes what was begun.
+        LeaseHeldError: A run of the stream, or a backfill, is at work.
+        RefusedError: A file of the home is damaged, or a backfill has left rows of the sink there twice.
+        BatchFailedError: The sink refused the rows, which are in the quarantine as before; or Spark failed, and asking
+            again finishes what was begun.
     """
     home = project.stream_home(stream)
     suite, table = _declared(project, stream, home)
@@ -107,15 +109,16 @@ def release_rows(
     )
     with preparation.take_lease(home.current_generation(), release.release_id) as lease:
         preparation.close_dead(lease.taken_from)
-        unfinished = [found for found in read_releases(home) if found.state != "done"]
+        unfinished = [found for found in read_releases(home) if not found.is_over]
         if open_log(table.location or "", storage=home.storage) is None:
             return Released(msgspec.structs.replace(release, state="done"), ())
         opened = session or open_session(project, stream)
         try:
             name_writer(preparation, opened, lease)
             work = _Work(project, stream, home, suite, table, lease, opened)
+            work.begin(release, clock)
             finished = tuple(work.finish(found) for found in unfinished)
-            return Released(work.begin(release), finished)
+            return Released(work.send(release), finished)
         except SluiceError:
             raise
         except Exception as exc:
@@ -124,19 +127,6 @@ def release_rows(
         finally:
             if session is None:
                 close_session(opened)
-
-
-def read_releases(home: StreamHome) -> list[Release]:
-    """Every release of rows of a stream, oldest first.
-
-    Raises:
-        RefusedError: A document is damaged.
-        StorageError: The home can't be read.
-    """
-    listed = home.storage.list_folder(home.releases_folder())
-    names = sorted(name for name in (listed.files if listed else []) if name.endswith(".json"))
-    found = [read_document(home.storage, join(home.releases_folder(), name), Release) for name in names]
-    return [release for release in found if release is not None]
 
 
 def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, StagingSink]:
@@ -163,46 +153,109 @@ class _Work:
     lease: Lease
     session: SparkSession
 
-    def begin(self, release: Release) -> Release:
-        self._add_mark()
-        passes, asked = self._passes(), self._asked(release.where)
-        self._keep(release)
+    def begin(self, release: Release, clock: Clock) -> None:
+        """Say that a release begins, unless a backfill is at work; then settle what dead ones have left.
+
+        A backfill looks for releases after it has taken its lease: one of the two sees the other.
+        """
+        check_quarantine(self.table, [], storage=self.home.storage)
+        add_column(self.table, self.session, RELEASE, storage=self.home.storage)
+        self._asked(release.where)
+        keep_release(self.home, release)
+        try:
+            for folder in self.home.interval_lease_folders():
+                check_not_held(self.home.storage, folder, clock())
+            settle_dead_backfills(self.stream, self.table, self.home, self.session)
+        except BaseException:
+            forget_release(self.home, release)
+            raise
+
+    def send(self, release: Release) -> Release:
+        """Claim the rows that pass, and move them."""
         from pyspark.sql import functions
 
+        passes, asked = self._passes(), self._asked(release.where)
         free = functions.col(RELEASE).isNull() & asked
         self.lease.check()
         self._quarantine().update(free & passes, {RELEASE: functions.lit(release.release_id)})
         left = self._frame().where(free).count()
-        return self._move(msgspec.structs.replace(release, left=left))
+        done = self._move(msgspec.structs.replace(release, left=left))
+        if done.state == "refused":
+            raise BatchFailedError(
+                f"the sink refused the rows: {done.reason}",
+                where=f"stream `{self.stream.name}`, {self.stream.sink.location}",
+                remedy="the rows are in the quarantine as before: correct them, or the sink, and release them again",
+            )
+        return done
 
     def finish(self, release: Release) -> Release:
-        """Do what a release that was killed had yet to do; what it had not claimed is left to the one that asks now."""
-        self._add_mark()
+        """Do what a release that was killed had yet to do; what it had not claimed is left to the one that asks now.
+
+        Rows that somebody has edited since, and that fail now, are claimed no more.
+        """
+        if not self._is_sent(release):
+            from pyspark.sql import functions
+
+            claimed = self._is_claimed(release) & ~self._passes()
+            self._quarantine().update(claimed, {RELEASE: functions.lit(None).cast("string")})
+            release = msgspec.structs.replace(release, state="begun")
         return self._move(release)
 
     def _move(self, release: Release) -> Release:
         claimed = self._claimed(release)
-        sink, application = self.stream.sink, f"sluice-release-{release.release_id}"
-        assert isinstance(sink, BatchSink)
         if release.state == "begun":
-            release = msgspec.structs.replace(release, state="claimed", rows=claimed.count())
-            self._keep(release)
+            rows = claimed.count()
+            release = msgspec.structs.replace(release, state="claimed", rows=rows, moved=self._moved(claimed))
+            keep_release(self.home, release)
         if release.rows:
             self.lease.check()
-            if sink.state(application, storage=self.home.storage).last_batch is None:
-                batch = SinkBatch(application, 0, "append", self.lease.token)
-                sink.write_batch(claimed.drop(*_OURS), batch, load_function=self.project.load_function)
+            if not self._is_sent(release) and (reason := self._append(claimed, release)) is not None:
+                return self._give_back(release, reason)
             self._quarantine().delete(self._is_claimed(release))
         release = msgspec.structs.replace(release, state="done")
-        self._keep(release)
+        keep_release(self.home, release)
         return release
+
+    def _append(self, claimed: DataFrame, release: Release) -> str | None:
+        """Put claimed rows into the sink; gives why it has not taken them."""
+        sink = self.stream.sink
+        assert isinstance(sink, BatchSink)
+        batch = SinkBatch(_application(release), 0, "append", self.lease.token)
+        try:
+            sink.write_batch(claimed.drop(*OURS), batch, load_function=self.project.load_function)
+        except SluiceError:
+            raise
+        except Exception as exc:
+            # The commit may be there, and only its answer was lost: the sink's log tells.
+            return None if self._is_sent(release) else spark_message(exc)
+        return None
+
+    def _give_back(self, release: Release, reason: str) -> Release:
+        """Let go of rows that the sink has not taken."""
+        from pyspark.sql import functions
+
+        self._quarantine().update(self._is_claimed(release), {RELEASE: functions.lit(None).cast("string")})
+        release = msgspec.structs.replace(release, state="refused", rows=0, moved=(), reason=reason)
+        keep_release(self.home, release)
+        return release
+
+    def _is_sent(self, release: Release) -> bool:
+        return self.stream.sink.state(_application(release), storage=self.home.storage).last_batch is not None
+
+    def _moved(self, claimed: DataFrame) -> tuple[Moved, ...]:
+        """The days that somebody has moved claimed rows from, and to."""
+        column, kinds = self.stream.interval_column, dict(claimed.dtypes)
+        if (moved := is_moved(column, kinds)) is None:
+            return ()
+        found = claimed.where(moved).selectExpr(*day_columns(column, kinds)).distinct().collect()
+        return tuple(Moved(row["was"], row["now"]) for row in found)
 
     def _passes(self) -> Column:
         """The rows that the suite would let into the sink."""
         from pyspark.sql import functions
 
         frame = self._frame()
-        columns = [(name, kind) for name, kind in frame.dtypes if name not in _OURS]
+        columns = [(name, kind) for name, kind in frame.dtypes if name not in OURS]
         plan = compile_suite(self.suite, dict(columns))
         failing = [
             check.unexpected
@@ -229,14 +282,6 @@ class _Work:
             ) from exc
         return asked
 
-    def _add_mark(self) -> None:
-        """Give a quarantine that never had a release the column that claims rows."""
-        check_quarantine(self.table, [], storage=self.home.storage)
-        if RELEASE not in self._frame().columns:
-            nothing = self._frame().limit(0).selectExpr("*", f"CAST(NULL AS STRING) AS `{RELEASE}`")
-            writer = nothing.write.format("delta").mode("append").option("mergeSchema", value=True)
-            writer.save(self._location())
-
     def _claimed(self, release: Release) -> DataFrame:
         return self._frame().where(self._is_claimed(release))
 
@@ -256,6 +301,7 @@ class _Work:
     def _location(self) -> str:
         return spark_location(self.table.location or "")
 
-    def _keep(self, release: Release) -> None:
-        file = join(self.home.releases_folder(), f"{release.release_id}.json")
-        self.home.storage.replace(file, encode_document(release))
+
+def _application(release: Release) -> str:
+    """What names a release in the sink's log."""
+    return f"{RELEASE_PREFIX}{release.release_id}"

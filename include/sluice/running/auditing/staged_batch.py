@@ -20,7 +20,13 @@ from sluice.home import StreamHome
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.quality.sql_text import identifier
-from sluice.running.auditing.quarantine import failed_expectations, quarantine_columns
+from sluice.running.auditing.quarantine import (
+    COMPUTED,
+    add_column,
+    computed_interval,
+    failed_expectations,
+    quarantine_columns,
+)
 from sluice.running.lease import Lease
 from sluice.running.query import run_through
 from sluice.sinks.delta import DeltaSink
@@ -81,6 +87,8 @@ class Decision(Document, frozen=True, kw_only=True):
     """How many rows go to the quarantine."""
     dropped: int = 0
     """How many rows go nowhere."""
+    interval_column: str | None = None
+    """The stream's, whose value the quarantine keeps beside each row."""
 
 
 def read_decision(home: StreamHome, generation: int, batch_id: int) -> Decision | None:
@@ -174,7 +182,11 @@ def publish(decision: Decision, session: SparkSession, project: Project, home: S
         rows = _read(session, home, generation, decision.folder, decision.row_type).where(f"{_PART} = '{part}'")
         columns = [f"{_ROW}.*"]
         if part == "quarantine":
-            columns += quarantine_columns(_FAILED, decision.run_id, decision.batch_id)
+            kinds = dict(rows.select(f"{_ROW}.*").dtypes)
+            computed = computed_interval(decision.interval_column, kinds, before=(_ROW,))
+            if computed is not None:
+                add_column(table, session, COMPUTED, storage=storage)
+            columns += quarantine_columns(_FAILED, decision.run_id, decision.batch_id, computed)
         table.write_batch(rows.selectExpr(*columns), batch, load_function=project.load_function)
 
 

@@ -1,0 +1,162 @@
+"""Operations on one sink, one of them taken step by step and another done between two of its steps."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+import delta.tables
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.sql import DataFrame
+
+from sluice import Stream, sinks, sources
+from sluice.errors import SluiceError
+from sluice.running.auditing.release_rows import Released, release_rows
+from sluice.running.auditing.table_audit import TableAuditRequest, audit_table
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from sluice.sinks.delta import DeltaSink
+from sluice.storage import Storage
+from sluice.stream import Interval
+from tests.spark.lab import Lab, write_files
+from tests.unit.quality.suites import document, row
+
+SECOND = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+"""The day that has the odd numbers."""
+OTHER_QUERY = "8d3f8f3e-0000-4000-8000-000000000000"
+
+
+def as_delivered(days: DataFrame) -> DataFrame:
+    return days
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A stream of the numbers 1 to 8 on two days; 7 and 8 went to the quarantine, and pass by now."""
+
+    lab: Lab
+    partitions: tuple[str, ...] = ("day",)
+
+    @property
+    def stream(self) -> Stream:
+        return self.lab.project.resolve(
+            Stream(
+                name="s",
+                sources={"days": sources.files("land", format="json", schema="n bigint, day date")},
+                transform=f"{__name__}:as_delivered",
+                sink=sinks.delta("out", partition_by=self.partitions),
+                interval_column="day",
+                quality="suite.json",
+            )
+        )
+
+    def allow(self, most: int, policy: str = "quarantine") -> None:
+        check = row("expect_column_values_to_be_between", policy=policy, column="n", max_value=most)
+        (self.lab.root / "suite.json").write_bytes(document(check))
+
+    def arrive(self, first: int, last: int) -> None:
+        rows = [json.dumps({"n": n, "day": f"2026-01-{1 + n % 2:02d}"}) for n in range(first, last + 1)]
+        write_files(self.lab.root / "land", {f"{first:04d}.json": "\n".join(rows)}, first=first)
+
+    def begin(self) -> None:
+        self.allow(6)
+        self.arrive(1, 8)
+        self.lab.run(self.stream)
+        self.allow(100)
+
+    def table(self, path: str = "out") -> str:
+        return str(self.lab.root / path)
+
+    def held(self, path: str) -> Counter[int]:
+        return Counter(found["n"] for found in self.lab.table(path).select("n").collect())
+
+    def live(self) -> None:
+        """One more batch of the live stream: 9 and 10."""
+        if not (self.lab.root / "land" / "0009.json").exists():
+            self.arrive(9, 10)
+        self.lab.run(self.stream)
+
+    def backfill(self) -> None:
+        backfill_stream(self.lab.project, BackfillRequest(self.stream, SECOND), session=self.lab.spark)
+
+    def release(self, where: str | None = None) -> Released:
+        return release_rows(self.lab.project, self.stream, where, "ada", session=self.lab.spark)
+
+    def audit(self) -> None:
+        audit_table(self.lab.project, TableAuditRequest(self.stream), session=self.lab.spark)
+
+    def compact(self) -> None:
+        for path in ("out", "out_quarantine"):
+            DeltaTable(self.table(path)).optimize.compact()
+
+    def vacuum(self) -> None:
+        for path in ("out", "out_quarantine"):
+            DeltaTable(self.table(path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    def delete(self) -> None:
+        """Somebody deletes 5, of the second day."""
+        DeltaTable(self.table()).delete("n = 5")
+
+    def restore(self) -> None:
+        """Somebody takes the table back to what it was first."""
+        DeltaTable(self.table()).restore(0)
+
+    def forbid(self) -> None:
+        """Somebody gives the table a rule, which all of its rows keep."""
+        if not DeltaTable(self.table()).metadata().configuration:
+            DeltaTable(self.table()).alter.add_constraint({"small": "n < 1000"})
+
+    def write_otherwise(self) -> None:
+        """Another streaming query writes 100 on the second day."""
+        write_deltalake(
+            self.table(),
+            pa.table({"n": pa.array([100], pa.int64()), "day": pa.array([date(2026, 1, 2)])}),
+            mode="append",
+            partition_by=list(self.partitions) or None,
+            commit_properties=CommitProperties(app_transactions=[Transaction(OTHER_QUERY, 0)]),
+        )
+
+
+@dataclass
+class Meanwhile:
+    """Does something just before the step of a number, of all steps that an operation takes."""
+
+    step: int
+    act: Callable[[], object]
+    taken: list[str] = field(default_factory=list)
+    """The steps so far."""
+    refused: SluiceError | None = None
+    """Why it was not done there."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there was such a step."""
+        return len(self.taken) > self.step
+
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        """Count the steps: whatever reads or writes the tables, and what is written into the home before it."""
+        table = ("update", "delete")
+        sink = ("snapshot", "state", "write_batch_aside", "publish_batch", "write_batch", "write_aside", "publish")
+        sink += ("replace_rows", "replace_where", "find_replacement", "read_versions", "read_table")
+        for owner, names in ((DeltaSink, sink), (delta.tables.DeltaTable, table), (Storage, ("put_if_absent",))):
+            for name in names:
+                patch.setattr(owner, name, self._stepping(name, getattr(owner, name)))
+
+    def _stepping(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(*args: Any, **kwargs: Any) -> Any:
+            number = len(self.taken)
+            self.taken.append(name)
+            if number == self.step:
+                try:
+                    self.act()
+                except SluiceError as exc:
+                    self.refused = exc
+            return function(*args, **kwargs)
+
+        return stepping

@@ -1,0 +1,237 @@
+"""Every pair of operations on a sink, the one between any two steps of the other: exact, or refused with the reason.
+
+The table of what each does to each is in docs/backfill.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sluice.errors import LeaseHeldError, RefusedError, SluiceError
+from sluice.running import backfill
+from sluice.running.auditing.release_record import Moved, read_releases
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from sluice.sinks.delta import DeltaSink
+from tests.campaign import in_campaigns
+from tests.spark.lab import Lab, write_files
+from tests.spark.sink_operations import SECOND, Meanwhile, Numbers
+
+pytestmark = pytest.mark.spark
+
+OURS = ("live", "backfill", "release", "audit")
+OTHERS = ("compact", "vacuum", "delete", "restore", "forbid", "write_otherwise")
+
+
+def run_interleaved(numbers: Numbers, first: str, second: str, step: int, patch: pytest.MonkeyPatch) -> Meanwhile:
+    """Do `second` just before a step of `first`; what is refused, or fails, is tried again once the other is done."""
+    numbers.begin()
+    meanwhile = Meanwhile(step, getattr(numbers, second))
+    failed: SluiceError | None = None
+    with patch.context() as patched:
+        meanwhile.watch(patched)
+        try:
+            getattr(numbers, first)()
+        except SluiceError as exc:
+            failed = exc
+    for name, error in ((second, meanwhile.refused), (first, failed)):
+        if error is None:
+            continue
+        assert error.remedy or isinstance(error, RefusedError)
+        if name == "backfill" and second == "write_otherwise":
+            # For good: nobody but a person can tell whose row is whose.
+            with pytest.raises(RefusedError, match="writes this table, too"):
+                numbers.backfill()
+        else:
+            getattr(numbers, name)()
+    return meanwhile
+
+
+def check(numbers: Numbers, first: str, second: str, place: str) -> None:
+    """Every number is there once; but for what others deleted, and rows of theirs."""
+    sink, quarantine = numbers.held("out"), numbers.held("out_quarantine")
+    expected = Counter(range(1, 11 if "live" in {first, second} else 9))
+    if "release" in {first, second}:
+        assert not quarantine, place
+    found = sink + quarantine
+    if second == "write_otherwise":
+        assert found[100] == 1 or first == "backfill", place
+        del found[100]
+    if second == "delete":
+        assert found[5] <= 1, place
+        found[5] = 1
+    if second == "restore":
+        assert found.keys() <= expected.keys(), place
+        assert max(found.values()) == 1, place
+    else:
+        assert found == expected, place
+
+
+@in_campaigns
+@pytest.mark.parametrize("partitions", [("day",), ()], ids=["by metadata", "by Spark"])
+@pytest.mark.parametrize("first", OURS)
+@pytest.mark.parametrize("second", [*OURS, *OTHERS])
+def test_every_pair_at_every_step(  # noqa: PLR0917 - what pytest gives
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    partitions: tuple[str, ...],
+) -> None:
+    """As many times as the first has steps."""
+    step, is_over = 0, False
+    while not is_over:
+        root = tmp_path / str(step)
+        root.mkdir()
+        numbers = Numbers(Lab(spark, root), partitions)
+        meanwhile = run_interleaved(numbers, first, second, step, monkeypatch)
+        is_over = not meanwhile.is_done
+        if not is_over:
+            place = f"before step {step}, {meanwhile.taken[step]}; {meanwhile.refused}"
+            check(numbers, first, second, place)
+        step += 1
+    assert step > 3
+
+
+def test_a_release_beside_a_backfill(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused until the backfill is done, and then finds nothing of that day to send: no row is doubled."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    write_aside = DeltaSink.write_aside
+
+    def beside_a_release(*args: Any, **kwargs: Any) -> Any:
+        with pytest.raises(LeaseHeldError, match="is being run by"):
+            numbers.release()
+        return write_aside(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaSink, "write_aside", beside_a_release)
+        numbers.backfill()
+    done = numbers.release()
+
+    assert done.release.rows == 1
+    assert numbers.held("out") == Counter(range(1, 9))
+    assert not numbers.held("out_quarantine")
+    assert [found.state for found in read_releases(lab.project.stream_home(numbers.stream))] == ["done"]
+
+
+def test_a_row_whose_day_was_repaired(lab: Lab) -> None:
+    """A backfill of that day leaves it in the quarantine; once it was sent, one that would lose it is refused.
+
+    The remedy does what it says: with the correction in the source, the day is recomputed.
+    """
+    numbers = Numbers(lab)
+    numbers.allow(6)
+    numbers.arrive(1, 6)
+    write_files(lab.root / "land", {"0007.json": json.dumps({"n": 7, "day": "1900-01-01"})}, first=7)
+    lab.run(numbers.stream)
+    edit = DeltaTable.forPath(lab.spark, numbers.table("out_quarantine"))
+    edit.update("n = 7", {"day": "DATE'2026-01-02'"})
+    numbers.allow(100)
+
+    numbers.backfill()
+    assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 7)), Counter([7]))
+
+    done = numbers.release()
+    assert done.release.moved == (Moved(date(1900, 1, 1), date(2026, 1, 2)),)
+    with pytest.raises(RefusedError, match="had corrected from 1900-01-01 to 2026-01-02") as caught:
+        numbers.backfill()
+    assert caught.value.finding.code == "BACKFILL_MOVED_ROWS"
+    assert numbers.held("out") == Counter(range(1, 8))
+
+    Path(caught.value.finding.file).unlink()
+    stream = replace(numbers.stream, transform=f"{__name__}:corrected")
+    backfill_stream(lab.project, BackfillRequest(stream, SECOND), session=lab.spark)
+    assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 8)), Counter())
+
+
+def corrected(days: DataFrame) -> DataFrame:
+    return days.withColumn("day", F.when(F.col("n") == 7, F.lit("2026-01-02").cast("date")).otherwise(F.col("day")))
+
+
+class Killed(BaseException):
+    """A kill at a certain place."""
+
+
+@contextmanager
+def killed(owner: object, name: str, *, call: int = 1) -> Iterator[None]:
+    """Be killed at a call of a function."""
+    calls, former = itertools.count(1), getattr(owner, name)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == call:
+            raise Killed
+        return former(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, function)
+        with pytest.raises(Killed):
+            yield
+
+
+@in_campaigns
+@pytest.mark.parametrize(("name", "call"), [("publish", 1), ("replace_where", 2)])
+@pytest.mark.parametrize("is_retried", [False, True])
+def test_a_release_after_a_backfill_that_was_killed(lab: Lab, name: str, call: int, *, is_retried: bool) -> None:
+    """Killed before its rows were replaced, or after that: what it left in the quarantine is sent by nobody twice."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(2)  # so that it puts rows into the quarantine
+    with killed(DeltaSink, name, call=call):
+        numbers.backfill()
+    numbers.allow(100)
+
+    if is_retried:
+        numbers.backfill()
+    numbers.release()
+
+    assert numbers.held("out") == Counter(range(1, 9))
+    assert not numbers.held("out_quarantine")
+
+
+@in_campaigns
+def test_a_backfill_that_is_retried_after_a_later_one(lab: Lab) -> None:
+    """Killed before it was done with the quarantine: the retry leaves what the later one has put there."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    request = BackfillRequest(numbers.stream, SECOND, "the first")
+    with killed(backfill, "remove_others"):
+        backfill_stream(lab.project, request, session=lab.spark)
+    numbers.allow(2)
+    numbers.backfill()
+    assert numbers.held("out_quarantine") == Counter([3, 5, 7, 8])
+
+    backfill_stream(lab.project, request, session=lab.spark)
+
+    assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter([1, 2, 4, 6]), Counter([3, 5, 7, 8]))
+
+
+@in_campaigns
+def test_a_backfill_after_a_release_that_was_killed(lab: Lab) -> None:
+    """It is refused until the release is finished, as the reason says."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    with killed(DeltaSink, "write_batch"):
+        numbers.release()
+
+    with pytest.raises(RefusedError, match="is not finished") as caught:
+        numbers.backfill()
+    assert caught.value.finding.code == "RELEASE_UNFINISHED"
+    numbers.release()
+    numbers.backfill()
+
+    assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 9)), Counter())
