@@ -223,12 +223,16 @@ class ModelSink(Protocol):
     def add_batch(self, query_id: str, batch_id: int, rows: list[Row]) -> None:
         """Take one batch; an idempotent sink passes over one that it holds."""
 
+    def passes_over(self, query_id: str, batch_id: int) -> bool:
+        """Whether it holds the batch, and does not even read it again."""
+
 
 @dataclass(frozen=True)
 class HeldRows:
     """One stateful operator in append mode: a row waits until the watermark has passed its `at`, then goes out.
 
-    Rows that come when the watermark has passed them are late, and are dropped.
+    Rows that come when the watermark has passed them are late, and are dropped. Every source line of the query has a
+    watermark of its own, and the whole is the smallest of them: as far as the rows of one start tell.
     """
 
     delay_ms: int
@@ -247,6 +251,8 @@ class Engine:
     now_ms: int = 0
     ran: list[int] = field(default_factory=list)
     """Every batch that reached the sink, in order."""
+    newest: dict[int, int] = field(default_factory=dict)
+    """The newest `at` that the newest start has seen, by source line."""
 
     def once(self) -> list[Row]:
         """Trigger Once: the planned batch as logged, or one batch of everything that is new; gives its reports."""
@@ -265,6 +271,7 @@ class Engine:
         return reports
 
     def _start(self) -> _Start:
+        self.newest = {}
         offsets, commits = Log(self.checkpoint / "offsets"), Log(self.checkpoint / "commits")
         planned, committed = offsets.latest(), commits.latest()
         previous: Sequence[str | None] = ()
@@ -317,9 +324,13 @@ class Engine:
     def _run(self, run: _Start) -> Row:
         if run.end is None:
             raise AssertionError("nothing is planned")
-        rows = self._rows(run.ends, run.end)
+        is_passed_over = self.sink.passes_over(run.query_id, run.batch_id)
+        by_line = [] if is_passed_over else self._rows(run.ends, run.end)
+        rows = [row for found in by_line for row in found]
+        for line, found in enumerate(by_line):
+            self.newest[line] = max([self.newest.get(line, 0), *(row.get("at", 0) for row in found)])
         emitted, next_watermark_ms = rows, run.watermark_ms
-        if self.operator is not None:
+        if self.operator is not None and not is_passed_over:
             emitted, next_watermark_ms = self._hold(run, rows, self.operator)
         self.step("before the sink")
         self.sink.add_batch(run.query_id, run.batch_id, emitted)
@@ -342,10 +353,10 @@ class Engine:
         run.batch_id, run.ends, run.end, run.watermark_ms = run.batch_id + 1, run.end, None, next_watermark_ms
         return report
 
-    def _rows(self, starts: Sequence[str | None], ends: Sequence[str | None]) -> list[Row]:
+    def _rows(self, starts: Sequence[str | None], ends: Sequence[str | None]) -> list[list[Row]]:
+        """The rows of a batch, by source line."""
         ranges = zip(self.sources, starts, ends, strict=True)
-        batches = [source.rows(start, end) for source, start, end in ranges if end is not None and end != start]
-        return [row for batch in batches for row in batch]
+        return [list(source.rows(start, end)) if end not in {None, start} else [] for source, start, end in ranges]
 
     def _hold(self, run: _Start, rows: list[Row], operator: HeldRows) -> tuple[list[Row], int]:
         folder = self.checkpoint / "state" / "0" / "0"
@@ -358,8 +369,8 @@ class Engine:
         write_operator_metadata(self.checkpoint / "state" / "0", "heldRows")
         waiting = [row for row in held if row["at"] >= run.watermark_ms]
         (folder / f"{run.batch_id + 1}.delta").write_text(json.dumps(waiting))
-        newest = max((row["at"] - operator.delay_ms for row in rows), default=0)
-        return [row for row in held if row["at"] < run.watermark_ms], max(run.watermark_ms, newest)
+        reached = min(self.newest.get(line, 0) - operator.delay_ms for line in range(len(self.sources)))
+        return [row for row in held if row["at"] < run.watermark_ms], max(run.watermark_ms, reached)
 
 
 @dataclass

@@ -6,6 +6,7 @@
 <home>/<stream>/leases/0001/<token>.json
 <home>/<stream>/runs/<run_id>.json
 <home>/<stream>/checked.json              the last skip
+<home>/<stream>/watermarks/0001.json      how far each `withWatermark` of the query has come
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 <home>/<stream>/staged/0001/<batch_id>.json  what was decided of a batch that goes into two tables, beside its rows
@@ -25,6 +26,7 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.storage import Storage, join
 from sluice.times import iso_time
+from sluice.watermarks import Watermarks
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -140,6 +142,22 @@ class StreamHome:
         current = _Current(generation=generation.generation)
         self.storage.put_if_absent(join(self.location, "current.json"), encode_document(current))
 
+    def watermarks(self, number: int) -> Watermarks | None:
+        """How far each `withWatermark` of a generation's query has come; None when nothing was measured.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        return read_document(self.storage, self._watermarks_file(number), Watermarks)
+
+    def keep_watermarks(self, number: int, known: Watermarks) -> None:
+        """Write how far each `withWatermark` has come.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        self.storage.replace(self._watermarks_file(number), encode_document(known))
+
     def lease_folder(self, generation: int) -> str:
         """Where the leases of a generation are."""
         return join(self.location, "leases", f"{generation:04d}")
@@ -210,6 +228,9 @@ class StreamHome:
     def releases_folder(self) -> str:
         """Where the releases of quarantined rows are."""
         return join(self.location, "releases")
+
+    def _watermarks_file(self, number: int) -> str:
+        return join(self.location, "watermarks", f"{number:04d}.json")
 
     def _generation_file(self, number: int) -> str:
         return join(self.location, "generations", f"{number:04d}.json")

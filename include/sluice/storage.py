@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is read unless the caller allows more."""
+_MOST_COPIED = 2**40
+"""The largest file that is copied from or to an object store; a snapshot of state may be large."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -195,6 +197,27 @@ class Storage:
             self.delete(join(location, name))
         for name in listed.folders if listed is not None else ():
             self.delete_folder(join(location, name))
+
+    def copy_folder(self, location: str, target: str) -> None:
+        """Copy a folder and all that is in it, not durably; one that is not there is fine.
+
+        Raises:
+            StorageError: Something could not be read or written.
+        """
+        if is_local(location) and is_local(target):
+            if os.path.isdir(local_path(location)):
+                try:
+                    shutil.copytree(local_path(location), local_path(target), dirs_exist_ok=True)
+                except (OSError, shutil.Error) as exc:
+                    raise _failed("copy", location, exc) from exc
+            return
+        listed = self.list_folder(location)
+        for name in listed.files if listed is not None else ():
+            content = self.read(join(location, name), max_bytes=_MOST_COPIED)
+            if content is not None:
+                self.replace(join(target, name), content)
+        for name in listed.folders if listed is not None else ():
+            self.copy_folder(join(location, name), join(target, name))
 
     def _object(self, location: str) -> tuple[ObjectStore, str]:
         # Not parsed as a URL: a key may hold `#`, `?` and `%3A` as they are, and Hadoop takes them so, too.

@@ -267,6 +267,9 @@ SOURCE_TAG = "sluice.source"
 SOURCE_METRICS = "sluice.source."
 """What the observed metrics of a source are named with, before the source's name: `malformed_rows`, `read_files`."""
 
+WATERMARK_METRICS = "sluice.watermark."
+"""What the observed event time of a `withWatermark` is named with, before its number; see `connect_plan.py`."""
+
 
 @dataclass(frozen=True)
 class BatchOutcome:

@@ -43,6 +43,18 @@ def b_with_a(a: DataFrame, b: DataFrame) -> DataFrame:
     return b.join(a.select("id", "_metadata.file_size"), "id")
 
 
+def watermarked(frame: DataFrame, name: str, delay: str) -> DataFrame:
+    events = frame.select(F.col("id").alias(f"{name}_id"), F.timestamp_seconds("id").alias(f"{name}_at"))
+    return events.withWatermark(f"{name}_at", delay)
+
+
+def a_and_perhaps_b(a: DataFrame, b: DataFrame) -> DataFrame:
+    """An outer join of two watermarks."""
+    within = "a_id = b_id AND b_at BETWEEN a_at AND a_at + INTERVAL 2 SECONDS"
+    joined = watermarked(a, "a", "1 second").join(watermarked(b, "b", "2.5 seconds"), F.expr(within), "left_outer")
+    return joined.select(F.col("a_id").alias("id"), "b_id")
+
+
 def a_twice(a: DataFrame) -> DataFrame:
     return a.union(a.selectExpr("id + 1000 AS id"))
 
@@ -166,6 +178,7 @@ STREAMS: dict[str, Stream] = {
     "b_then_a": declared(b_then_a, two=True),
     "a_then_b": declared(a_then_b, two=True),
     "b_with_a": declared(b_with_a, two=True, sink=sinks.files("out", format="parquet")),
+    "a_and_perhaps_b": declared(a_and_perhaps_b, two=True),
     "a_twice": declared(a_twice),
     "a_with_a": declared(a_with_a),
     "from_a_view": declared(from_a_view),

@@ -168,6 +168,27 @@ def test_a_run_is_the_same_as_without_a_server(work: Work, lab: Lab, tmp_path: P
 
 
 @in_campaigns
+def test_a_join_whose_sides_arrive_by_turns(work: Work, lab: Lab, tmp_path: Path) -> None:
+    """Every batch has the same watermark as without a server, and the same rows come out."""
+    inside = replace(lab, root=tmp_path / "inside")
+    stream = STREAMS["a_and_perhaps_b"]
+    work.declare("a_and_perhaps_b")
+    (inside.root / "a").mkdir(parents=True)
+    (inside.root / "b").mkdir()
+    found, expected = [], []
+    for folder, first in (("a", 0), ("b", 1), ("a", 20), ("b", 20)):
+        for root in (work.root, inside.root):
+            write_numbers(root / folder, 2, first=first, rows=2)
+        found += work.run()["batches"]
+        expected += inside.run(stream).batches
+    assert [batch["watermarks"] for batch in found] == [batch.watermarks for batch in expected]
+    assert [batch["held_back_by"] for batch in found] == [list(batch.held_back_by) for batch in expected]
+    assert log_bytes(work.checkpoint / "offsets") == log_bytes(inside.checkpoint(stream) / "offsets")
+    assert rows(work.root) == rows(inside.root)
+    assert (None, 1) in rows(work.root)
+
+
+@in_campaigns
 def test_a_table_as_the_source(work: Work) -> None:
     """A Delta table is read once, in the planned batches, and what it gains later in a later run."""
     for first in (0, 3):

@@ -26,6 +26,7 @@ LAYERS: Mapping[str, int] = {
             "spark_options",
             "spark_setting",
             "delta_table",
+            "watermarks",
         ],
         0,
     ),

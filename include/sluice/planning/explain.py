@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice.errors import Problem
+from sluice.planning.next_watermark import WatermarkOutlook
 from sluice.planning.plan import GateChoice, Plan, PlannedBatch, SourceRange
-from sluice.times import iso_time
+from sluice.times import iso_millis, iso_time
 
 
 def explain(plan: Plan) -> Iterator[str]:
@@ -18,12 +19,30 @@ def explain(plan: Plan) -> Iterator[str]:
         yield f"  strategy {plan.strategy}, {len(plan.batches)} batch{'es' if len(plan.batches) != 1 else ''}"
     for batch in plan.batches:
         yield from _explain_batch(batch)
+    if plan.watermarks is not None:
+        yield from explain_watermarks(plan.watermarks)
     if plan.quality is not None:
         yield from explain_gate(plan.quality)
     if plan.problem is not None:
         yield from explain_problem(plan.problem, "refused")
     for warning in plan.warnings:
         yield from explain_problem(warning, "warning")
+
+
+def explain_watermarks(outlook: WatermarkOutlook) -> Iterator[str]:
+    """The watermark of the next batch, and each input's where there are several."""
+    inputs = outlook.known.inputs
+    of_several = f", the {outlook.policy} of {len(inputs)}" if len(inputs) > 1 else ""
+    yield f"  watermark {_event_time(outlook.next_ms)}{of_several}"
+    for known in inputs:
+        holds_back = "holds the others back" if known.input in outlook.held_back_by else ""
+        remarks = "".join(f"; {remark}" for remark in (holds_back, known.unknown) if remark)
+        if len(inputs) > 1 or remarks:
+            yield f"    {known.input}: {_event_time(known.watermark_ms)}{remarks}"
+
+
+def _event_time(milliseconds: int) -> str:
+    return iso_millis(milliseconds) or "" if milliseconds else "none yet"
 
 
 def explain_gate(chosen: GateChoice) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.errors import Problem
+from sluice.planning.next_watermark import WatermarkOutlook
 from sluice.stream import LogEntry
 from sluice.times import iso_millis, iso_time
 
@@ -112,6 +113,8 @@ class Plan:
     """By source, what `starting` resolves to; kept when the first run begins."""
     quality: GateChoice | None = None
     """Where the run is judged; None without a suite, and when nothing is to be run."""
+    watermarks: WatermarkOutlook | None = None
+    """How far each `withWatermark` has come; None without one, and when nothing was measured."""
 
     @property
     def size_bytes(self) -> int | None:
@@ -134,6 +137,7 @@ class Plan:
             "problem": None if self.problem is None else self.problem.as_json(),
             "warnings": [warning.as_json() for warning in self.warnings],
             "quality": None if self.quality is None else self.quality.as_json(),
+            "watermarks": None if self.watermarks is None else self.watermarks.as_json(),
         }
 
 

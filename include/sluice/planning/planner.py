@@ -8,10 +8,15 @@ from datetime import datetime
 from itertools import zip_longest
 
 from sluice.errors import DeclarationError, Problem, StorageError
+from sluice.planning.next_watermark import WatermarkOutlook, is_measured, is_no_data_due
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.survey import Survey, positions
 from sluice.storage import join
 from sluice.stream import Available, Bound, Step
+
+_UNMEASURED = (
+    "nothing new, but the driver died before it had kept how far batch {} took each watermark: it is measured now"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
         until=limits.bound.until,
         warnings=_warnings(seen),
         started_at={name: found.started_at for name, found in seen.available.items() if found.started_at},
+        watermarks=WatermarkOutlook.of(seen.checkpoint, seen.watermarks),
     )
     problem = find_refusal(seen)
     if problem is not None:
@@ -55,6 +61,8 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
     if undecided and strategy == "drain":
         return _drain_blindly(seen, replace(blank, strategy="drain"), undecided)
     batches = [*_uncommitted(seen), *_data(seen, limits.max_batches, now)]
+    if not batches and _may_hold_back(seen) and not is_measured(seen.checkpoint, seen.watermarks):
+        return replace(blank, verdict="run", reason=_UNMEASURED.format(seen.checkpoint.committed_id))
     if not batches and _is_no_data_due(seen):
         batches = [_no_data(seen, now)]
     verdict: Verdict = "resume" if seen.checkpoint.is_pending else "run" if batches else "skip"
@@ -245,17 +253,18 @@ def _no_data(seen: Survey, now: datetime) -> PlannedBatch:
     return PlannedBatch((seen.checkpoint.planned_id or 0) + 1, "no_data", _clock(seen, now), ranges)
 
 
-def _is_no_data_due(seen: Survey) -> bool:
-    """Spark's rule: state would change though no data came.
+def _may_hold_back(seen: Survey) -> bool:
+    """Whether there is state that may come out without data."""
+    return bool(seen.checkpoint.operators) and seen.stream.output_mode != "complete"
 
-    Either the committed watermark has passed the one that the newest batch ran with, so that windows close, or
-    time-outs may be pending.
-    """
+
+def _is_no_data_due(seen: Survey) -> bool:
+    """Whether state would change though no data came: the watermark makes some due, or time-outs may be pending."""
     checkpoint = seen.checkpoint
-    if checkpoint.planned is None or not checkpoint.operators or seen.stream.output_mode == "complete":
-        return False
-    has_timers = seen.record is not None and seen.record.has_timers
-    return has_timers or checkpoint.watermark_ms > checkpoint.planned.watermark_ms
+    if checkpoint.planned is not None and seen.record is not None and seen.record.has_timers:
+        return _may_hold_back(seen)
+    has_state = bool(checkpoint.operators)
+    return is_no_data_due(checkpoint, seen.watermarks, seen.stream.output_mode, has_state=has_state)
 
 
 def _clock(seen: Survey, now: datetime) -> int:

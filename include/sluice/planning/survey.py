@@ -11,7 +11,9 @@ from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
+from sluice.planning.next_watermark import usable
 from sluice.stream import Available, Bound, Position, SinkState, Stream
+from sluice.watermarks import Watermarks
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Survey:
     sink: SinkState = SinkState(exists=False)
     refusal: Problem | None = None
     """Why a source or the sink does not allow going on."""
+    watermarks: Watermarks | None = None
+    """How far each `withWatermark` has come; None when nothing was measured on this checkpoint."""
 
 
 def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Survey:
@@ -56,6 +60,7 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
     seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, record), {})
+    seen = replace(seen, watermarks=usable(home.watermarks(number), checkpoint))
     if checkpoint.blocking is not None or lines is None:
         return seen
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,12 @@ from sluice.checkpoint.offsets import (
     read_commit_file,
     read_offset_file,
 )
-from sluice.checkpoint.reader import CheckpointState
+from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import log_file_name, read_entries
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
-from sluice.home import Generation
+from sluice.home import Generation, log_keys
+from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 from sluice.running.auditing.audit import Audit
 from sluice.running.auditing.staged_batch import Followed
@@ -31,6 +32,7 @@ from sluice.running.progress import ProgressLog, Report
 from sluice.running.query import Query, spark_failed
 from sluice.running.record import BatchRecord
 from sluice.running.session import pinned_conf
+from sluice.running.watermark_log import WatermarkLog
 from sluice.sources.files import FilesSource
 from sluice.storage import Storage, join
 from sluice.stream import SOURCE_METRICS, LogEntry, Position, SourceLog
@@ -55,6 +57,7 @@ class BatchRunner:
         lease: The right to write to it; checked before every batch.
         stop: Once set, no further batch is started.
         state: What the checkpoint says now.
+        watermarks: How far each `withWatermark` of the query has come.
         audit: Measures and judges the batches; None for streams without a suite.
         followed: A batch that another driver has decided, of a stream that has no suite any more.
     """
@@ -67,11 +70,12 @@ class BatchRunner:
         lease: Lease,
         stop: threading.Event,
         state: CheckpointState,
+        watermarks: WatermarkLog,
         audit: Audit | None = None,
         followed: Followed | None = None,
     ) -> None:
         self._query, self._generation, self._storage, self._lease = query, generation, storage, lease
-        self._stop, self._state, self._audit = stop, state, audit
+        self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
         self._followed = followed
         self._session = query.frame.sparkSession
         self._stopped_by: BatchFailedError | None = None
@@ -90,14 +94,20 @@ class BatchRunner:
         progress = ProgressLog()
         self._session.streams.addListener(progress)
         try:
+            self._watermarks.catch_up(self._state, progress, check=self._lease.check)
             for batch in plan.batches if plan.strategy == "exact" else plan.batches[: int(self._state.is_pending)]:
                 if self._stop.is_set():
                     return
                 yield self._run_one(batch, progress)
             if plan.strategy == "drain":
-                yield from self._drain(progress)
-            else:
+                # Spark would begin with the watermark that the last commit left.
                 yield from self._run_no_data(plan, progress)
+                if self._stop.is_set():
+                    return
+                yield from self._drain(progress)
+                if self._stop.is_set():
+                    return
+            self.is_complete = yield from self._run_no_data(plan, progress)
         finally:
             progress.drain()
             try:
@@ -106,26 +116,32 @@ class BatchRunner:
                 # Spark is gone, and what it failed with is what matters.
                 logger.warning("the listener could not be taken away", exc_info=True)
 
-    def _run_no_data(self, plan: Plan, progress: ProgressLog) -> Iterator[BatchRecord]:
-        """After the last batch, Spark's own rule: run no-data batches as long as the watermark makes state due."""
+    def _run_no_data(self, plan: Plan, progress: ProgressLog) -> Generator[BatchRecord, None, bool]:
+        """Spark's own rule: run no-data batches as long as the watermark makes state due.
+
+        Returns:
+            Whether none is due any more; False when the run was stopped before.
+        """
         while self._is_no_data_due():
             if self._stop.is_set():
-                return
+                return False
             planned = self._state.planned
             if planned is None:
-                return
+                return True
             at = dict(zip((line.source for line in self._generation.lines), planned.offsets.values(), strict=True))
             ranges = {name: SourceRange(offset, offset) for name, offset in at.items()}
             clock = max([planned.timestamp_ms, *(batch.timestamp_ms for batch in plan.batches)])
             yield self._run_one(PlannedBatch(planned.batch_id + 1, "no_data", clock, ranges), progress)
-        self.is_complete = True
+        return True
 
     def _is_no_data_due(self) -> bool:
-        planned, stream = self._state.planned, self._query.stream
-        if planned is None or stream.output_mode == "complete" or self._state.watermark_ms <= planned.watermark_ms:
+        planned = self._state.planned
+        # Only Spark writes the second format of its log.
+        if planned is None or planned.version != 1:
             return False
         state = self._storage.list_folder(join(self._state.location, "state"))
-        return state is not None and bool(state.folders)
+        has_state = state is not None and bool(state.folders)
+        return is_no_data_due(self._state, self._watermarks.known, self._query.stream.output_mode, has_state=has_state)
 
     def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> BatchRecord:
         self._lease.check()
@@ -142,8 +158,9 @@ class BatchRunner:
         committed = self._check_committed(batch.batch_id)
         reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
-        self._check_report(batch, planned, report)
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
+        self._keep_watermarks(query, batch, reports, progress, was_in_sink=was_in_sink)
+        self._check_report(batch, planned, report)
         warnings = [*self._check_read(batch.batch_id, taken, query)]
         if not was_in_sink:
             warnings += self._surplus(batch, report)
@@ -151,6 +168,28 @@ class BatchRunner:
         return msgspec.structs.replace(
             record, unread_files=_unread_files(batch, report), warnings=tuple(_logged(warnings))
         )
+
+    def _keep_watermarks(
+        self,
+        query: StreamingQuery,
+        batch: PlannedBatch,
+        reports: Mapping[int, Report],
+        progress: ProgressLog,
+        *,
+        was_in_sink: bool,
+    ) -> None:
+        """Count a committed batch in, before it counts for anything else."""
+        if self._watermarks.known is None:
+            return
+        # A sink that holds a batch does not read it again, and Spark has then seen none of its events.
+        has_input = any(not source.is_empty for source in batch.sources.values())
+        has_read = bool(reports.get(batch.batch_id, {}).get("numInputRows"))
+        is_passed_over = was_in_sink or (batch.kind == "uncommitted" and has_input and not has_read)
+        event_times = None if is_passed_over else self._query.event_times(query, reports, [batch.batch_id])
+        if event_times is None:
+            self._watermarks.catch_up(self._state, progress, check=self._lease.check)
+        else:
+            self._watermarks.keep(batch.batch_id, event_times)
 
     def _drain(self, progress: ProgressLog) -> Iterator[BatchRecord]:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed."""
@@ -164,15 +203,27 @@ class BatchRunner:
                 break
             for batch_id, report in sorted(progress.latest(str(query.runId)).items()):
                 if batch_id == next_id and self._committed(batch_id) is not None:
+                    self._keep_drained(query, progress.latest(str(query.runId)), range(first + 1, next_id + 1))
                     yield self._drained(batch_id, report)
                     next_id += 1
         self._check_exception(query)
         commits = list_log(join(self._state.location, "commits"), storage=self._storage)
         newest = -1 if commits is None or commits.latest is None else commits.latest
         reports = progress.reports(query, range(next_id, newest + 1))
+        self._keep_drained(query, reports, range(first + 1, newest + 1))
+        state, keys = self._state, log_keys(self._generation)
+        self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
+        self._watermarks.catch_up(self._state, progress, check=self._lease.check)
         for batch_id in range(next_id, newest + 1):
             yield self._drained(batch_id, reports.get(batch_id, {}))
-        self.is_complete = not self._stop.is_set()
+
+    def _keep_drained(self, query: StreamingQuery, reports: Mapping[int, Report], done: range) -> None:
+        """Count the batches of one start in, as far as it tells."""
+        if self._watermarks.known is None or not done:
+            return
+        event_times = self._query.event_times(query, reports, done)
+        if event_times is not None:
+            self._watermarks.keep(done[-1], event_times)
 
     def _drained(self, batch_id: int, report: Report) -> BatchRecord:
         committed = self._committed(batch_id)
@@ -233,7 +284,7 @@ class BatchRunner:
         planned = OffsetFile(
             batch_id=batch.batch_id,
             version=1,
-            watermark_ms=state.next_watermark_ms,
+            watermark_ms=next_watermark_ms(state, self._watermarks.known),
             timestamp_ms=batch.timestamp_ms,
             conf=state.planned.conf if state.planned else pinned_conf(self._session),
             offsets={str(index): batch.sources[line.source].end for index, line in enumerate(lines)},
@@ -420,6 +471,7 @@ class BatchRunner:
             late_rows=None if was_in_sink else _late_rows(report),
             sink_version=outcome.version if outcome else None,
             was_in_sink=was_in_sink,
+            **self._watermarks.shown(self._state.planned),
         )
         return record if self._audit is None else self._audit.note(record)
 

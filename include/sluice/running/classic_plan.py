@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from sluice.home import SourceLine
-from sluice.running.plan_reader import stream_of_its_own
+from sluice.running.plan_reader import WatermarkNode, numbered, stream_of_its_own
 from sluice.stream import SOURCE_TAG, OutputMode
 
 if TYPE_CHECKING:
@@ -37,6 +39,37 @@ class ClassicPlans:
                 distinct.append(leaf)
             lines.append(SourceLine(_tag(leaf), str(log)))
         return tuple(lines)
+
+    def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
+        """Spark names each by an id of its own, which all copies of it share."""
+        jvm: Any = frame.sparkSession._jvm
+        delay_ms = jvm.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs
+        found: dict[str, WatermarkNode] = {}
+        for node, first, count in _watermark_nodes(frame._jdf.queryExecution().analyzed(), 0):
+            names = "+".join(dict.fromkeys(line.source for line in lines[first : first + count]))
+            key = str(node.nodeId().toString())
+            found.setdefault(key, WatermarkNode(f"{names}.{node.eventTime().name()}", int(delay_ms(node.delay())), key))
+        return numbered(found.values())
+
+    def observing(self) -> AbstractContextManager[None]:
+        """Spark's own measures can be read."""
+        return nullcontext()
+
+    def event_times(
+        self, query: StreamingQuery, nodes: Sequence[WatermarkNode], reports: Mapping[int, Mapping[str, Any]]
+    ) -> dict[str, int] | None:
+        """What Spark computes its watermark from: private to its tracker, and nowhere else to be had."""
+        started: Any = query
+        tracker = started._jsq.streamingQuery().watermarkTracker()
+        field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
+        field.setAccessible(True)
+        reached = {}
+        entries = field.get(tracker).iterator()
+        while entries.hasNext():
+            entry = entries.next()
+            if entry._2().isDefined():
+                reached[str(entry._1().toString())] = int(entry._2().get())
+        return {node.input: reached[node.key] + node.delay_ms for node in nodes if node.key in reached}
 
     def has_timers(self, frame: DataFrame) -> bool:
         return "ProcessingTime" in self.analysed_text(frame)
@@ -87,6 +120,23 @@ def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[
 
 def _class_name(found: Any) -> str:
     return str(found.getClass().getSimpleName())
+
+
+def _watermark_nodes(node: Any, first: int) -> Generator[tuple[Any, int, int], None, int]:
+    """Every `EventTimeWatermark` below a node, with the number of the first streaming leaf below it and of how many.
+
+    Returns:
+        How many streaming leaves there are below the node.
+    """
+    children = node.children()
+    if not children.size():
+        return int(node.isStreaming())
+    count = 0
+    for index in range(children.size()):
+        count += yield from _watermark_nodes(children.apply(index), first + count)
+    if _class_name(node) == "EventTimeWatermark":
+        yield node, first, count
+    return count
 
 
 def _tag(leaf: Any) -> str:

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from sluice.home import SourceLine
-from sluice.running.plan_reader import stream_of_its_own
+from sluice.running.plan_reader import WatermarkNode, numbered, stream_of_its_own
 from sluice.running.plan_tree import Node, parse_plan
-from sluice.stream import OutputMode
+from sluice.stream import WATERMARK_METRICS, OutputMode
+from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _ALIAS = "__sluice_source_"
 _ANALYSED = re.compile(
@@ -25,6 +32,18 @@ _ANALYSED = re.compile(
 )
 _LEAVES = {"StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation"}
 _REFUSED = re.compile(r"== Physical Plan ==\n(?:org\.apache\.spark\.)\S*Exception: (.*)")
+_WATERMARK = re.compile(r" [0-9a-f-]{36}, (?P<column>.+)#\d+(?:-T\d+ms)?: .+, (?P<delay>[^,]+)", re.DOTALL)
+_UNIT_MS = {
+    "years": 372 * 86_400_000,
+    "months": 31 * 86_400_000,
+    "days": 86_400_000,
+    "hours": 3_600_000,
+    "minutes": 60_000,
+    "seconds": 1000,
+}
+"""Of a delay, as Spark's plan spells it: a month has 31 days, and a year twelve of them."""
+_SPARKS_OWN = "eventTime"
+"""The key of an only watermark: Spark reports that of the first one in the plan that has events."""
 _NO_START = "Async progress tracking cannot be used with Once trigger"
 """What Spark says to a query that it has checked and that is not to start; see `ConnectPlans.check_stream`."""
 
@@ -63,6 +82,45 @@ class ConnectPlans:
             lines.append(SourceLine(name, str(leaves.index(leaf))))
         return tuple(lines)
 
+    def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
+        """A self-join has two of each: the server analyses each use by itself."""
+        nodes = list(_watermark_nodes(parse_plan(_analysed(frame))))
+        return numbered(nodes if len(nodes) > 1 else [replace(node, key=_SPARKS_OWN) for node in nodes])
+
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """A server tells event times only where they are observed, so `withWatermark` does that, too."""
+        from pyspark.sql import functions as sql
+        from pyspark.sql.connect.dataframe import DataFrame
+        from pyspark.sql.types import StructType
+
+        original, numbers = DataFrame.withWatermark, count()
+
+        def observed(frame: Any, eventTime: str, delayThreshold: str) -> Any:  # noqa: N803 - pyspark's own
+            marked = original(frame, eventTime, delayThreshold)
+            is_window = isinstance(marked.schema[eventTime].dataType, StructType)
+            column = sql.col(eventTime)
+            newest = sql.unix_millis(sql.max(column["end"] if is_window else column))
+            return marked.observe(f"{WATERMARK_METRICS}{next(numbers)}", newest.alias("event_ms"))
+
+        DataFrame.withWatermark = observed  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            DataFrame.withWatermark = original  # type: ignore[method-assign]
+
+    def event_times(
+        self, query: StreamingQuery, nodes: Sequence[WatermarkNode], reports: Mapping[int, Mapping[str, Any]]
+    ) -> dict[str, int] | None:
+        if not all(reports.values()):
+            return None
+        found: dict[str, int] = {}
+        for node in nodes:
+            times = [time for report in reports.values() if (time := _event_ms(report, node.key)) is not None]
+            if times:
+                found[node.input] = max(times)
+        return found
+
     def has_timers(self, frame: DataFrame) -> bool:
         return "ProcessingTime" in _analysed(frame)
 
@@ -99,6 +157,47 @@ def _analysed(frame: DataFrame) -> str:
 
 def _explained(frame: Any, *, mode: str = "simple") -> str:
     return str(frame._explain_string(mode=mode))
+
+
+def _event_ms(report: Mapping[str, Any], key: str | None) -> int | None:
+    if key == _SPARKS_OWN:
+        newest = report.get("eventTime", {}).get("max")
+        return None if newest is None else epoch_micros(datetime.fromisoformat(newest)) // 1000
+    observed = report.get("observedMetrics", {}).get(key) or {}
+    event_ms = observed.get("event_ms")
+    return None if event_ms is None else int(event_ms)
+
+
+def _watermark_nodes(
+    node: Node, source: str = "", metric: str | None = None
+) -> Generator[WatermarkNode, None, list[str]]:
+    """Every `EventTimeWatermark` of a plan, each with the metric that stands right above it.
+
+    Returns:
+        The names of the sources below the node.
+    """
+    if node.kind == "SubqueryAlias" and node.rest.startswith(f" {_ALIAS}"):
+        source = node.rest.removeprefix(f" {_ALIAS}")
+    if node.kind in _LEAVES:
+        return [source]
+    above = node.rest.strip().partition(",")[0] if node.kind == "CollectMetrics" else None
+    below: list[str] = []
+    for child in node.children:
+        below += yield from _watermark_nodes(child, source, above)
+    if node.kind == "EventTimeWatermark":
+        found = _WATERMARK.fullmatch(node.rest)
+        if found is None:
+            raise RefusedByServer(f"the server shows a watermark that Sluice can't read: {node.rest.strip()}")
+        name = f"{'+'.join(dict.fromkeys(below))}.{found['column']}"
+        is_ours = metric is not None and metric.startswith(WATERMARK_METRICS)
+        yield WatermarkNode(name, delay_ms(found["delay"]), metric if is_ours else None)
+    return below
+
+
+def delay_ms(text: str) -> int:
+    """The delay of a watermark in milliseconds, from Spark's text of it: `1 hours 30 minutes`, `2.5 seconds`."""
+    words = text.split()
+    return sum(int(Decimal(amount) * _UNIT_MS[unit]) for amount, unit in zip(words[::2], words[1::2], strict=True))
 
 
 def _streaming_leaves(node: Node, source: str | None = None) -> Iterator[tuple[str | None, str]]:

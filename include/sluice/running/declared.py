@@ -12,8 +12,9 @@ from sluice.running.query import Query, plan_reader
 from sluice.storage import Storage
 from sluice.stream import Sink
 
-_PASSING = re.compile(r"#\d+L?|@[0-9a-f]+|(?<=\]), \d+$", re.MULTILINE)
-"""What Spark's text of a plan has that is another one at every start: ids of columns, objects and observations."""
+_PASSING = re.compile(r"#\d+L?|@[0-9a-f]+|(?<=\]), \d+$|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.MULTILINE)
+"""What Spark's text of a plan has that is another one at every start: ids of columns, objects, observations and
+watermarks."""
 
 
 def fingerprints(project: Project, query: Query, *, storage: Storage) -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sluice.errors import DeclarationError
@@ -10,6 +13,18 @@ from sluice.stream import OutputMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class WatermarkNode:
+    """One `withWatermark` of an analysed plan."""
+
+    input: str
+    """`clicks.clicked_at`: the sources below it, and its column; numbered where several have the same."""
+    delay_ms: int
+    key: str | None
+    """What Spark's measures of it are found by; None when it can't be measured."""
 
 
 class PlanReader(Protocol):
@@ -31,6 +46,26 @@ class PlanReader(Protocol):
             DeclarationError: The query reads a stream that is no source of ours.
         """
 
+    def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
+        """Every `withWatermark` of a query, in the order of its plan; one that a self-join uses twice comes once."""
+
+    def observing(self) -> AbstractContextManager[None]:
+        """While it is open, whatever `withWatermark` gives is made such that it can be measured."""
+
+    def event_times(
+        self, query: StreamingQuery, nodes: Sequence[WatermarkNode], reports: Mapping[int, Mapping[str, Any]]
+    ) -> dict[str, int] | None:
+        """The newest event time of each input, over all batches of a start that has ended.
+
+        Args:
+            query: The start.
+            nodes: The inputs.
+            reports: Spark's report of every batch that it committed, by batch id; an empty one where it is lost.
+
+        Returns:
+            By input, milliseconds since the epoch; inputs without an event are absent. None when Spark does not tell.
+        """
+
     def has_timers(self, frame: DataFrame) -> bool:
         """Whether an operator of the query has processing-time timers."""
 
@@ -45,6 +80,16 @@ class PlanReader(Protocol):
 
     def explain(self, frame: DataFrame) -> str:
         """Spark's text of the physical plan: unlike the analysed one, it does not show the options of sources."""
+
+
+def numbered(nodes: Iterable[WatermarkNode]) -> tuple[WatermarkNode, ...]:
+    """The same nodes, with inputs that differ: the second of a name becomes `a.at (2)`."""
+    seen: dict[str, int] = {}
+    found: list[WatermarkNode] = []
+    for node in nodes:
+        number = seen[node.input] = seen.get(node.input, 0) + 1
+        found.append(node if number == 1 else replace(node, input=f"{node.input} ({number})"))
+    return tuple(found)
 
 
 def stream_of_its_own(leaf: str) -> DeclarationError:

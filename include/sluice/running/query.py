@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from sluice.project import Project, error_line
 from sluice.running.classic_plan import ClassicPlans, files_of_batch
 from sluice.running.connect_plan import ConnectPlans
 from sluice.running.connect_session import is_connected
-from sluice.running.plan_reader import PlanReader
+from sluice.running.plan_reader import PlanReader, WatermarkNode
 from sluice.storage import spark_location
 from sluice.stream import Slice, Stream
 
@@ -39,6 +39,8 @@ class Query:
     """One per source line of an offset file, in Spark's order."""
     has_timers: bool
     """Whether an operator has processing-time timers."""
+    watermarks: tuple[WatermarkNode, ...] = ()
+    """Every `withWatermark`, in the order of Spark's plan."""
     write: Callable[[DataFrame, int], None] | None = None
     """Writes a batch, in the place of the sink's own stream writer."""
 
@@ -72,6 +74,18 @@ class Query:
             started: The query, running or ended, of a Spark in this process.
         """
         return files_of_batch(self.frame.sparkSession, started)
+
+    def start_replay(self, checkpoint: str) -> StreamingQuery:
+        """Start it without a sink: it runs the planned batch, and nothing is kept but what is measured."""
+        writer = self.frame.writeStream.format("noop").outputMode(self.stream.output_mode)
+        return writer.option("checkpointLocation", spark_location(checkpoint)).trigger(once=True).start()
+
+    def event_times(
+        self, started: StreamingQuery, reports: Mapping[int, Mapping[str, Any]], batch_ids: Iterable[int]
+    ) -> dict[str, int] | None:
+        """The newest event time of each input in the batches of a start; see `PlanReader.event_times`."""
+        known = {batch_id: reports.get(batch_id, {}) for batch_id in batch_ids}
+        return plan_reader(self.frame.sparkSession).event_times(started, self.watermarks, known)
 
     def explain(self) -> str | None:
         """See `explain_frame`."""
@@ -113,6 +127,9 @@ def build_query(
     plans.ship(transform)
     frames = {name: _read(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
     frame = _call(transform, frames, place)
+    if len(plans.watermarks(frame, plans.source_lines(frame))) > 1:
+        with plans.observing():
+            frame = _call(transform, frames, place)
     try:
         plans.check_stream(frame, stream.output_mode)
     except Exception as exc:
@@ -128,7 +145,7 @@ def build_query(
         raise DeclarationError(
             "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
         )
-    return Query(project, stream, frame, lines, plans.has_timers(frame))
+    return Query(project, stream, frame, lines, plans.has_timers(frame), plans.watermarks(frame, lines))
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:

@@ -35,6 +35,10 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     late_rows: int | None = None
     """The rows that were dropped because they came after the watermark, as Spark counts them: windows count what is
     left of them once each task has summed up its own. None for queries without state, and where it is not known."""
+    watermarks: dict[str, str | None] = {}
+    """How far each `withWatermark` had come after the batch, by `source.column`; None for none yet."""
+    held_back_by: tuple[str, ...] = ()
+    """Those of them that hold the others back."""
     sink_version: int | None = None
     """The table version that the batch made; None for sinks without versions, and for batches without rows."""
     was_in_sink: bool = False
@@ -123,6 +127,7 @@ def describe_batch(batch: BatchRecord) -> str:
     out += f", {batch.late_rows:,} late" if batch.late_rows else ""
     out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
+    watermark += f", held back by {', '.join(batch.held_back_by)}" if batch.held_back_by else ""
     seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
     how = "" if batch.decided_by is None else f", as run {batch.decided_by} had decided"
     how += f"; begun with another {', '.join(batch.changed)}" if batch.changed else ""

@@ -34,6 +34,7 @@ from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, is_remote, jvm_pid, open_session
 from sluice.running.stop import StopEvent
+from sluice.running.watermark_log import WatermarkLog
 from sluice.spark.java_options import Work
 from sluice.times import iso_time
 
@@ -196,7 +197,10 @@ class _Run:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
         decided = self.preparation.decision(plan)
         followed = self._followed(query, generation, decided)
-        runner = BatchRunner(query, generation, home.storage, self.lease, self.stop, state, self.audit, followed)
+        watermarks = WatermarkLog(query, home, generation, state)
+        runner = BatchRunner(
+            query, generation, home.storage, self.lease, self.stop, state, watermarks, self.audit, followed
+        )
         for batch in runner.run(plan):
             done = self._told(batch, generation, decided)
             generation = self._keep_sink_identity(generation)

@@ -194,6 +194,8 @@ def batch_row(batch: BatchRecord) -> BatchRow:
     notes += [
         f"{wording.count(files, 'file')} of {name} without a row" for name, files in batch.unread_files.items() if files
     ]
+    if batch.held_back_by:
+        notes.append(f"watermark held back by {', '.join(batch.held_back_by)}")
     if batch.sink_version is not None:
         notes.append(f"table version {batch.sink_version}")
     return BatchRow(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.home import Checked, Generation
+from sluice.planning.next_watermark import WatermarkOutlook
 from sluice.quality.report import Hold, QualityReport, describe_hold
 from sluice.running.record import BatchRecord
 from sluice.stream import Stream
@@ -53,6 +54,19 @@ class SourceRow:
 
 
 @dataclass(frozen=True)
+class WatermarkRow:
+    """One `withWatermark` of a stream that has several: how far it has come."""
+
+    input: str
+    watermark: str
+    newest_event: str
+    delay: str
+    holds_back: bool
+    remark: str
+    """What is not known of it."""
+
+
+@dataclass(frozen=True)
 class GenerationRow:
     """One generation."""
 
@@ -81,6 +95,8 @@ class StreamPage:
     row: StreamRow
     facts: tuple[Fact, ...]
     sources: tuple[SourceRow, ...]
+    watermarks: tuple[WatermarkRow, ...]
+    """Empty for streams with a single one, which the tile shows."""
     batches: tuple[BatchRow, ...]
     charts: tuple[tuple[str, Chart], ...]
     generations: tuple[GenerationRow, ...]
@@ -119,6 +135,7 @@ def stream_page(
         row=row,
         facts=_stream_facts(stream, outlook, skip, now),
         sources=tuple(_source_row(stream, name, outlook, now) for name in stream.sources),
+        watermarks=tuple(_watermark_rows(outlook.plan.watermarks if outlook and outlook.plan else None)),
         batches=tuple(_logged_row(batch, done, names) for batch in batches),
         charts=stream_charts(runs, current),
         generations=tuple(_generation_row(found, current) for found in generations),
@@ -173,6 +190,24 @@ def _source_row(stream: Stream, name: str, outlook: Outlook | None, now: datetim
         oldest=describe_oldest([lag.oldest_ms], now) if lag else "",
         unreadable=(lag.unreadable or "") if lag else "",
     )
+
+
+def _watermark_rows(found: WatermarkOutlook | None) -> Iterator[WatermarkRow]:
+    if found is None or len(found.known.inputs) < 2:
+        return
+    for known in found.known.inputs:
+        yield WatermarkRow(
+            input=known.input,
+            watermark=_event_time(known.watermark_ms or None),
+            newest_event=_event_time(known.event_ms),
+            delay=wording.span(known.delay_ms / 1000),
+            holds_back=known.input in found.held_back_by,
+            remark=known.unknown,
+        )
+
+
+def _event_time(milliseconds: int | None) -> str:
+    return wording.moment(wording.read_moment(iso_millis(milliseconds)))
 
 
 def _recorded(runs: Sequence[RunFile], generation: int | None) -> dict[int, tuple[str, BatchRecord]]:

@@ -11,7 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.project import Project
 from sluice.running import runner
+from sluice.running.plan_reader import WatermarkNode, numbered
 from sluice.running.preparation import Request, plan_stream, prepare_run
 from sluice.running.query import Query
 from sluice.running.record import RunRecord
@@ -50,6 +51,12 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """Second 0 of every test: files and bounds count from here; the clock of the runs begins an hour later."""
 NAME = "numbers"
 EVERYTHING = Limits()
+
+
+_ANALYSED = SimpleNamespace(
+    queryExecution=lambda: SimpleNamespace(analyzed=lambda: SimpleNamespace(toString=lambda: "the model"))
+)
+"""What a batch is begun with is told from other transforms by its text."""
 
 
 class KilledError(BaseException):
@@ -152,6 +159,9 @@ class RowSink(Sink):
         if newest < batch_id and rows:
             (folder / f"{batch_id}.json").write_text(json.dumps(rows))
 
+    def passes_over(self, query_id: str, batch_id: int) -> bool:
+        return self.is_idempotent and self.state(query_id, storage=Storage()).holds(batch_id)
+
     def batches(self) -> dict[str, list[Row]]:
         """Everything that the sink holds, by batch."""
         files = sorted(Path(self.path).glob("*/*.json"))
@@ -180,6 +190,16 @@ class AppendingSink(RowSink):
         (folder / f"{batch_id}-{uuid4().hex}.json").write_text(json.dumps(rows))
 
 
+class Nowhere:
+    """A sink that keeps nothing."""
+
+    def add_batch(self, query_id: str, batch_id: int, rows: list[Row]) -> None:
+        pass
+
+    def passes_over(self, query_id: str, batch_id: int) -> bool:
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelQuery(Query):
     """A query that the model of Spark runs."""
@@ -190,8 +210,16 @@ class ModelQuery(Query):
     def knows_files(self) -> bool:
         return False
 
+    def start_replay(self, checkpoint: str) -> Any:
+        return self._started(replace(self.engine(checkpoint), sink=Nowhere()), once=True)
+
+    def event_times(self, started: Any, reports: Any, batch_ids: Iterable[int]) -> dict[str, int]:
+        return {self.watermarks[line].input: newest for line, newest in started.newest.items() if newest}
+
     def start(self, checkpoint: str, *, once: bool) -> Any:
-        engine = self.engine(checkpoint)
+        return self._started(self.engine(checkpoint), once=once)
+
+    def _started(self, engine: Engine, *, once: bool) -> Any:
         reports, error = [], None
         try:
             reports = engine.once() if once else engine.available_now()
@@ -209,6 +237,7 @@ class ModelQuery(Query):
             runId=reports[0]["runId"] if reports else str(uuid4()),
             exception=lambda: error,
             stop=lambda: None,
+            newest=engine.newest,
         )
 
 
@@ -326,9 +355,11 @@ class Lab:
     def _build_query(self, project: Project, stream: Stream, session: Any, started_at: Mapping[str, Any]) -> Query:
         logs: dict[str, int] = {}
         lines = tuple(SourceLine(name, str(logs.setdefault(name, len(logs)))) for name in self.lines)
-        frame: Any = SimpleNamespace(sparkSession=session)
+        frame: Any = SimpleNamespace(sparkSession=session, _jdf=_ANALYSED)
         self.started_at = started_at
-        return ModelQuery(project, stream, frame, lines, self.has_timers, engine=self.engine)
+        delay_ms = self.operator.delay_ms if self.operator is not None else 0
+        nodes = [WatermarkNode(f"{line.source}.at", delay_ms, line.source) for line in lines if self.operator]
+        return ModelQuery(project, stream, frame, lines, self.has_timers, numbered(nodes), engine=self.engine)
 
     def _session(self) -> Any:
         conf = dict(PINNED_CONF)

@@ -31,7 +31,8 @@ def test_json_has_the_documented_keys(lab: Lab) -> None:
     """The keys, in their order, with what was noticed on the way at the end."""
     document = lab.plan(until(5)).as_json()
     assert list(document) == [
-        "stream", "generation", "verdict", "reason", "strategy", "until", "batches", "problem", "warnings", "quality"
+        "stream", "generation", "verdict", "reason", "strategy", "until", "batches", "problem", "warnings", "quality",
+            "watermarks",
     ]  # fmt: skip
     assert (document["stream"], document["generation"], document["verdict"]) == ("numbers", 1, "resume")
     assert (document["strategy"], document["until"]) == ("exact", "2026-01-01T00:00:05.000Z")

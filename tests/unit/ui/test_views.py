@@ -15,6 +15,7 @@ from sluice.errors import Problem
 from sluice.home import Checked, Generation, SourceLine
 from sluice.monitoring.inspection import SourceLag
 from sluice.planning.backfill import BackfillPlan, Downstream
+from sluice.planning.next_watermark import WatermarkOutlook
 from sluice.planning.plan import GateChoice, Plan
 from sluice.quality.expectations import EXPECTATIONS
 from sluice.quality.report import Hold
@@ -24,6 +25,7 @@ from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval,
 from sluice.running.stop import StopRequest
 from sluice.stream import Interval, Slice
 from sluice.times import iso_time
+from sluice.watermarks import InputWatermark, Watermarks
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.outlook import Outlook
 from sluice_airflow.ui.quality_view import newest_report, report_on
@@ -491,3 +493,30 @@ def test_the_report_on_a_run_has_the_runs_before_it() -> None:
     assert report is not None
     assert [run.run_id for run in report.runs] == [runs[1].run_id, runs[2].run_id]
     assert report_on("visits", make_run(), runs) is None
+
+
+def test_each_watermark() -> None:
+    """The page of a stream with several watermarks shows each, and which one holds the others back."""
+    inputs = (
+        InputWatermark(input="a.at", delay_ms=60_000, event_ms=NOW_MS),
+        InputWatermark(input="b.at", delay_ms=1000, floor_ms=NOW_MS - 3_600_000, since=7),
+    )
+    known = Watermarks(query_id=QUERY_ID, measured=7, inputs=inputs)
+    plan = replace(PLAN, watermarks=WatermarkOutlook(NOW_MS - 3_600_000, "min", known))
+    first, second = make_page(outlook=make_outlook(plan=plan)).watermarks
+    assert (first.input, first.watermark, first.newest_event, first.delay) == (
+        "a.at",
+        wording.moment(NOW - timedelta(minutes=1)),
+        wording.moment(NOW),
+        "1 min",
+    )
+    assert (first.holds_back, first.remark) == (False, "")
+    assert (second.watermark, second.newest_event) == (wording.moment(NOW - timedelta(hours=1)), wording.NONE)
+    assert (second.holds_back, second.remark[:24]) == (True, "measured from batch 7 on")
+
+
+def test_an_only_watermark() -> None:
+    """A stream with one watermark has it in its tile."""
+    known = Watermarks(query_id=QUERY_ID, measured=7, inputs=(InputWatermark(input="a.at", delay_ms=0, event_ms=1),))
+    plan = replace(PLAN, watermarks=WatermarkOutlook(1, "min", known))
+    assert make_page(outlook=make_outlook(plan=plan)).watermarks == ()

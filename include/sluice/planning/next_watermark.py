@@ -1,0 +1,96 @@
+"""The watermark that the next batch runs with, and whether it makes state due: the planner and the runner ask here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.checkpoint.offsets import OffsetFile
+from sluice.checkpoint.reader import CheckpointState
+from sluice.stream import OutputMode
+from sluice.times import iso_millis
+from sluice.watermarks import Policy, Watermarks
+
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+def pinned_policy(planned: OffsetFile | None) -> Policy:
+    """How a checkpoint makes one watermark of several."""
+    return "max" if planned is not None and planned.conf.get(_POLICY, "").lower() == "max" else "min"
+
+
+def usable(known: Watermarks | None, checkpoint: CheckpointState) -> Watermarks | None:
+    """What was measured, if it was measured on this checkpoint, and not on a newer state of it."""
+    if known is None or known.query_id != checkpoint.query_id:
+        return None
+    planned_id = -1 if checkpoint.planned_id is None else checkpoint.planned_id
+    return known if known.measured <= planned_id else None
+
+
+def is_measured(checkpoint: CheckpointState, known: Watermarks | None) -> bool:
+    """Whether every committed batch is counted in; also when nothing is known: then there is nothing to wait for."""
+    return known is None or checkpoint.committed_id is None or known.measured >= checkpoint.committed_id
+
+
+def next_watermark_ms(checkpoint: CheckpointState, known: Watermarks | None) -> int:
+    """The watermark of the next batch, in milliseconds since the epoch; 0 for none.
+
+    Never below the one that a batch ran with, and never below the one that the newest commit left.
+    """
+    reached = 0 if known is None else known.reached_ms(pinned_policy(checkpoint.planned))
+    return max(checkpoint.next_watermark_ms, reached)
+
+
+def is_no_data_due(
+    checkpoint: CheckpointState, known: Watermarks | None, output_mode: OutputMode, *, has_state: bool
+) -> bool:
+    """Spark's rule: the watermark has passed the one that the newest batch ran with, so that state is due."""
+    if checkpoint.planned is None or not has_state or output_mode == "complete":
+        return False
+    return next_watermark_ms(checkpoint, known) > checkpoint.planned.watermark_ms
+
+
+@dataclass(frozen=True)
+class WatermarkOutlook:
+    """Every input's watermark, as a plan shows it."""
+
+    next_ms: int
+    """The watermark of the next batch."""
+    policy: Policy
+    known: Watermarks
+    unmeasured: int = 0
+    """How many committed batches are yet to be counted in."""
+
+    @classmethod
+    def of(cls, checkpoint: CheckpointState, known: Watermarks | None) -> WatermarkOutlook | None:
+        """None when nothing was measured, or the query has no watermark."""
+        if known is None or not known.inputs:
+            return None
+        committed_id = -1 if checkpoint.committed_id is None else checkpoint.committed_id
+        unmeasured = max(0, committed_id - known.measured)
+        next_ms = next_watermark_ms(checkpoint, known)
+        return cls(next_ms, pinned_policy(checkpoint.planned), known, unmeasured)
+
+    @property
+    def held_back_by(self) -> tuple[str, ...]:
+        """The inputs that hold the others back."""
+        return self.known.held_back_by(self.policy)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `sluice plan --json` prints it, and run records keep it."""
+        return {
+            "next": iso_millis(self.next_ms) if self.next_ms else None,
+            "policy": self.policy,
+            "unmeasured_batches": self.unmeasured,
+            "inputs": [
+                {
+                    "input": known.input,
+                    "watermark": iso_millis(known.watermark_ms) if known.watermark_ms else None,
+                    "newest_event": iso_millis(known.event_ms),
+                    "delay_seconds": known.delay_ms / 1000,
+                    "since": known.since,
+                    "holds_back": known.input in self.held_back_by,
+                }
+                for known in self.known.inputs
+            ],
+        }

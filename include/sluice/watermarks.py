@@ -1,0 +1,88 @@
+"""How far each `withWatermark` of a query has come: Spark forgets it at the end of every start.
+
+Spark's logs hold one number, the watermark of the whole query. A query with several inputs needs all of them: the
+whole is the smallest (or, by the policy that is pinned in the checkpoint, the largest), and an input that brings
+nothing in one start is still where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from sluice.documents import Document
+
+Policy = Literal["min", "max"]
+
+
+class InputWatermark(msgspec.Struct, frozen=True, kw_only=True):
+    """One `withWatermark`."""
+
+    input: str
+    """`clicks.clicked_at`: the sources below it, and its column."""
+    delay_ms: int
+    event_ms: int | None = None
+    """The newest event time that was measured, in milliseconds since the epoch; None before there is one."""
+    floor_ms: int = 0
+    """What its watermark has reached at least, by what was known before anything was measured."""
+    since: int | None = 0
+    """The first batch from which on nothing is missing: 0 when all was measured, None when it can't be measured."""
+
+    @property
+    def watermark_ms(self) -> int:
+        """Its watermark, in milliseconds since the epoch; 0 for none."""
+        return max(self.floor_ms, 0 if self.event_ms is None else self.event_ms - self.delay_ms)
+
+    @property
+    def unknown(self) -> str:
+        """What is not known of it; empty when its watermark is exact."""
+        if self.since is None:
+            return "it can't be measured here: its watermark is at least this"
+        return f"measured from batch {self.since} on: its watermark is at least this" if self.since else ""
+
+
+class Watermarks(Document, frozen=True, kw_only=True):
+    """Every `withWatermark` of a query, after a batch."""
+
+    query_id: str
+    measured: int
+    """The newest batch whose events are counted in; -1 before the first."""
+    inputs: tuple[InputWatermark, ...]
+
+    def reached_ms(self, policy: Policy) -> int:
+        """The watermark of the whole query, in milliseconds since the epoch; 0 for none."""
+        choose = max if policy == "max" else min
+        return choose((known.watermark_ms for known in self.inputs), default=0)
+
+    def held_back_by(self, policy: Policy) -> tuple[str, ...]:
+        """The inputs that hold the others back; none when all are equal, or the policy is `max`."""
+        reached = self.reached_ms(policy)
+        if policy == "max" or all(known.watermark_ms == reached for known in self.inputs):
+            return ()
+        return tuple(known.input for known in self.inputs if known.watermark_ms == reached)
+
+    def after(self, batch_id: int, event_times: Mapping[str, int]) -> Watermarks:
+        """What is known after a batch.
+
+        Args:
+            batch_id: The batch.
+            event_times: The newest event time by input, in milliseconds; inputs that it brought nothing for are absent.
+        """
+        inputs = tuple(_moved(known, event_times.get(known.input)) for known in self.inputs)
+        return msgspec.structs.replace(self, measured=batch_id, inputs=inputs)
+
+    def missing(self, batch_id: int) -> Watermarks:
+        """What is known after a batch of which nothing can be measured any more."""
+        inputs = tuple(
+            known if known.since is None else msgspec.structs.replace(known, since=batch_id + 1)
+            for known in self.inputs
+        )
+        return msgspec.structs.replace(self, measured=batch_id, inputs=inputs)
+
+
+def _moved(known: InputWatermark, event_ms: int | None) -> InputWatermark:
+    if event_ms is None or (known.event_ms is not None and event_ms <= known.event_ms):
+        return known
+    return msgspec.structs.replace(known, event_ms=event_ms)
