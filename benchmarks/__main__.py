@@ -16,6 +16,7 @@ BENCHMARKS = (
     "sensor_cost",
     "dag_parse",
     "scheduling",
+    "many_streams",
     "idle_tick",
     "warm_overhead",
     "cold_run",

@@ -5,6 +5,7 @@
 <home>/<stream>/generations/0001.json     what we know of it
 <home>/<stream>/leases/0001/<token>.json
 <home>/<stream>/runs/<run_id>.json
+<home>/<stream>/summary.json              what lists tell of the newest runs; the records are the truth
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/watermarks/0001.json      how far each `withWatermark` of the query has come
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
@@ -182,6 +183,10 @@ class StreamHome:
     def runs_folder(self) -> str:
         """Where the run records are."""
         return join(self.location, "runs")
+
+    def summary_file(self) -> str:
+        """Where it is kept what lists tell of the newest runs."""
+        return join(self.location, "summary.json")
 
     def checked(self) -> Checked | None:
         """The last skip since the last run; None when there was none.

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -72,6 +72,11 @@ class Project:
     def place(self, location: str) -> str:
         """A location from the project's folder where it lies in it: the same after the project was moved."""
         return location.removeprefix(self.root.rstrip("/") + "/")
+
+    def stream_homes(self, streams: Iterable[Stream]) -> dict[str, StreamHome]:
+        """The folders of many streams, by name, which share what reads them."""
+        storage = self.storage()
+        return {stream.name: StreamHome(join(self.home, stream.name), storage, stream.checkpoint) for stream in streams}
 
     def streams(self) -> dict[str, Declared]:
         """Load every declaration: the streams by name, in the order of files and lines.

@@ -166,6 +166,17 @@ class Storage:
         if is_local(location):
             _fsync_files(local_path(location))
 
+    def replace_aid(self, location: str, content: bytes) -> None:
+        """Give a file this content atomically, and not durably: for what is made anew when a power loss takes it.
+
+        Raises:
+            StorageError: The file is as it was.
+        """
+        if is_local(location):
+            _write_local(local_path(location), content, overwrite=True, is_durable=False)
+        else:
+            self.replace(location, content)
+
     def delete(self, location: str) -> None:
         """Delete one file; a file that is not there is fine.
 
@@ -348,7 +359,7 @@ def _read_local(path: str, max_bytes: int) -> bytes | None:
     return content
 
 
-def _write_local(path: str, content: bytes, *, overwrite: bool) -> bool:
+def _write_local(path: str, content: bytes, *, overwrite: bool, is_durable: bool = True) -> bool:
     folder, name = os.path.split(path)
     # A dot-file: Spark, and our own readers, ignore those in every folder that we write to.
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
@@ -360,8 +371,9 @@ def _write_local(path: str, content: bytes, *, overwrite: bool) -> bool:
         try:
             with open(temporary, "xb") as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+                if is_durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             if overwrite:
                 os.rename(temporary, path)
             else:
@@ -369,7 +381,8 @@ def _write_local(path: str, content: bytes, *, overwrite: bool) -> bool:
         finally:
             if os.path.lexists(temporary):
                 os.unlink(temporary)
-        _fsync_folder(folder)
+        if is_durable:
+            _fsync_folder(folder)
     except FileExistsError:
         return False
     except (OSError, ValueError) as exc:

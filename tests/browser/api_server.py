@@ -13,9 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-
-from tests.browser.showcase import Showcase
+from typing import Any, Protocol, Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 USERS = {"anna": "admin", "eric": "user", "vera": "viewer"}
@@ -32,10 +30,25 @@ class Answer:
     body: str
 
 
-class ApiServer:
-    """The api-server with the showcase's DAGs, as a process group of its own."""
+class Site(Protocol):
+    """What a server shows."""
 
-    def __init__(self, home: Path, showcase: Showcase) -> None:
+    @property
+    def root(self) -> Path:
+        """The folder of `sluice.toml`."""
+
+    @property
+    def dags(self) -> Path:
+        """The folder of DAGs."""
+
+    def break_a_declaration(self) -> None:
+        """Called when the DAGs are known, before the server starts."""
+
+
+class ApiServer:
+    """The api-server with a project's DAGs, as a process group of its own."""
+
+    def __init__(self, home: Path, showcase: Site) -> None:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._home, self._showcase = home, showcase
@@ -65,6 +78,19 @@ class ApiServer:
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+
+    def resident_bytes(self) -> int:
+        """How much memory the processes of the server have."""
+        assert self._process is not None
+        found = 0
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = status.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            if int(fields[2]) == self._process.pid:
+                found += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        return found
 
     def get(self, path: str, user: str | None = None) -> Answer:
         """Ask for a page, as somebody or as nobody."""

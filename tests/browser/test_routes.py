@@ -258,7 +258,7 @@ def test_records_that_can_not_be_listed(server: ApiServer, showcase: Showcase) -
         assert {user: answer.status for user, answer in shown.items()} == {"anna": 200, "eric": 404}
         assert "could not list it" in shown["anna"].body
         # The list keeps what it has read for a few seconds.
-        server.until(lambda: "could not list it" in server.get("/sluice/", "anna").body)
+        server.until(lambda: "could not look at it" in server.get("/sluice/", "anna").body)
         assert "/streams/fresh" not in server.get("/sluice/", "eric").body
     finally:
         runs.unlink()

@@ -26,8 +26,9 @@ from sluice.running.auditing.held import Unsettled, earlier_batches, find_unsett
 from sluice.running.auditing.staged_batch import Decision, read_decision
 from sluice.running.connect_session import RemoteSession, end_remote
 from sluice.running.lease import Clock, Lease, acquire, check_not_held
-from sluice.running.record import BatchRecord, RunRecord, RunRecords, Status, new_run_id
+from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.running.session import is_remote
+from sluice.running.summary import Status
 from sluice.storage import join
 from sluice.stream import Bound, Stream
 from sluice.times import iso_millis, iso_time

@@ -12,10 +12,9 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.home import StreamHome
+from sluice.running.summary import Status, keep_summary
 from sluice.storage import join
 from sluice.times import iso_time
-
-Status = Literal["planned", "running", "skipped", "succeeded", "failed", "stopped", "refused"]
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,19 +184,21 @@ class RunRecords:
     """The records of one stream."""
 
     def __init__(self, home: StreamHome) -> None:
-        self._storage, self._folder = home.storage, home.runs_folder()
+        self._home, self._storage, self._folder = home, home.storage, home.runs_folder()
 
     def file(self, run_id: str) -> str:
         """The file of a run's record."""
         return join(self._folder, f"{run_id}.json")
 
     def save(self, record: RunRecord) -> None:
-        """Write a record, durably, over its former content.
+        """Write a record, durably, over its former content; where a run begins or ends, the summary follows.
 
         Raises:
             StorageError: It could not be written.
         """
         self._storage.replace(self.file(record.run_id), encode_document(record))
+        if record.status != "running":
+            keep_summary(self._home)
 
     def close_stopped(self, run_id: str, requested_by: str, now: datetime) -> None:
         """Save a run as stopped in the middle of its work.

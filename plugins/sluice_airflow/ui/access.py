@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -24,6 +25,11 @@ class Reader:
         self._user = user
         self._readable = get_auth_manager().get_authorized_dag_ids(user=user)
 
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """Every DAG that Airflow knows; asked for once, however many streams a request looks at."""
+        return known_dags()
+
     @property
     def name(self) -> str:
         """What Airflow calls the user."""
@@ -37,7 +43,7 @@ class Reader:
     @property
     def reads_all(self) -> bool:
         """Whether the user may read every DAG, and so a stream of which nobody can tell the DAGs."""
-        return known_dags() <= self._readable
+        return self._known <= self._readable
 
     def may_read(self, dag_ids: Iterable[str]) -> bool:
         """Whether the user may read every DAG of a stream; a stream that no DAG is known of is open to all users.
@@ -47,7 +53,7 @@ class Reader:
         unreadable = set(dag_ids) - self._readable
         if not unreadable:
             return True
-        if known_dags() & unreadable:
+        if self._known & unreadable:
             return False
         return bool(set(dag_ids) & self._readable) or all(self._may("GET", dag_id) for dag_id in unreadable)
 
@@ -56,13 +62,13 @@ class Reader:
         if not self._may("PUT", dag_id):
             return False
         # What an auth manager says without a DAG may be true for one of them only.
-        return dag_id is not None or known_dags() <= get_auth_manager().get_authorized_dag_ids(
+        return dag_id is not None or self._known <= get_auth_manager().get_authorized_dag_ids(
             user=self._user, method="PUT"
         )
 
     def may_change(self, dag_ids: Iterable[str]) -> bool:
         """Whether the user may decide about a stream: who may edit the runs of every DAG that runs it."""
-        there = set(dag_ids) & known_dags()
+        there = set(dag_ids) & self._known
         return all(map(self.may_stop, there)) if there else self.may_stop(None)
 
     def _may(self, method: str, dag_id: str | None) -> bool:

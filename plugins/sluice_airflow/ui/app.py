@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -20,23 +20,25 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
-from sluice.project import Project
 from sluice.running.auditing.gate_state import read_gate, release_gate
 from sluice.running.auditing.judged_runs import hold_of
 from sluice.running.stop import request_stop
+from sluice.running.summary import RunLine
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import reading, wording
 from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
-from sluice_airflow.ui.dag_tasks import DagTasks, run_keys
-from sluice_airflow.ui.outlook import Backstage, Outlook, look_ahead
+from sluice_airflow.ui.backstage import Backstage
+from sluice_airflow.ui.dag_tasks import DagTasks, StreamTask, run_keys
+from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
+from sluice_airflow.ui.outlook import Outlook, hanging, look_ahead
 from sluice_airflow.ui.quality_view import report_on
 from sluice_airflow.ui.reading import BrokenFile, LeaseHolder, RunFile, ShownRecord
-from sluice_airflow.ui.rows import run_row
+from sluice_airflow.ui.rows import run_line, run_row
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
-from sluice_airflow.ui.streams_view import stream_row, streams_page
+from sluice_airflow.ui.streams_view import is_found, part_of, stream_row, streams_page
 
 _FOLDER = Path(__file__).parent
 _ASSETS = {"sluice.css": "text/css", "sluice.js": "text/javascript"}
@@ -49,8 +51,14 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-_PATIENCE_SECONDS = 2.0
-_RUNS_IN_ROW = 20
+_PATIENCE_SECONDS = 0.1
+"""How long a page waits for plans; those that are not made by then are shown when it is loaded again."""
+_LISTING_PATIENCE_SECONDS = 2.0
+"""How long a page waits for what it can't do without: the runs of all streams, which tell who may see them."""
+_DEADLINE_SECONDS = 3.0
+"""How long it may take to look at a stream before its row says so, and others are looked at in its place."""
+_STREAMS_ON_PAGE = 50
+_LONGEST_SEARCH = 200
 _RUNS_ON_PAGE = 60
 _BATCHES_ON_PAGE = 20
 
@@ -64,8 +72,11 @@ _templates = Environment(
 _templates.filters["address"] = partial(quote, safe="")
 _templates.filters["pieces"] = wording.code_pieces
 _dag_tasks = DagTasks()
-_outlooks: Backstage[Outlook] = Backstage(15)
-_run_lists: Backstage[list[RunFile] | str] = Backstage(3)
+_outlooks: Backstage[Outlook] = Backstage(15, deadline_seconds=_DEADLINE_SECONDS, overdue=hanging, threads=8)
+_runs = RunsInMind()
+_run_lists: Backstage[Mapping[str, KnownRuns]] = Backstage(
+    1, deadline_seconds=30, overdue=lambda _seconds: {}, threads=1
+)
 
 app = FastAPI(
     title="Sluice",
@@ -76,17 +87,23 @@ app = FastAPI(
 )
 
 
+SearchParameter = Annotated[str, Query(max_length=_LONGEST_SEARCH)]
+
+
 @dataclass(frozen=True)
 class _Found:
     """A stream that the user may see."""
 
     stream: Stream
     home: StreamHome
-    runs: list[RunFile]
     dag_ids: set[str]
     """The DAGs that run it."""
     error: str
     """Why the runs can't be read, if so."""
+    runs: list[RunFile] = field(default_factory=list)
+    """The newest runs, where their records were read."""
+    lines: tuple[RunLine, ...] = ()
+    """What lists tell of the newest runs."""
 
 
 @app.exception_handler(StarletteHTTPException)
@@ -117,15 +134,17 @@ def broken(request: Request, exc: SluiceError) -> Response:
 
 
 @app.get("/")
-def all_streams(request: Request, user: ReaderDep) -> Response:
-    """Every stream that the user may see."""
-    return _streams(request, user, None)
+def all_streams(request: Request, user: ReaderDep, search: SearchParameter = "", page: int = 1) -> Response:
+    """The streams that the user may see."""
+    return _streams(request, user, None, search, page)
 
 
 @app.get("/dag", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
-def streams_of_dag(request: Request, user: ReaderDep, dag_id: str) -> Response:
+def streams_of_dag(
+    request: Request, user: ReaderDep, dag_id: str, search: SearchParameter = "", page: int = 1
+) -> Response:
     """The streams that a DAG runs."""
-    return _streams(request, user, dag_id)
+    return _streams(request, user, dag_id, search, page)
 
 
 @app.get("/streams/{name}")
@@ -139,7 +158,7 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     generations, damaged = _try(errors, partial(reading.read_generations, found.home)) or ([], [])
     errors += damaged
     hold = hold_of(_try(errors, partial(read_gate, found.home)))
-    row = stream_row(name, found.runs, outlook, now, hold=hold, error=found.error)
+    row = stream_row(name, [run_line(run) for run in found.runs], outlook, now, hold=hold, error=found.error)
     page = stream_page(
         found.stream,
         row,
@@ -212,11 +231,8 @@ def runs_of_task(  # noqa: PLR0917 - what Airflow's links carry
     # Airflow leaves `{MAP_INDEX}` as it is where there is none.
     index = int(map_index) if map_index.isdecimal() else None
     keys = {str(key) for key in run_keys(dag_id, run_id, task_id or None, index)}
-    rows = [
-        run_row(name, run, now)
-        for name, found in _visible(user)[0].items()
-        for run in reading.find_runs(found.home, keys)
-    ]
+    tasks = [task for task in _dag_tasks.all() if task.dag_id == dag_id and task_id in {"", task.task_id}]
+    rows = [run_row(name, run, now) for name, run in _find_runs(_visible(user)[0], keys, tasks)]
     if task_id and len(rows) == 1:
         return RedirectResponse(f"{_root(request)}/streams/{quote(rows[0].stream, safe='')}/runs/{rows[0].run_id}", 303)
     return _page(request, "runs.html", rows=rows, dag_id=dag_id, run_id=run_id, task_id=task_id)
@@ -231,19 +247,61 @@ def asset(name: str) -> Response:
     return Response((_FOLDER / "static" / name).read_bytes(), media_type=_ASSETS[name], headers=headers)
 
 
-def _streams(request: Request, user: Reader, dag_id: str | None) -> Response:
+def _find_runs(visible: Mapping[str, _Found], keys: set[str], tasks: Sequence[StreamTask]) -> list[tuple[str, RunFile]]:
+    """The runs that bear one of these keys, by stream: in the streams that the tasks name, and those known to have one.
+
+    Elsewhere only if need be: a template may have named another stream, and a task may have named another one then.
+    """
+    named = {task.stream for task in tasks}
+    near = [name for name, it in visible.items() if name in named or any(line.run_key in keys for line in it.lines)]
+    found = [(name, run) for name in near for run in reading.find_runs(visible[name].home, keys)]
+    if not found or None in named:
+        rest = visible.keys() - set(near)
+        found += [(name, run) for name in sorted(rest) for run in reading.find_runs(visible[name].home, keys)]
+    return found
+
+
+def _streams(request: Request, user: Reader, dag_id: str | None, search: str, number: int) -> Response:
     now = datetime.now(UTC)
     visible, broken_files = _visible(user, dag_id)
-    jobs = {name: partial(look_ahead, found.stream, found.home, now) for name, found in visible.items()}
+    words = search.split()
+    found = {name: it for name, it in visible.items() if is_found(words, _searched(it))}
+    runs = {name: it.lines for name, it in found.items()}
+    part = part_of(runs, search=" ".join(words), number=number, length=_STREAMS_ON_PAGE)
+    jobs = {name: partial(look_ahead, found[name].stream, found[name].home, now) for name in part.names}
     outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
     rows = []
-    for name, found in visible.items():
+    for name in part.names:
         outlook = outlooks.get(name)
         hold = outlook.hold if outlook else None
-        rows.append(stream_row(name, found.runs, outlook, now, hold=hold, error=found.error))
-    page = streams_page(rows, broken_files if user.sees_import_errors else [])
-    is_moving = page.is_pending or any(row.running for row in rows)
-    return _page(request, "streams.html", page=page, dag_id=dag_id, refresh=3 if is_moving else 30)
+        rows.append(stream_row(name, found[name].lines, outlook, now, hold=hold, error=found[name].error))
+    page = streams_page(rows, part, broken_files if user.sees_import_errors else [])
+    refresh = 1 if page.is_pending else 3 if any(row.running for row in rows) else 30
+    base = f"{_root(request)}{'/dag' if dag_id else '/'}"
+    given = {"dag_id": dag_id, "search": part.search}
+
+    def page_link(to: int) -> str:
+        return f"{base}?{urlencode({name: value for name, value in given.items() if value} | {'page': to})}"
+
+    return _page(
+        request,
+        "streams.html",
+        page=page,
+        dag_id=dag_id,
+        page_link=page_link,
+        longest_search=_LONGEST_SEARCH,
+        refresh=refresh,
+    )
+
+
+def _searched(found: _Found) -> Iterator[str]:
+    """What a search looks at: the stream's name, the DAGs that run it, what it reads and writes."""
+    yield found.stream.name
+    yield from found.dag_ids
+    for name, source in found.stream.sources.items():
+        yield name
+        yield source.location
+    yield found.stream.sink.location or ""
 
 
 def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found], list[BrokenFile]]:
@@ -251,18 +309,17 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
     project = airflow_project()
     streams, broken_files = reading.read_streams(project)
     tasks = _dag_tasks.all()
-    declared: dict[str, set[str]] = {}
+    declared: dict[str | None, set[str]] = {}
     for task in tasks:
         declared.setdefault(task.stream, set()).add(task.dag_id)
-    runs = _run_lists.get({name: _lists(project, stream) for name, stream in streams.items()}, _PATIENCE_SECONDS)
+    homes = project.stream_homes(streams.values())
+    listed = _run_lists.get({project.home: partial(_runs.all, homes)}, _LISTING_PATIENCE_SECONDS).get(project.home, {})
     visible = {}
     for name, stream in streams.items():
-        listed = runs.get(name, f"the run records of {name} could not be read in time")
-        found = [] if isinstance(listed, str) else listed
-        dag_ids = declared.get(name, set()) | _dag_ids(found)
-        if _may_see(user, dag_ids, is_known=not isinstance(listed, str)) and (dag_id is None or dag_id in dag_ids):
-            home = project.stream_home(stream)
-            visible[name] = _Found(stream, home, found, dag_ids, listed if isinstance(listed, str) else "")
+        runs = listed.get(name, KnownRuns((), f"the run records of {name} could not be read in time"))
+        dag_ids = declared.get(name, set()) | _dag_ids(runs.lines)
+        if _may_see(user, dag_ids, is_known=not runs.error) and (dag_id is None or dag_id in dag_ids):
+            visible[name] = _Found(stream, homes[name], dag_ids, runs.error, lines=runs.lines)
     return visible, broken_files
 
 
@@ -277,10 +334,10 @@ def _find(user: Reader, name: str) -> _Found:
         runs, error = reading.read_runs(home, _RUNS_ON_PAGE), ""
     except SluiceError as exc:
         runs, error = [], str(exc)
-    dag_ids = {task.dag_id for task in _dag_tasks.all() if task.stream == name} | _dag_ids(runs)
+    dag_ids = {task.dag_id for task in _dag_tasks.all() if task.stream == name} | _dag_ids(map(run_line, runs))
     if not _may_see(user, dag_ids, is_known=not error):
         raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
-    return _Found(streams[name], home, runs, dag_ids, error)
+    return _Found(streams[name], home, dag_ids, error, runs)
 
 
 def _is_visible(user: Reader, name: str) -> bool:
@@ -300,7 +357,7 @@ def _may_see(user: Reader, dag_ids: set[str], *, is_known: bool) -> bool:
 def _run(user: Reader, found: _Found, run_id: str) -> RunFile:
     """One run; also one that is older than those by which the stream's DAGs are known."""
     run = reading.read_run(found.home, run_id)
-    if run is None or not user.may_read(_dag_ids([run])):
+    if run is None or not user.may_read(_dag_ids([run_line(run)])):
         raise HTTPException(404, f"There is no run {wording.short(run_id)} of {found.stream.name} that you may see.")
     return run
 
@@ -318,18 +375,8 @@ def _holder(home: StreamHome, record: ShownRecord, now: datetime) -> LeaseHolder
     return holder
 
 
-def _lists(project: Project, stream: Stream) -> Callable[[], list[RunFile] | str]:
-    def read() -> list[RunFile] | str:
-        try:
-            return reading.read_runs(project.stream_home(stream), _RUNS_IN_ROW)
-        except Exception as exc:
-            return str(exc)
-
-    return read
-
-
-def _dag_ids(runs: list[RunFile]) -> set[str]:
-    keys = [parse_run_key(run.record.run_key) for run in runs if run.record is not None]
+def _dag_ids(runs: Iterable[RunLine]) -> set[str]:
+    keys = [parse_run_key(run.run_key) for run in runs]
     return {key.dag_id for key in keys if key is not None}
 
 

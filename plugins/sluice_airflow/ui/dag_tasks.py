@@ -27,7 +27,8 @@ class StreamTask:
 
     dag_id: str
     task_id: str
-    stream: str
+    stream: str | None
+    """None where only a template names it."""
 
 
 class DagTasks:
@@ -55,7 +56,7 @@ class DagTasks:
 
 
 def stream_tasks(dag_id: str, document: Mapping[str, Any] | None) -> Iterator[StreamTask]:
-    """The tasks that run streams, in a serialized DAG; a stream that only a template names is left out."""
+    """The tasks that run streams, in a serialized DAG; one for every stream that a task is expanded to."""
     dag = (document or {}).get("dag")
     tasks = dag.get("tasks") if isinstance(dag, Mapping) else None
     for wrapped in tasks if isinstance(tasks, list) else []:
@@ -63,8 +64,8 @@ def stream_tasks(dag_id: str, document: Mapping[str, Any] | None) -> Iterator[St
         task_id = task.get("task_id") if isinstance(task, Mapping) else None
         if isinstance(task_id, str) and _has_fields(task.get("template_fields")):
             for stream in _streams(task):
-                if isinstance(stream, str) and "{{" not in stream:
-                    yield StreamTask(dag_id, task_id, stream)
+                if isinstance(stream, str):
+                    yield StreamTask(dag_id, task_id, None if "{{" in stream else stream)
 
 
 def _has_fields(template_fields: Any) -> bool:

@@ -1,14 +1,10 @@
-"""What the next run of a stream would do, looked up in the background and kept for a while."""
+"""What the next run of a stream would do."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Container, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from threading import Lock
-from typing import Generic, TypeVar
+from datetime import UTC, datetime
 
 from sluice.errors import Problem, SluiceError
 from sluice.home import StreamHome
@@ -21,8 +17,6 @@ from sluice.running.auditing.gate_state import read_gate
 from sluice.running.auditing.judged_runs import hold_of
 from sluice.stream import Bound, Stream
 from sluice_airflow.ui.reading import read_lease
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,13 @@ class Outlook:
     """What quality has blocked or holds."""
     error: str | None = None
     """Why there is no plan, or no more than a part of all this."""
+    hangs_for: float | None = None
+    """For how many seconds the stream has been looked at without an end; None for one that was."""
+
+
+def hanging(seconds: float) -> Outlook:
+    """What is told of a stream that takes too long to look at."""
+    return Outlook(datetime.now(UTC), hangs_for=seconds)
 
 
 def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
@@ -81,50 +82,3 @@ def _seen(seen: Survey, now: datetime) -> Outlook:
         lags=source_lags(seen),
         problems=checkpoint.problems,
     )
-
-
-@dataclass
-class _Entry(Generic[T]):
-    job: Future[T]
-    started: float
-    former: Future[T] | None = None
-    """The last one that was done: shown while the new one is under way."""
-
-
-class Backstage(Generic[T]):
-    """Values that take a while: computed by a few threads, kept for a while, waited for only so long.
-
-    Args:
-        keep_seconds: How old a value may be before it is computed anew.
-        threads: How many are computed at once.
-    """
-
-    def __init__(self, keep_seconds: float, *, threads: int = 4) -> None:
-        self._keep_seconds = keep_seconds
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sluice-ui")
-        self._entries: dict[str, _Entry[T]] = {}
-        self._lock = Lock()
-
-    def get(self, jobs: Mapping[str, Callable[[], T]], patience_seconds: float) -> dict[str, T]:
-        """The values of those jobs that have one by then, by name. A job must not raise."""
-        with self._lock:
-            for name, job in jobs.items():
-                self._start(name, job)
-            self._forget(jobs)
-            entries = {name: self._entries[name] for name in jobs}
-        wait([entry.job for entry in entries.values()], timeout=patience_seconds)
-        done = {name: entry.job if entry.job.done() else entry.former for name, entry in entries.items()}
-        return {name: job.result() for name, job in done.items() if job is not None}
-
-    def _start(self, name: str, job: Callable[[], T]) -> None:
-        entry = self._entries.get(name)
-        if entry is not None and (not entry.job.done() or time.monotonic() - entry.started < self._keep_seconds):
-            return
-        self._entries[name] = _Entry(self._pool.submit(job), time.monotonic(), entry.job if entry else None)
-
-    def _forget(self, asked_for: Container[str]) -> None:
-        """Drop what nobody has asked for in a long time, such as streams that are gone."""
-        horizon = time.monotonic() - 100 * self._keep_seconds
-        for name, entry in list(self._entries.items()):
-            if name not in asked_for and entry.started < horizon and entry.job.done():
-                del self._entries[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,11 +18,9 @@ from sluice.project import Project, load_declarations
 from sluice.running.lease import LeaseFile, is_dead, newest_lease
 from sluice.running.record import RunRecord, RunRecords, new_run_id
 from sluice.running.stop import StopRequest, stop_request
+from sluice.running.summary import RUN_ID
 from sluice.storage import join
 from sluice.stream import Stream
-
-RUN_ID = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}")
-"""What a run is called; anything else in an address names no file."""
 
 _GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")
 _KEY_SUFFIX_LENGTH = 9
@@ -79,14 +78,29 @@ def read_streams(project: Project) -> tuple[dict[str, Stream], list[BrokenFile]]
     broken: list[BrokenFile] = []
     for file in project.declaration_files():
         try:
-            for stream in load_declarations(file):
+            for stream in _resolved(project, file):
                 if stream.name in streams:
                     broken.append(BrokenFile(file, f"stream `{stream.name}` is declared twice; give one another name"))
                 else:
-                    streams[stream.name] = project.resolve(stream)
+                    streams[stream.name] = stream
         except SluiceError as exc:
             broken.append(BrokenFile(file, str(exc)))
     return streams, broken
+
+
+_known: dict[tuple[str, str], tuple[list[Stream], list[Stream]]] = {}
+"""By project and file, its streams as they were declared, and with absolute locations: to follow every link of a
+thousand streams takes longer than a page may."""
+
+
+def _resolved(project: Project, file: str) -> list[Stream]:
+    declared = load_declarations(file)
+    known = _known.get((project.root, file))
+    # A process loads a file once, and again when it has changed: then these are other streams.
+    if known is None or len(known[0]) != len(declared) or any(map(operator.is_not, known[0], declared)):
+        known = declared, [project.resolve(stream) for stream in declared]
+        _known[project.root, file] = known
+    return known[1]
 
 
 def read_runs(home: StreamHome, count: int) -> list[RunFile]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sluice.errors import Problem
 from sluice.running.record import BatchRecord
+from sluice.running.summary import LineInterval, RunLine
 from sluice.times import iso_millis
 from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import wording
@@ -130,9 +131,9 @@ def sum_known(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def run_seconds(record: ShownRecord) -> float | None:
+def run_seconds(run: RunLine | ShownRecord) -> float | None:
     """How long a run took; None while it goes on, and when its times are no times."""
-    started, ended = wording.read_moment(record.started_at), wording.read_moment(record.ended_at)
+    started, ended = wording.read_moment(run.started_at), wording.read_moment(run.ended_at)
     return None if started is None or ended is None else max(0.0, (ended - started).total_seconds())
 
 
@@ -143,25 +144,56 @@ def run_row(stream: str, run: RunFile, now: datetime) -> RunRow:
         return RunRow(
             run.run_id, stream, Badge("damaged", "bad"), "", "", "", "", "", "", None, "", error=run.error or ""
         )
-    started = wording.read_moment(record.started_at) or record.planned_at
     plan = read_plan(record.plan)
-    planned = len(plan.batches) if plan else 0
-    done = len(record.batches)
     key = parse_run_key(record.run_key)
-    return RunRow(
-        run_id=run.run_id,
-        stream=stream,
-        status=Badge(record.status, STATUS_TONES[record.status]),
-        started=wording.moment(started),
-        ago=wording.ago(started, now),
-        took=wording.span(run_seconds(record)),
-        batches=wording.NONE if record.interval else f"{done:,}" if done >= planned else f"{done:,} of {planned:,}",
-        rows=wording.count(run_rows(record)),
+    return replace(
+        line_row(stream, run_line(run), now),
         reason=plan.reason if plan else "",
-        quality=quality_badge(record.quality),
         task=f"{key.dag_id} / {key.task_id}" if key else "",
         error=text_of(record.error, "message"),
-        interval=wording.interval(record.interval.start, record.interval.end) if record.interval else "",
+    )
+
+
+def line_row(stream: str, line: RunLine, now: datetime) -> RunRow:
+    """What the line of a run tells."""
+    if line.error:
+        return RunRow(line.run_id, stream, Badge("damaged", "bad"), "", "", "", "", "", "", None, "", error=line.error)
+    started = wording.read_moment(line.started_at) or line.planned_at
+    done, planned = line.batches, line.planned_batches
+    return RunRow(
+        run_id=line.run_id,
+        stream=stream,
+        status=Badge(line.status, STATUS_TONES[line.status]),
+        started=wording.moment(started),
+        ago=wording.ago(started, now),
+        took=wording.span(run_seconds(line)),
+        batches=wording.NONE if line.interval else f"{done:,}" if done >= planned else f"{done:,} of {planned:,}",
+        rows=wording.count(line.rows),
+        reason="",
+        quality=_verdict_badge(line.verdict),
+        task="",
+        interval=wording.interval(line.interval.start, line.interval.end) if line.interval else "",
+    )
+
+
+def run_line(run: RunFile) -> RunLine:
+    """The line of a run whose record was read."""
+    record = run.record
+    if record is None:
+        return RunLine(run_id=run.run_id, error=run.error or "the record can't be read")
+    plan = read_plan(record.plan)
+    return RunLine(
+        run_id=run.run_id,
+        status=record.status,
+        run_key=record.run_key,
+        planned_at=record.planned_at,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        planned_batches=len(plan.batches) if plan else 0,
+        batches=len(record.batches),
+        rows=run_rows(record),
+        verdict=text_of(record.quality, "verdict"),
+        interval=LineInterval(record.interval.start, record.interval.end) if record.interval else None,
     )
 
 
@@ -180,7 +212,10 @@ def text_of(document: Any, key: str) -> str:
 
 def quality_badge(document: Any) -> Badge | None:
     """The verdict of quality; None for runs without."""
-    verdict = text_of(document, "verdict")
+    return _verdict_badge(text_of(document, "verdict"))
+
+
+def _verdict_badge(verdict: str) -> Badge | None:
     return Badge(verdict, QUALITY_TONES.get(verdict, "none")) if verdict else None
 
 

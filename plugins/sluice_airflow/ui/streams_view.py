@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.monitoring.inspection import SourceLag
 from sluice.quality.report import Hold
+from sluice.running.summary import RunLine
 from sluice.times import iso_millis
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, sparkline
 from sluice_airflow.ui.outlook import Outlook
-from sluice_airflow.ui.reading import BrokenFile, RunFile
+from sluice_airflow.ui.reading import BrokenFile
 from sluice_airflow.ui.rows import (
     STATUS_TONES,
     VERDICT_TONES,
@@ -20,8 +21,7 @@ from sluice_airflow.ui.rows import (
     RunRow,
     describe_amount,
     describe_oldest,
-    run_row,
-    run_rows,
+    line_row,
     run_seconds,
 )
 
@@ -47,18 +47,72 @@ class StreamRow:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Which of the streams a page shows."""
+
+    names: tuple[str, ...]
+    first: int
+    """The number of the first of them, from 1; 0 when there is none."""
+    total: int
+    """How many streams there are, of those that the search has found."""
+    number: int
+    """The number of this page, from 1."""
+    pages: int
+    search: str
+
+    @property
+    def last(self) -> int:
+        """The number of the last stream on the page."""
+        return self.first + len(self.names) - 1 if self.names else 0
+
+
+@dataclass(frozen=True)
 class StreamsPage:
-    """All streams that the user may see."""
+    """A part of the streams that the user may see."""
 
     rows: tuple[StreamRow, ...]
+    part: Part
     broken: tuple[BrokenFile, ...]
     has_quality: bool
     is_pending: bool
     counts: tuple[Badge, ...]
 
 
-def streams_page(rows: Sequence[StreamRow], broken: Sequence[BrokenFile]) -> StreamsPage:
-    """The list of all streams; those that need somebody come first."""
+def part_of(runs: Mapping[str, Sequence[RunLine]], *, search: str, number: int, length: int) -> Part:
+    """One page of streams; those whose last runs say that somebody is needed come first.
+
+    Args:
+        runs: By stream, its newest runs, newest first: of those streams that the search has found.
+        search: What was searched for.
+        number: Which page; one that is not there is the nearest that is.
+        length: How many streams there are on a page.
+    """
+    ordered = sorted(runs, key=lambda name: (_urgency(runs[name]), name))
+    pages = max(1, -(-len(ordered) // length))
+    number = min(max(1, number), pages)
+    names = tuple(ordered[(number - 1) * length : number * length])
+    first = (number - 1) * length + 1 if names else 0
+    return Part(names, first, len(ordered), number, pages, search)
+
+
+def is_found(words: Sequence[str], texts: Iterable[str]) -> bool:
+    """Whether every word is in one of these texts, in upper or lower case."""
+    folded = [text.casefold() for text in texts]
+    return all(any(word.casefold() in text for text in folded) for word in words)
+
+
+def _urgency(runs: Sequence[RunLine]) -> int:
+    """How soon somebody should look, by the newest run of the live stream that has ended: 0 is at once."""
+    last = next((run for run in runs if run.error or not (run.interval or run.status in {"planned", "running"})), None)
+    if last is None:
+        return 2
+    if last.error or last.status in {"failed", "refused"} or last.verdict == "fail":
+        return 0
+    return 1 if last.status == "stopped" else 2
+
+
+def streams_page(rows: Sequence[StreamRow], part: Part, broken: Sequence[BrokenFile]) -> StreamsPage:
+    """The list of streams; those that need somebody come first."""
     order = {"bad": 0, "warn": 1, "info": 2, "calm": 3, "good": 3, "none": 4}
     ordered = sorted(rows, key=lambda row: (0 if row.error else order.get(row.verdict.tone, 4), row.name))
     counts: dict[str, Badge] = {}
@@ -69,6 +123,7 @@ def streams_page(rows: Sequence[StreamRow], broken: Sequence[BrokenFile]) -> Str
         counts[word] = Badge(f"{numbers[word]} {word}", "bad" if row.error else row.verdict.tone)
     return StreamsPage(
         rows=tuple(ordered),
+        part=part,
         broken=tuple(broken),
         has_quality=any(row.quality or row.hold for row in ordered),
         is_pending=any(row.is_pending for row in ordered),
@@ -78,7 +133,7 @@ def streams_page(rows: Sequence[StreamRow], broken: Sequence[BrokenFile]) -> Str
 
 def stream_row(
     name: str,
-    runs: Sequence[RunFile],
+    runs: Sequence[RunLine],
     outlook: Outlook | None,
     now: datetime,
     *,
@@ -95,7 +150,7 @@ def stream_row(
         hold: What quality has blocked or holds.
         error: Why the home can't be read, if so.
     """
-    rows = [run_row(name, run, now) for run in runs]
+    rows = [line_row(name, run, now) for run in runs]
     plan = outlook.plan if outlook else None
     watermark = outlook.watermark_ms if outlook else None
     under_way = [row for row in rows if row.status.text in {"planned", "running"}]
@@ -135,6 +190,9 @@ def _verdict(outlook: Outlook | None, running: RunRow | None, hold: Hold | None)
     """What the next run would do, and why; while a run goes on, that is still open."""
     if outlook is None:
         return Badge("planning", "none"), ""
+    if outlook.hangs_for is not None:
+        took = wording.span(outlook.hangs_for)
+        return Badge("no answer", "warn"), f"its home, sources and sink are being looked at for {took} now"
     if running is not None and outlook.is_held:
         return Badge("running", "info"), f"{running.batches} batches; the next run is planned when this one ends"
     if outlook.plan is None:
@@ -158,15 +216,14 @@ def _lag(lags: Sequence[SourceLag], now: datetime, *, is_known: bool) -> tuple[s
     ), describe_oldest([lag.oldest_ms for lag in lags], now)
 
 
-def _runs_picture(runs: Sequence[RunFile]) -> Chart:
+def _runs_picture(runs: Sequence[RunLine]) -> Chart:
     values = []
     for run in reversed(runs):
-        if run.record is None:
+        if run.error:
             values.append(Value(None, "bad", f"{run.run_id}: the record can't be read"))
             continue
-        seconds = run_seconds(run.record)
-        kind = "backfill, " if run.record.interval else ""
-        rows = wording.count(run_rows(run.record), "row")
-        label = f"{run.run_id}: {kind}{run.record.status}, {rows}, {wording.span(seconds)}"
-        values.append(Value(seconds, STATUS_TONES[run.record.status], label))
+        seconds = run_seconds(run)
+        kind = "backfill, " if run.interval else ""
+        label = f"{run.run_id}: {kind}{run.status}, {wording.count(run.rows, 'row')}, {wording.span(seconds)}"
+        values.append(Value(seconds, STATUS_TONES[run.status], label))
     return sparkline(values)

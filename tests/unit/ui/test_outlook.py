@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from sluice.home import StreamHome
 from sluice.sources.files import FilesSource
 from sluice.storage import Storage
-from sluice_airflow.ui.outlook import Backstage, look_ahead
+from sluice_airflow.ui.outlook import look_ahead
 from tests.builders import NOW, make_checkpoint, make_files_source, make_stream, put, put_files
 
 
@@ -72,36 +71,3 @@ def test_a_source_of_a_users_own_may_raise_anything(tmp_path: Path) -> None:
     outlook = look_ahead(make_stream(sources={"visits": broken}), home_of(tmp_path), NOW)
 
     assert outlook.error == "KeyError: 'oops'"
-
-
-def test_what_takes_long_is_not_waited_for() -> None:
-    """A value that is there is given, one that is not is left out, and given later."""
-    gate = Event()
-    backstage: Backstage[str] = Backstage(60)
-    jobs = {"quick": lambda: "now", "slow": lambda: "later" if gate.wait(30) else "never"}
-    try:
-        assert backstage.get({"quick": jobs["quick"]}, 30) == {"quick": "now"}
-        assert backstage.get(jobs, 0) == {"quick": "now"}
-    finally:
-        gate.set()
-    assert backstage.get(jobs, 30) == {"quick": "now", "slow": "later"}
-
-
-def test_a_value_is_kept_for_a_while() -> None:
-    """It is computed once while it is fresh, and again when it is asked for later."""
-    numbers = iter(range(100))
-    fresh, stale = Backstage[int](60), Backstage[int](0)
-
-    assert [fresh.get({"a": lambda: next(numbers)}, 30) for _ in range(3)] == [{"a": 0}] * 3
-    assert [stale.get({"a": lambda: next(numbers)}, 30)["a"] for _ in range(3)] == [1, 2, 3]
-
-
-def test_the_former_value_is_shown_meanwhile() -> None:
-    """While a new one is computed, the old one is better than none."""
-    gate = Event()
-    backstage: Backstage[str] = Backstage(0)
-    try:
-        assert backstage.get({"a": lambda: "old"}, 30) == {"a": "old"}
-        assert backstage.get({"a": lambda: "new" if gate.wait(30) else ""}, 0) == {"a": "old"}
-    finally:
-        gate.set()

@@ -23,6 +23,7 @@ from sluice.quality.report_page import report_page
 from sluice.running.lease import LeaseFile, Process
 from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval, RecordedPhase
 from sluice.running.stop import StopRequest
+from sluice.running.summary import LineInterval, RunLine, Status
 from sluice.stream import Interval, Slice
 from sluice.times import iso_time
 from sluice.watermarks import InputWatermark, Watermarks
@@ -30,9 +31,10 @@ from sluice_airflow.ui import wording
 from sluice_airflow.ui.outlook import Outlook
 from sluice_airflow.ui.quality_view import newest_report, report_on
 from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile, ShownRecord
+from sluice_airflow.ui.rows import run_line
 from sluice_airflow.ui.run_view import RunPage, run_page
 from sluice_airflow.ui.stream_view import StreamPage, stream_page
-from sluice_airflow.ui.streams_view import StreamRow, stream_row, streams_page
+from sluice_airflow.ui.streams_view import StreamRow, StreamsPage, is_found, part_of, stream_row, streams_page
 from tests.builders import NOW, NOW_MS, QUERY_ID, make_stream
 
 RUN_ID = "20260131T110000000Z-0123abcd"
@@ -89,7 +91,7 @@ def make_outlook(**changes: Any) -> Outlook:
 def make_page(**changes: Any) -> StreamPage:
     """The page of a stream that ran once."""
     outlook = changes.get("outlook", make_outlook())
-    row = stream_row("visits", [make_run()], outlook, NOW)
+    row = row_of("visits", [make_run()], outlook, NOW)
     lines = (SourceLine("visits", "0"),)
     known: dict[str, Any] = {
         "runs": [make_run()],
@@ -131,13 +133,23 @@ def make_backfill(**changes: Any) -> RunFile:
     return make_run(**known | changes)
 
 
+def row_of(name: str, runs: list[RunFile], *arguments: Any, **fields: Any) -> StreamRow:
+    """A stream in a line, from whole records."""
+    return stream_row(name, [run_line(run) for run in runs], *arguments, **fields)
+
+
+def page_of(rows: list[StreamRow]) -> StreamsPage:
+    """The page of these streams."""
+    return streams_page(rows, part_of({row.name: () for row in rows}, search="", number=1, length=50), [])
+
+
 def verdict(row: StreamRow) -> tuple[str, str]:
     return row.verdict.text, row.verdict.tone
 
 
 def test_a_stream_in_a_line() -> None:
     """What the next run would do, what waits for it, and how the last ones went."""
-    row = stream_row("visits", [make_run()], make_outlook(), NOW)
+    row = row_of("visits", [make_run()], make_outlook(), NOW)
 
     assert verdict(row) == ("run", "info")
     assert (row.lag, row.lag_remark) == ("2 files, 2.5 MB", "oldest 10 min ago")
@@ -150,7 +162,7 @@ def test_a_stream_in_a_line() -> None:
 
 def test_a_stream_that_is_being_planned() -> None:
     """Its runs are shown already."""
-    row = stream_row("visits", [make_run()], None, NOW)
+    row = row_of("visits", [make_run()], None, NOW)
 
     assert verdict(row) == ("planning", "none")
     assert row.is_pending
@@ -162,7 +174,7 @@ def test_a_stream_that_is_being_planned() -> None:
 def test_a_run_that_goes_on_is_no_plan(*, is_held: bool, expected: str) -> None:
     """In the middle of a run the checkpoint looks unfinished; unless the driver is gone, that is as it should be."""
     run = make_run(status="running", ended_at=None)
-    row = stream_row("visits", [run], make_outlook(is_held=is_held), NOW)
+    row = row_of("visits", [run], make_outlook(is_held=is_held), NOW)
 
     assert row.verdict.text == expected
     assert ("driver of the last run is gone" in row.reason) != is_held
@@ -171,11 +183,11 @@ def test_a_run_that_goes_on_is_no_plan(*, is_held: bool, expected: str) -> None:
 
 def test_an_error_takes_the_place_of_a_plan() -> None:
     """And comes first in the list, before what refuses, before what runs."""
-    broken = stream_row("a", [], make_outlook(plan=None, error="the home is damaged"), NOW)
-    refused = stream_row("b", [], make_outlook(plan=Plan("b", 1, "refuse", "no", "exact")), NOW)
-    fine = stream_row("c", [], make_outlook(), NOW)
+    broken = row_of("a", [], make_outlook(plan=None, error="the home is damaged"), NOW)
+    refused = row_of("b", [], make_outlook(plan=Plan("b", 1, "refuse", "no", "exact")), NOW)
+    fine = row_of("c", [], make_outlook(), NOW)
 
-    page = streams_page([fine, refused, broken], [])
+    page = page_of([fine, refused, broken])
 
     assert [row.name for row in page.rows] == ["a", "b", "c"]
     assert broken.error == "the home is damaged"
@@ -186,11 +198,69 @@ def test_an_error_takes_the_place_of_a_plan() -> None:
     ]
 
 
+def test_a_stream_that_hangs_says_so() -> None:
+    """In its own row, and no page is loaded again and again for it."""
+    row = row_of("visits", [make_run()], make_outlook(plan=None, lags={}, hangs_for=61.0), NOW)
+
+    assert verdict(row) == ("no answer", "warn")
+    assert "for 1 min" in row.reason
+    assert not row.is_pending
+
+
+def line(status: Status, **changes: Any) -> RunLine:
+    """A run in a line."""
+    return RunLine(run_id=RUN_ID, status=status, planned_at=NOW, **changes)
+
+
+def test_streams_that_need_somebody_are_on_the_first_page() -> None:
+    """By the last run of the live stream that has ended; then by name."""
+    backfill = LineInterval(JANUARY.start, JANUARY.end)
+    runs: dict[str, list[RunLine]] = {
+        "a": [line("succeeded")],
+        "b": [line("succeeded", interval=backfill), line("running"), line("failed")],
+        "c": [],
+        "d": [line("stopped")],
+        "e": [line("succeeded", verdict="fail")],
+        "f": [RunLine(run_id=RUN_ID, error="damaged")],
+        "g": [line("succeeded"), line("refused")],
+    }
+    pages = [part_of(runs, search="", number=number, length=3) for number in (1, 2, 3)]
+
+    assert [page.names for page in pages] == [("b", "e", "f"), ("d", "a", "c"), ("g",)]
+    assert [(page.first, page.last, page.total, page.pages) for page in pages] == [
+        (1, 3, 7, 3), (4, 6, 7, 3), (7, 7, 7, 3)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "given"), [(-5, 1), (0, 1), (4, 3), (10**30, 3)])
+def test_a_page_that_is_not_there_is_the_nearest(asked: int, given: int) -> None:
+    """An address may say anything; one stream less may leave a page without streams."""
+    runs: dict[str, list[RunLine]] = {str(number): [] for number in range(7)}
+
+    assert part_of(runs, search="", number=asked, length=3).number == given
+
+
+def test_no_stream_makes_one_empty_page() -> None:
+    """As of a search that finds nothing."""
+    part = part_of({}, search="x", number=2, length=3)
+
+    assert (part.names, part.first, part.last, part.total, part.number, part.pages) == ((), 0, 0, 0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [("", True), ("FLIGHT", True), ("lake flight", True), ("lake trains", False), ("li gh", True)],
+)
+def test_a_search_wants_every_word(search: str, *, expected: bool) -> None:
+    """Anywhere in what is searched, in upper or lower case."""
+    assert is_found(search.split(), ["Flights", "s3://lake/flights"]) is expected
+
+
 def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
     """Nothing known is not the same as nothing waiting."""
     unreadable = {"visits": SourceLag(0, 0, None, None, "permission denied")}
-    waiting = stream_row("a", [], make_outlook(lags=unreadable), NOW)
-    nothing = stream_row("a", [], make_outlook(lags={"visits": SourceLag(0, 0, None, None)}), NOW)
+    waiting = row_of("a", [], make_outlook(lags=unreadable), NOW)
+    nothing = row_of("a", [], make_outlook(lags={"visits": SourceLag(0, 0, None, None)}), NOW)
 
     assert (waiting.lag, waiting.lag_remark) == ("unknown", "permission denied")
     assert nothing.lag == "nothing"
@@ -198,13 +268,13 @@ def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
 
 def test_the_quality_column_is_there_when_records_have_it() -> None:
     """Its newest verdict is shown."""
-    checked = stream_row("a", [make_run(), make_run(quality={"verdict": "warn"})], make_outlook(), NOW)
-    without = stream_row("b", [make_run()], make_outlook(), NOW)
+    checked = row_of("a", [make_run(), make_run(quality={"verdict": "warn"})], make_outlook(), NOW)
+    without = row_of("b", [make_run()], make_outlook(), NOW)
 
     assert checked.quality is not None
     assert (checked.quality.text, checked.quality.tone) == ("warn", "warn")
-    assert streams_page([checked, without], []).has_quality
-    assert not streams_page([without], []).has_quality
+    assert page_of([checked, without]).has_quality
+    assert not page_of([without]).has_quality
 
 
 def test_planned_and_committed_side_by_side() -> None:
@@ -374,7 +444,7 @@ def test_a_backfill_that_has_begun() -> None:
 
 def test_a_backfill_in_the_lists() -> None:
     """It is marked, and its rows are those that it wrote."""
-    row = stream_row("visits", [make_backfill()], make_outlook(), NOW)
+    row = row_of("visits", [make_backfill()], make_outlook(), NOW)
 
     assert row.last_run is not None
     assert (row.last_run.batches, row.last_run.rows) == (wording.NONE, "1,200")
@@ -388,8 +458,8 @@ def test_a_backfill_beside_the_live_stream() -> None:
     going_on = make_backfill(status="running", ended_at=None, backfill=None)
     live = make_run(status="running", ended_at=None)
 
-    assert stream_row("visits", [going_on], make_outlook(), NOW).reason == PLAN.reason
-    assert verdict(stream_row("visits", [going_on, live], make_outlook(is_held=True), NOW)) == ("running", "info")
+    assert row_of("visits", [going_on], make_outlook(), NOW).reason == PLAN.reason
+    assert verdict(row_of("visits", [going_on, live], make_outlook(is_held=True), NOW)) == ("running", "info")
 
 
 def test_the_times_of_an_interval() -> None:
@@ -407,7 +477,7 @@ def test_a_record_that_can_not_be_read() -> None:
     page = show(damaged)
 
     assert page.error == "the file does not parse"
-    assert stream_row("visits", [damaged], make_outlook(), NOW).runs.bars[0].tone == "bad"
+    assert row_of("visits", [damaged], make_outlook(), NOW).runs.bars[0].tone == "bad"
 
 
 JSON = st.recursive(
@@ -467,13 +537,13 @@ def test_no_check_breaks_a_report(checks: list[dict[str, Any]]) -> None:
 def test_a_held_stream() -> None:
     """The list and its page say so, with what to do; what was released is no alarm."""
     hold = Hold("failed", RUN_ID, "`expect_column_max_to_be_between` of `id`: 5")
-    row = stream_row("visits", [make_run()], make_outlook(), NOW, hold=hold)
+    row = row_of("visits", [make_run()], make_outlook(), NOW, hold=hold)
     page = make_page(hold=hold)
     released = make_page(hold=replace(hold, state="blocked", batch_id=3, released_by="ada"))
 
     assert row.hold is not None
     assert (row.hold.text, row.verdict.text) == ("held", "held")
-    assert streams_page([row], []).has_quality
+    assert page_of([row]).has_quality
     assert "sluice quality release visits" in page.hold
     assert (page.is_releasable, released.is_releasable) == (True, False)
     assert "let through by `ada`" in released.hold

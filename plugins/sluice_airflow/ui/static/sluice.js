@@ -1,5 +1,15 @@
-// Inside of Airflow's frame: follow its theme, and let links to its own pages leave the frame.
 "use strict";
+// Load the page again after a while, unless somebody is typing, or has gone somewhere on it with the keyboard.
+(function () {
+  const seconds = Number(document.documentElement.dataset.refresh);
+  if (!seconds) return;
+  const reload = () => {
+    if (document.querySelector(":focus-visible")) setTimeout(reload, 1000);
+    else location.reload();
+  };
+  setTimeout(reload, seconds * 1000);
+})();
+// Inside of Airflow's frame: follow its theme, and let links to its own pages leave the frame.
 (function () {
   if (window.parent === window) return;
   let airflow;
