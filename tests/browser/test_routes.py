@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -126,6 +127,27 @@ def test_a_stream_of_a_decorated_task_is_as_private_as_its_dag(server: ApiServer
     assert "bonuses" in server.get("/sluice/dag?dag_id=payroll", "anna").body
     assert server.get("/sluice/streams/bonuses", user).status == 404
     assert "bonuses" not in server.get("/sluice/", user).body
+
+
+def test_a_search_finds_what_one_may_see(server: ApiServer) -> None:
+    """By name, by DAG, by what is read; nothing of what is hidden, and what was searched for is text."""
+    found = {search: server.get(f"/sluice/?search={search}", "eric").body for search in ("HOUR", "flights", "payroll")}
+
+    assert "/streams/hourly" in found["HOUR"]
+    assert "/streams/departures" not in found["HOUR"]
+    assert "/streams/departures" in found["flights"]
+    assert "No stream that you may see" in found["payroll"]
+    assert "1 stream found" in server.get("/sluice/dag?dag_id=payroll&search=bonus", "anna").body
+    hostile = server.get(f"/sluice/?search={quote(HOSTILE)}", "eric")
+    assert (hostile.status, HOSTILE in hostile.body) == (200, False)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [("page=99", 200), ("page=-1", 200), ("page=x", 422), (f"search={'x' * 201}", 422)]
+)
+def test_a_list_answers_whatever_its_address_says(server: ApiServer, query: str, status: int) -> None:
+    """A page that is not there is the nearest; what is no page, or too long to search for, is said."""
+    assert server.get(f"/sluice/?{query}", "eric").status == status
 
 
 def test_a_viewer_releases_nothing(server: ApiServer, showcase: Showcase) -> None:

@@ -96,7 +96,7 @@ def test_a_stream_as_a_page_of_its_own(browser: Browser, server: ApiServer, sche
 
 
 def test_a_run_that_goes_on(browser: Browser, server: ApiServer, showcase: Showcase, scheme: str) -> None:
-    """It shows how far it is, and keeps itself up to date without a script."""
+    """It shows how far it is, and keeps itself up to date."""
     browser.open(f"{server.url}/sluice/streams/hourly/runs/{showcase.newest('hourly').run_id}")
 
     assert browser.find(".progress p").text == "2 of 5 batches"
@@ -104,6 +104,25 @@ def test_a_run_that_goes_on(browser: Browser, server: ApiServer, showcase: Showc
     browser.screenshot(SHOTS / f"running-{scheme}.png")
     browser.run("window.isOld = true")
     browser.until(lambda: browser.run("return window.isOld === undefined && !!document.body"), "the page to refresh")
+
+
+def test_a_search_with_the_keyboard(browser: Browser, server: ApiServer) -> None:
+    """From the field with Enter; nothing that is typed is lost to the page's loading itself again."""
+    browser.open(f"{server.url}/sluice/")
+    field = browser.find("input[type=search]")
+    field.type("FLIGHTS hour")
+    browser.run("window.isOld = true")
+    past = "return performance.now() > 1000 * Number(document.documentElement.dataset.refresh) + 1500"
+    browser.until(lambda: browser.run(past), "the time at which the page loads itself again")
+    assert browser.run("return window.isOld && document.activeElement.value") == "FLIGHTS hour"
+    field.type("\ue007")
+    browser.until(lambda: "search=" in browser.url, "the search")
+
+    assert [link.text for link in browser.all("table.streams a.name")] == ["hourly"]
+    assert browser.run("return document.querySelector('[role=status]').textContent") == "1 stream found"
+    assert browser.run("return document.querySelector('input[type=search]').labels[0].textContent") == "Search"
+    browser.link("All streams").click()
+    browser.until(lambda: len(browser.all("table.streams a.name")) > 1, "all streams")
 
 
 def test_backfills(browser: Browser, server: ApiServer, showcase: Showcase, scheme: str) -> None:

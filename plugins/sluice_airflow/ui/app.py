@@ -32,10 +32,11 @@ from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
 from sluice_airflow.ui.backstage import Backstage
 from sluice_airflow.ui.dag_tasks import DagTasks, StreamTask, run_keys
 from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
+from sluice_airflow.ui.lineage import choose, draw, find_readings
 from sluice_airflow.ui.outlook import Outlook, hanging, look_ahead
 from sluice_airflow.ui.quality_view import report_on
 from sluice_airflow.ui.reading import BrokenFile, LeaseHolder, RunFile, ShownRecord
-from sluice_airflow.ui.rows import run_line, run_row
+from sluice_airflow.ui.rows import Badge, run_line, run_row
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
 from sluice_airflow.ui.streams_view import is_found, part_of, stream_row, streams_page
@@ -268,15 +269,22 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
     found = {name: it for name, it in visible.items() if is_found(words, _searched(it))}
     runs = {name: it.lines for name, it in found.items()}
     part = part_of(runs, search=" ".join(words), number=number, length=_STREAMS_ON_PAGE)
-    jobs = {name: partial(look_ahead, found[name].stream, found[name].home, now) for name in part.names}
+    readings = find_readings({name: it.stream for name, it in visible.items()})
+    hits = found.keys() if words else None
+    drawn = choose(readings, hits)
+    shown = {name: visible[name] for name in dict.fromkeys((*part.names, *drawn))}
+    jobs = {name: partial(look_ahead, it.stream, it.home, now) for name, it in shown.items()}
     outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
-    rows = []
-    for name in part.names:
+    rows = {}
+    for name, it in shown.items():
         outlook = outlooks.get(name)
         hold = outlook.hold if outlook else None
-        rows.append(stream_row(name, found[name].lines, outlook, now, hold=hold, error=found[name].error))
-    page = streams_page(rows, part, broken_files if user.sees_import_errors else [])
-    refresh = 1 if page.is_pending else 3 if any(row.running for row in rows) else 30
+        rows[name] = stream_row(name, it.lines, outlook, now, hold=hold, error=it.error)
+    verdicts = {name: Badge("error", "bad") if row.error else row.verdict for name, row in rows.items()}
+    picture = draw(readings, drawn, found=hits, verdicts=verdicts, outlooks=outlooks, now=now) if readings else None
+    page = streams_page([rows[name] for name in part.names], part, broken_files if user.sees_import_errors else [])
+    is_pending = any(row.is_pending for row in rows.values())
+    refresh = 1 if is_pending else 3 if any(row.running for row in rows.values()) else 30
     base = f"{_root(request)}{'/dag' if dag_id else '/'}"
     given = {"dag_id": dag_id, "search": part.search}
 
@@ -287,6 +295,7 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
         request,
         "streams.html",
         page=page,
+        picture=picture,
         dag_id=dag_id,
         page_link=page_link,
         longest_search=_LONGEST_SEARCH,
