@@ -60,6 +60,9 @@ class Project:
     """A master of Spark's, or the URL of a Spark Connect server; that one may hold a token."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict)
+    moving_folder: str | None = None
+    """A folder of which the next version has another copy, such as Airflow's of its bundles: nothing that streams read
+    or write may lie in it."""
 
     def storage(self) -> Storage:
         """Where the project's files are read from and written to."""
@@ -171,7 +174,10 @@ class Project:
             changes["quarantine"] = stream.quarantine.resolved(self.root)
         if stream.checkpoint is not None:
             changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=f"stream `{stream.name}`")
-        return _replace(stream, changes)
+        resolved = _replace(stream, changes)
+        if self.moving_folder is not None:
+            _check_lasting(resolved, self.moving_folder)
+        return resolved
 
     def load_function(self, reference: str) -> Any:
         """Import the function behind `module:function` from the project's import roots.
@@ -344,6 +350,25 @@ def resolve_path(path: str, root: str, *, place: str) -> str:
             remedy="write the absolute path if that is what you mean",
         )
     return absolute
+
+
+def _check_lasting(stream: Stream, moving: str) -> None:
+    """Make sure that a stream neither reads nor writes where the next version has another folder.
+
+    Raises:
+        DeclarationError: It does.
+    """
+    places = {f"source `{name}`": source.location for name, source in stream.sources.items()}
+    places |= {"the sink": stream.sink.location or "", "the checkpoint": stream.checkpoint or ""}
+    places |= {"the quarantine": stream.quarantine.location or ""} if stream.quarantine is not None else {}
+    for what, location in places.items():
+        if location and is_local(location) and is_within(re.split(r"[*?\[{]", location, maxsplit=1)[0], moving):
+            raise DeclarationError(
+                f"{what} of stream `{stream.name}` is `{location}`, in a folder that another version of its bundle has"
+                " elsewhere, and that Airflow deletes in the end",
+                where=f"stream `{stream.name}`",
+                remedy="write an absolute path or a URL, with ${VARIABLE} if you like",
+            )
 
 
 def expand(text: str, *, place: str) -> str:

@@ -25,7 +25,7 @@ from sluice.errors import DeclarationError
 from sluice.monitoring.touched import Partition, touched_partitions
 from sluice.storage import is_local, join, local_path
 from sluice_airflow.outcomes import summary
-from sluice_airflow.projects import airflow_project
+from sluice_airflow.projects import airflow_project, project_for_others
 from sluice_airflow.untold import untold_runs, written_versions
 
 if TYPE_CHECKING:
@@ -209,10 +209,10 @@ def _name(stream: str, project: str | None) -> str:
 def _one_name(project: str | None) -> str | None:
     """One way of naming a project: two DAG files that name it differently must not make two watchers of an asset."""
     if project is None:
-        return None
+        return project_for_others()
     root = airflow_project(project).root
     try:
-        return None if airflow_project().root == root else root
+        return project_for_others() if airflow_project().root == root else root
     except DeclarationError:
         return root
 

@@ -106,10 +106,10 @@ def stream_watermark(stream: str, *, project: str | None = None) -> StreamWaterm
     Raises:
         DeclarationError: The stream is not declared, or the project is not right: the DAG is not imported, and says so.
     """
-    from sluice_airflow.projects import airflow_project
+    from sluice_airflow.projects import airflow_project, project_for_others
 
     declared = airflow_project(project).stream(stream)
-    return StreamWatermark(declared.name, project, declared.checkpoint)
+    return StreamWatermark(declared.name, project_for_others(project), declared.checkpoint)
 
 
 async def report_delay(*, stream: str, project: str | None = None, context: Mapping[str, Any]) -> None:

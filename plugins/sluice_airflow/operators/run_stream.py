@@ -25,6 +25,7 @@ from sluice.storage import join
 from sluice.stream import Bound, Interval, Stream
 from sluice.times import parse_time
 from sluice_airflow.assets import emit_events
+from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import airflow_project
@@ -72,8 +73,9 @@ class RunStreamOperator(BaseOperator):
         max_batches: The most data batches; empty for all.
         conn_id: A connection of type `spark` that names the master, or of type `spark_connect`.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
-        deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless the driver would
-            end with its task (KubernetesExecutor and others that run each task in a container of its own).
+        deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless Airflow's
+            `[operators] default_deferrable` is set to false, or the driver would end with its task (KubernetesExecutor
+            and others that run each task in a container of its own).
         pool: Where the task takes its slot, also while it is deferred: the slots bound the drivers at work.
         retries: How often it is tried again; when not given, twice, or `core.default_task_retries` if that is more.
         weight_rule: Which tasks come first when slots are few; by default those of live runs before those of backfills.
@@ -109,7 +111,8 @@ class RunStreamOperator(BaseOperator):
         self.max_batches = max_batches
         self.conn_id = conn_id
         self.project = project
-        self.deferrable = deferrable
+        # Where it is set to true, a driver that would end with its task still keeps the task with it.
+        self.deferrable = False if deferrable is None and default_deferrable() is False else deferrable
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the stream; returns a summary of its run record (see `sluice_airflow.outcomes.summary`).

@@ -12,7 +12,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from sluice.errors import SluiceError
+from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.outcomes import airflow_error
+from sluice_airflow.projects import project_for_others
 from sluice_airflow.triggers.stream import StreamTrigger
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ class StreamSensor(BaseSensorOperator):
     Args:
         stream: The stream's name.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
-        deferrable: Wait in the triggerer. Else in a worker, looking every `poke_interval`.
+        deferrable: Wait in the triggerer. Else in a worker, looking every `poke_interval`. When not given, Airflow's
+            `[operators] default_deferrable` says, where it is set; else it waits in the triggerer.
         start_from_trigger: Begin in the triggerer, without a worker first; only with `deferrable`.
         kwargs: Passed on to `BaseSensorOperator`; `timeout` holds in all modes.
     """
@@ -41,15 +44,15 @@ class StreamSensor(BaseSensorOperator):
         *,
         stream: str,
         project: str | None = None,
-        deferrable: bool = True,
+        deferrable: bool | None = None,
         start_from_trigger: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.stream = stream
         self.project = project
-        self.deferrable = deferrable
-        self.start_from_trigger = start_from_trigger and deferrable
+        self.deferrable = default_deferrable() is not False if deferrable is None else deferrable
+        self.start_from_trigger = start_from_trigger and self.deferrable
 
     @abstractmethod
     def trigger(self) -> StreamTrigger[Any]:
@@ -62,6 +65,7 @@ class StreamSensor(BaseSensorOperator):
             AirflowFailException: Waiting longer would not help.
             AirflowSensorTimeout: It took longer than `timeout`.
         """
+        self.project = project_for_others(self.project)
         if not self.deferrable:
             return super().execute(context)
         met = self.poke(context)
@@ -100,6 +104,7 @@ class StreamSensor(BaseSensorOperator):
         """Give the scheduler what it needs to begin in the triggerer; called when every argument is in place."""
         if self.start_from_trigger:
             path, arguments = self.trigger().serialize()
+            arguments["project"] = project_for_others(self.project)
             self.start_trigger_args = StartTriggerArgs(
                 trigger_cls=path,
                 trigger_kwargs=arguments,
