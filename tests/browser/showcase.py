@@ -1,9 +1,9 @@
 """A project with something of everything that the pages show, written with the library's own classes.
 
 departures   many runs, many batches, a watermark, quality; run by DAG `flights`
-hourly       a run that goes on right now; run by DAG `flights`
+hourly       a run that goes on right now; reads what `departures` writes; run by DAG `flights`
 reports      two backfills, one of which goes on right now, and a live run that failed its suite and holds the stream;
-             run by DAG `flights`
+             reads what `departures` writes; run by DAG `flights`
 payroll      run by DAG `payroll`, which not everybody may read
 bonuses      never ran; a task of the same DAG, made by `@task.stream`, is to run it
 fresh        never ran; no DAG knows it
@@ -47,7 +47,7 @@ _PROJECT = '[project]\nname = "showcase"\nstreams = ["streams"]\n'
 _STREAM = """
 {name} = Stream(
     name="{name}",
-    sources={{"{source}": sources.files("data/{name}/landing", format="json", schema="n bigint, at timestamp")}},
+    sources={{"{source}": sources.files("{place}", format="json", schema="n bigint, at timestamp")}},
     transform="jobs.flights:departures",
     sink=sinks.files("data/{name}/out", format="parquet"),
 )
@@ -138,7 +138,9 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
     """Write the project, its DAGs, and what its runs left."""
     showcase, now = Showcase(root), now or datetime.now(UTC)
     put(root / "sluice.toml", _PROJECT)
-    declarations = "".join(_STREAM.format(name=name, source=source) for name, source in _STREAMS.items())
+    declarations = "".join(
+        _STREAM.format(name=name, source=source, place=_place(name, source)) for name, source in _STREAMS.items()
+    )
     put(root / "streams" / "streams.py", f"from sluice import Stream, sinks, sources\n{declarations}")
     for dag_id, streams in _DAGS.items():
         names = ", ".join(f'"{name}"' for name in streams)
@@ -147,6 +149,7 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
         file.write(_DECORATED)
     for name in _STREAMS:
         (root / "data" / name / "landing").mkdir(parents=True)
+        (root / "data" / name / "out").mkdir()
     _departures(showcase, now)
     _hourly(showcase, now)
     _reports(showcase, now)
@@ -154,6 +157,11 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
     _torn(showcase, now)
     put_files(root / "data" / "fresh" / "landing", ["a.json"], first_ms=_ms(now - timedelta(minutes=3)))
     return showcase
+
+
+def _place(name: str, source: str) -> str:
+    """Where a stream reads: what another stream writes, or where files land."""
+    return f"data/{source}/out" if source in _STREAMS else f"data/{name}/landing"
 
 
 def _departures(showcase: Showcase, now: datetime) -> None:
