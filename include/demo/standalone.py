@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -149,6 +150,17 @@ class Standalone:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+    def keep_command(self) -> Path:
+        """Write a command `airflow` into the home that works on this Airflow, and return it."""
+        ours = {name: value for name, value in self._env().items() if name.startswith(("AIRFLOW", "SLUICE"))}
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in ours.items()]
+        airflow = shlex.quote(str(Path(sys.executable).with_name("airflow")))
+        file = self.home / "airflow"
+        file.unlink(missing_ok=True)
+        _write_private(file, "\n".join(["#!/bin/sh", *lines, f'exec {airflow} "$@"', ""]))
+        file.chmod(0o700)
+        return file
 
     def _env(self) -> dict[str, str]:
         scripts = str(Path(sys.executable).parent)

@@ -29,7 +29,10 @@ def main() -> None:
     with Standalone(REPOSITORY / "var" / "airflow", REPOSITORY / "dags", REPOSITORY) as airflow:
         airflow.wait_until_healthy()
         print(f"\nAirflow is at {airflow.url}\n  user     {USER}\n  password {airflow.password}")
-        print(f"  log      {airflow.log_file}\n{_WHAT_HAPPENS}\nCtrl-C ends it.", flush=True)
+        command = airflow.keep_command().relative_to(REPOSITORY)
+        print(f"  log      {airflow.log_file}\n  command  {command}, which is `airflow` with this Airflow's settings:")
+        print(f"           {command} dags list, {command} backfill create --help")
+        print(f"{_WHAT_HAPPENS}\nCtrl-C ends it.", flush=True)
         try:
             signal.pause()
         except KeyboardInterrupt:

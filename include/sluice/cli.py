@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that `sluice plan` starts in
 
 from __future__ import annotations
 
+import difflib
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from sluice.errors import DeclarationError, SluiceError
+from sluice.errors import DeclarationError, RefusedError, SluiceError, UnknownStreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sluice.home import StreamHome
     from sluice.planning.backfill import BackfillPlan
@@ -28,12 +29,61 @@ if TYPE_CHECKING:
     from sluice.running.runner import Observer
     from sluice.stream import Stream
 
+_COMMANDS_ELSEWHERE = {
+    **dict.fromkeys(["start", "execute", "trigger", "submit"], "`sluice run STREAM` runs a stream once"),
+    **dict.fromkeys(["build", "apply"], "`sluice run STREAM` runs a stream once"),
+    **dict.fromkeys(
+        ["explain", "compile", "dry-run", "dryrun", "diff"], "`sluice plan STREAM` says what a run would do"
+    ),
+    **dict.fromkeys(["test", "validate", "debug", "parse"], "`sluice check` checks every declaration"),
+    **dict.fromkeys(["ls", "streams", "show"], "`sluice list` lists the streams"),
+    **dict.fromkeys(["history", "log", "logs", "status"], "`sluice runs STREAM` lists the runs of a stream"),
+    **dict.fromkeys(["checkpoint", "describe"], "`sluice inspect STREAM` shows a checkpoint"),
+    **dict.fromkeys(["release", "audit", "suggest"], "it is a command of `sluice quality`"),
+    **dict.fromkeys(["new", "create"], "`sluice init DIR` makes a project"),
+    "schedule": "a DAG says when its streams run: `stream_dag(...)`",
+}
+"""What is typed as a command, and what to type."""
+_OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(["--stream", "--select", "--model", "--name", "-s", "-m"], "name the stream without an option"),
+    **dict.fromkeys(["--full-refresh", "--reset"], "a backfill recomputes an interval: `sluice backfill STREAM`"),
+    **dict.fromkeys(["--from-date", "--start-date", "--event-time-start", "--from"], "write it as --start"),
+    **dict.fromkeys(["--to-date", "--end-date", "--event-time-end", "--to"], "write it as --end"),
+    **dict.fromkeys(["--trigger", "--once", "--available-now"], "leave it out: a run takes what is there and stops"),
+    **dict.fromkeys(["--project-dir", "--profiles-dir"], "write it as --project"),
+    **dict.fromkeys(["--dry-run", "-n"], "`sluice plan STREAM` says what a run would do"),
+    **dict.fromkeys(["--batches", "--max-batch"], "write it as --max-batches"),
+    **dict.fromkeys(["--master", "--conf"], "write it into `sluice.toml`, under [spark]"),
+    "--checkpoint-location": "write it as --checkpoint",
+    "--output": "write it as --json, and send the output where you want it",
+}
+"""What is typed as an option, and what to do."""
+
+
+class _Answering(TyperGroup):
+    """A group that answers the words of other tools with its own."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that was typed."""
+        answer = _COMMANDS_ELSEWHERE.get(args[0]) if args[0] not in self.commands else None
+        if answer is not None:
+            ctx.fail(f"no command `{args[0]}`: {answer}")
+        name, command, rest = super().resolve_command(ctx, args)
+        known = {option for parameter in getattr(command, "params", ()) for option in parameter.opts}
+        for word in rest:
+            option = word.partition("=")[0]
+            if option in _OPTIONS_ELSEWHERE and option not in known and "commands" not in vars(command):
+                ctx.fail(f"no option `{option}` of `{name}`: {_OPTIONS_ELSEWHERE[option]}")
+        return name, command, rest
+
+
 app = typer.Typer(
     name="sluice",
     help="Streaming semantics on a batch schedule: plan in Python, run in Spark, audit, publish.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    cls=_Answering,
     rich_markup_mode=None,
 )
 jars_app = typer.Typer(help="The jars that Spark needs beside its own.", no_args_is_help=True, rich_markup_mode=None)
@@ -46,12 +96,17 @@ profile_app = typer.Typer(
 app.add_typer(profile_app, name="profile")
 
 
-class _StreamFirst(TyperGroup):
+class _StreamFirst(_Answering):
     """A group whose first word may be a stream: then it is shown."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put `show` in front of what is none of the group's own words."""
         if args and args[0] not in {*self.commands, "--help"}:
+            if len(args) > 1 and not any(word.startswith("-") for word in args[:2]):
+                # Only one stream can be shown: the first of two words is a command, misspelt.
+                near = difflib.get_close_matches(args[0], self.commands, n=1)
+                meant = f"did you mean `{near[0]}`?" if near else f"commands are: {', '.join(self.commands)}"
+                ctx.fail(f"no command `{args[0]}`: {meant}")
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
@@ -100,20 +155,23 @@ def init_project(
 
 @app.command("list")
 def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """List the project's streams."""
+    """List the project's streams; a declaration that can't be read hides no other."""
+    from sluice.display import print_table
     from sluice.project import find_project
 
-    streams = find_project(project).streams()
+    streams, errors = find_project(project).streams()
     if as_json:
         _print_json([_described(declared.stream, declared.file) for declared in streams.values()])
-        return
-    from sluice.display import print_table
-
-    rows = [
-        (name, ", ".join(declared.stream.sources), declared.stream.transform, declared.stream.sink.kind, declared.file)
-        for name, declared in streams.items()
-    ]
-    print_table("Streams", ("stream", "sources", "transform", "sink", "declared in"), rows)
+    else:
+        rows = [
+            (name, ", ".join(found.stream.sources), found.stream.transform, found.stream.sink.kind, found.file)
+            for name, found in streams.items()
+        ]
+        print_table("Streams", ("stream", "sources", "transform", "sink", "declared in"), rows)
+    for error in errors:
+        _print_error(error)
+    if errors:
+        raise typer.Exit(DeclarationError.exit_code)
 
 
 @app.command("check")
@@ -287,20 +345,22 @@ def runs(
     from sluice.running.record import RunRecords
 
     _, home = _opened(project, stream, None)
-    records = list(RunRecords(home).newest(last))
+    records, damaged = RunRecords(home).newest_readable(last)
     checked = home.checked()
     if as_json:
         _print_json(
             {
                 "stream": stream,
                 "runs": [msgspec.to_builtins(record) for record in records],
+                "damaged": [{"run_id": run_id, "error": _error(error)} for run_id, error in damaged.items()],
                 "checked": None if checked is None else msgspec.to_builtins(checked),
             }
         )
+        _report_damaged(damaged.values())
         return
     from sluice.display import print_table
 
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             record.run_id,
             record.status,
@@ -314,9 +374,12 @@ def runs(
         )
         for record in records
     ]
+    rows += [(run_id, "damaged", error.problem, None, None, None, None) for run_id, error in damaged.items()]
+    rows.sort(key=lambda row: row[0], reverse=True)
     print_table(f"Runs of {stream}", ("run", "status", "why", "batches", "rows in", "rows out", "watermark"), rows)
     if checked is not None:
         print(f"skipped {checked.skips} times since, last at {checked.checked_at}: {checked.reason}")
+    _report_damaged(damaged.values())
 
 
 @app.command("lag")
@@ -358,7 +421,12 @@ def show_quality(
     from sluice.running.auditing.gate_state import read_gate
     from sluice.running.auditing.judged_runs import hold_of, judged_records, judged_run, report_on, require_judged
 
-    declared, home = _opened(project, stream, None)
+    try:
+        declared, home = _opened(project, stream, None)
+    except UnknownStreamError as exc:
+        near = difflib.get_close_matches(stream, ["audit", "release", "show", "suggest"], n=1, cutoff=0.7)
+        meant = f"did you mean `sluice quality {near[0]} STREAM`?" if near else exc.remedy
+        raise UnknownStreamError(exc.problem, where=exc.where, remedy=meant) from exc
     if html is not None:
         page = report_page(report_on(declared.name, home, most=last, run_id=run_id))
         _write_file(html, page)
@@ -368,18 +436,21 @@ def show_quality(
         print(f"wrote {write_data_docs(record, str(data_docs))}", file=sys.stderr)
     if html is not None or data_docs is not None:
         return
-    records, gate = judged_records(home, last, up_to=run_id), read_gate(home)
+    damaged: list[RefusedError] = []
+    records, gate = judged_records(home, last, up_to=run_id, damaged=damaged), read_gate(home)
     if as_json:
         _print_json(_quality_document(stream, gate, records))
+        _report_damaged(damaged)
         return
     hold = hold_of(gate)
     if hold is not None:
         print(describe_hold(hold, stream).replace("`", ""))
     runs = [run for record in records if (run := judged_run(record)) is not None]
-    if not runs:
+    if runs:
+        _print_quality(quality_report(stream, runs, None))
+    else:
         print(f"no run of {stream} was judged yet")
-        return
-    _print_quality(quality_report(stream, runs, None))
+    _report_damaged(damaged)
 
 
 @quality_app.command("audit")
@@ -728,6 +799,16 @@ def _release_rows(project: str | None, stream: str, where: str | None, *, as_jso
         print(f"{stream}: finished release {release.release_id} by {release.released_by}; rows sent: {release.rows:,}")
     stay = f"; rows that still fail, and stay: {done.release.left:,}" if done.release.left else ""
     print(f"{stream}: rows sent from the quarantine to the sink: {done.release.rows:,}{stay}")
+
+
+def _report_damaged(damaged: Iterable[RefusedError]) -> None:
+    """Say which records can't be read, after all others were shown."""
+    code = 0
+    for error in damaged:
+        _print_error(error)
+        code = error.exit_code
+    if code:
+        raise typer.Exit(code)
 
 
 def _user_name() -> str:

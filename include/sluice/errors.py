@@ -91,6 +91,13 @@ class DeclarationError(SluiceError):
 
     exit_code = 2
 
+    def at(self, line: str | None) -> DeclarationError:
+        """The same error, with the `file:line` of the declaration that it is about in front of its place."""
+        if line is None or (self.where is not None and self.where.startswith(line)):
+            return self
+        where = line if self.where is None else f"{line}: {self.where}"
+        return type(self)(self.problem, where=where, remedy=self.remedy)
+
 
 class UnknownStreamError(DeclarationError):
     """No declaration in the project has this name."""

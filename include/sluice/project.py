@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import functools
 import hashlib
@@ -13,13 +12,15 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from sluice.declaring import missing_kind
 from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
 from sluice.home import StreamHome
+from sluice.spark_master import CONNECT_SCHEME, check_master
 from sluice.storage import Storage, is_local, is_within, join
 from sluice.stream import Stream
 
@@ -32,8 +33,6 @@ _TABLES: dict[str, dict[str, type]] = {
 }
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _DEFAULT_MASTER = "local[*]"
-CONNECT_SCHEME = "sc://"
-"""What the URL of a Spark Connect server begins with."""
 
 
 @dataclass(frozen=True)
@@ -81,22 +80,20 @@ class Project:
         storage = self.storage()
         return {stream.name: StreamHome(join(self.home, stream.name), storage, stream.checkpoint) for stream in streams}
 
-    def streams(self) -> dict[str, Declared]:
-        """Load every declaration: the streams by name, in the order of files and lines.
+    def streams(self) -> tuple[dict[str, Declared], list[DeclarationError]]:
+        """Load every declaration: the streams by name, in the order of files and lines, and what is wrong with others.
 
         Raises:
-            DeclarationError: A file does not import, or a name is declared twice.
+            DeclarationError: A folder of declarations does not exist.
         """
-        return {
-            name: Declared(self.resolve(declared.stream), declared.file) for name, declared in self._declared().items()
-        }
-
-    def _declared(self) -> dict[str, Declared]:
-        """Every declaration as it was written."""
         found, errors = self._readable()
-        if errors:
-            raise errors[0]
-        return found
+        streams: dict[str, Declared] = {}
+        for name, declared in found.items():
+            try:
+                streams[name] = Declared(self.resolve(declared.stream), declared.file)
+            except DeclarationError as exc:
+                errors.append(exc)
+        return streams, errors
 
     def _readable(self) -> tuple[dict[str, Declared], list[DeclarationError]]:
         """Every declaration that can be read and whose name is its own, as it was written; and what is wrong."""
@@ -121,11 +118,7 @@ class Project:
 
     def readable_streams(self) -> dict[str, Stream]:
         """The streams by name whose declarations can be read; what is wrong with others is no concern of these."""
-        found: dict[str, Stream] = {}
-        for name, declared in self._readable()[0].items():
-            with contextlib.suppress(DeclarationError):
-                found[name] = self.resolve(declared.stream)
-        return found
+        return {name: declared.stream for name, declared in self.streams()[0].items()}
 
     def stream(self, name: str) -> Stream:
         """The stream of this name, with absolute locations; what is wrong with others is no concern of it.
@@ -166,15 +159,17 @@ class Project:
         Raises:
             DeclarationError: A path leaves the project.
         """
-        changes: dict[str, Any] = {
-            "sources": {name: source.resolved(self.root) for name, source in stream.sources.items()},
-            "sink": stream.sink.resolved(self.root),
-        }
-        if stream.quarantine is not None:
-            changes["quarantine"] = stream.quarantine.resolved(self.root)
-        if stream.checkpoint is not None:
-            changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=f"stream `{stream.name}`")
-        resolved = _replace(stream, changes)
+        changes: dict[str, Any] = {}
+        try:
+            changes["sources"] = {name: source.resolved(self.root) for name, source in stream.sources.items()}
+            changes["sink"] = stream.sink.resolved(self.root)
+            if stream.quarantine is not None:
+                changes["quarantine"] = stream.quarantine.resolved(self.root)
+            if stream.checkpoint is not None:
+                changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=f"stream `{stream.name}`")
+        except DeclarationError as exc:
+            raise exc.at(stream.declared_at) from exc
+        resolved = replace(stream, **changes)
         if self.moving_folder is not None:
             _check_lasting(resolved, self.moving_folder)
         return resolved
@@ -307,17 +302,14 @@ def import_file(file: str, what: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except SluiceError as exc:
-        raise DeclarationError(
-            exc.problem,
-            where=f"{error_line(exc, file) or file}: {exc.where}" if exc.where else error_line(exc, file),
-            remedy=exc.remedy,
-        ) from exc
+        found = DeclarationError(exc.problem, where=exc.where, remedy=exc.remedy)
+        raise found.at(error_line(exc, file) or file) from exc
     except Exception as exc:
-        raise DeclarationError(
-            f"the {what} does not import: {type(exc).__name__}: {exc}",
-            where=error_line(exc, file) or file,
+        found = missing_kind(exc) or DeclarationError(
+            f"the {what} does not import: {type(exc).__name__}: {' '.join(str(exc).split())}",
             remedy="correct it; `sluice check` shows every problem",
-        ) from exc
+        )
+        raise found.at(error_line(exc, file) or file) from exc
     return module
 
 
@@ -426,10 +418,22 @@ def _check_tables(tables: dict[str, Any], place: str) -> None:
 _KIND_NAMES: dict[type, str] = {str: "string", list: "list of strings", dict: "table"}
 
 
+_WORDS: dict[str, str] = {
+    **dict.fromkeys(["home", "streams", "name", "path"], "write it under [project]"),
+    **dict.fromkeys(["master", "conf"], "write it under [spark]"),
+    **dict.fromkeys(["checkpoint", "checkpoint_location", "checkpoints"], "write it as `home`: checkpoints are there"),
+    **dict.fromkeys(["packages", "jars", "submit_args"], 'write `"spark.jars.packages" = ...` under [spark.conf]'),
+    **dict.fromkeys(["schedule", "airflow", "dags", "schedules"], "leave it out: a DAG says when its streams run"),
+    **dict.fromkeys(["s3", "aws", "gcs", "azure"], "write it under [storage]"),
+    **dict.fromkeys(["stream", "sources", "sinks"], "declare streams in Python, in the folders of `streams`"),
+}
+"""What is typed into `sluice.toml`, and where it belongs."""
+
+
 def _refuse_name(name: str, known: list[str], what: str, place: str) -> None:
     near = difflib.get_close_matches(name, known, n=1)
     remedy = f"did you mean `{near[0]}`?" if near else f"valid are: {', '.join(known)}"
-    raise DeclarationError(f"unknown {what}: `{name}`", where=place, remedy=remedy)
+    raise DeclarationError(f"unknown {what}: `{name}`", where=place, remedy=_WORDS.get(name, remedy))
 
 
 def _spark_master(given: str, place: str) -> str:
@@ -437,7 +441,9 @@ def _spark_master(given: str, place: str) -> str:
     remote, ours = os.environ.get("SPARK_REMOTE"), os.environ.get("SLUICE_SPARK_MASTER")
     # Where spark-submit started this process, the master is its own.
     if not remote or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return expand(given, place=place) or _DEFAULT_MASTER
+        master = expand(given, place=place) or _DEFAULT_MASTER
+        check_master(master, "environment, SLUICE_SPARK_MASTER" if ours else f"{place}, [spark] master")
+        return master
     if not remote.startswith(CONNECT_SCHEME) or (ours and not ours.startswith(CONNECT_SCHEME)):
         raise DeclarationError(
             "SPARK_REMOTE names no Spark Connect server, or SLUICE_SPARK_MASTER names another Spark",
@@ -459,9 +465,3 @@ def _conf_value(key: str, value: Any, place: str) -> str:
         where=place,
         remedy="give a string, a number or a boolean; quote dotted keys",
     )
-
-
-def _replace(stream: Stream, changes: dict[str, Any]) -> Stream:
-    from dataclasses import replace
-
-    return replace(stream, **changes)

@@ -6,11 +6,11 @@ Spark, so that an upgrade can't leave them behind.
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from sluice.declaring import refuse_name, snake_case
 from sluice.errors import DeclarationError
 
 _JSON = """allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros
@@ -37,14 +37,13 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 """Spark's option names by file format."""
 
 
-def snake_case(option: str) -> str:
-    """The name that a declaration uses for one of Spark's options: `timestampNTZFormat` is `timestamp_ntz_format`."""
-    words = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", option.replace(".", "_"))
-    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words).lower()
-
-
 def spark_options(
-    given: Mapping[str, Any], known: Iterable[str], *, place: str, ours: Iterable[str] = ()
+    given: Mapping[str, Any],
+    known: Iterable[str],
+    *,
+    place: str,
+    ours: Iterable[str] = (),
+    words: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Turn a declaration's options into Spark's.
 
@@ -53,6 +52,7 @@ def spark_options(
         known: The names, as Spark spells them, that are allowed.
         place: What is declared, for the message.
         ours: Further valid names that the caller has taken out already; they are offered when a name is misspelt.
+        words: Names of other tools, in snake_case, and what to do about each.
 
     Raises:
         DeclarationError: A name is unknown, or a value is no string, number or boolean.
@@ -61,9 +61,7 @@ def spark_options(
     options = {}
     for name, value in given.items():
         if name not in names:
-            near = difflib.get_close_matches(name, [*names, *ours], n=1, cutoff=0.5)
-            remedy = f"did you mean `{near[0]}`?" if near else f"valid are: {', '.join(sorted({*names, *ours}))}"
-            raise DeclarationError(f"unknown option `{name}`", where=place, remedy=remedy)
+            refuse_name(name, {*names, *ours}, what="option", place=place, words=words)
         if isinstance(value, bool):
             options[names[name]] = str(value).lower()
         elif isinstance(value, str | int | float):
@@ -75,11 +73,29 @@ def spark_options(
     return options
 
 
-def check_format(name: str, place: str) -> None:
+def options_elsewhere(file_format: str) -> dict[str, str]:
+    """The options, in snake_case, that other formats have and this one does not, and what to say of each."""
+    formats: dict[str, list[str]] = {}
+    for other, options in FORMATS.items():
+        for option in {*options} - {*FORMATS[file_format]}:
+            formats.setdefault(snake_case(option), []).append(other)
+    return {
+        name: f"leave it out: it is an option of {' and '.join(found)}, not of {file_format}"
+        for name, found in formats.items()
+    }
+
+
+def check_format(name: object, place: str, instead: Mapping[str, str]) -> None:
     """Refuse a file format that Spark does not ship.
+
+    Args:
+        name: The format.
+        place: What is declared, for the message.
+        instead: What to declare for things that are no formats of files.
 
     Raises:
         DeclarationError: It is not one of `FORMATS`.
     """
     if name not in FORMATS:
-        raise DeclarationError(f"unknown format {name!r}", where=place, remedy=f"use one of: {', '.join(FORMATS)}")
+        known = f"use one of: {', '.join(FORMATS)}"
+        raise DeclarationError(f"unknown format {name!r}", where=place, remedy=instead.get(str(name).lower(), known))

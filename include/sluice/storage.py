@@ -443,7 +443,9 @@ def _delete_local(location: str, delete: Callable[[str], None]) -> None:
 def _failed(verb: str, location: str, exc: Exception) -> StorageError:
     if isinstance(exc, StorageError):
         return exc
-    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
+    # What object stores say goes on with a dump of their own state.
+    told = " ".join(str(exc).partition("\n\nDebug source")[0].split())
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {told}"
     return StorageError(
         f"could not {verb} it: {reason}", where=location, remedy="check that it exists, its permissions and free space"
     )
@@ -453,5 +455,5 @@ def _too_large(location: str, size: int, max_bytes: int) -> StorageError:
     return StorageError(
         f"the file has {size:,} bytes, more than the {max_bytes:,} that are read",
         where=location,
-        remedy="this is not a file that Spark or Sluice wrote; move it away",
+        remedy="such files are far smaller; look at what it is before anything is done with it",
     )

@@ -9,15 +9,17 @@ contract between them and planning.
 
 from __future__ import annotations
 
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import msgspec
 
+from sluice.declaring import STREAM_WORDS, check_call, check_reference, declaring_line
 from sluice.errors import DeclarationError, Problem
 from sluice.times import parse_time
 
@@ -33,7 +35,6 @@ Starting = Literal["earliest", "latest"] | datetime
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _LATENESS = re.compile(r"\s*(\d{1,6})\s*(minute|hour|day|week)s?\s*")
 
 
@@ -317,6 +318,24 @@ class Sink(ABC):
         """
         return SinkState(exists=True)
 
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns of the result that it can't do without."""
+        return ()
+
+    def check_table(self, output_mode: OutputMode, *, place: str, storage: Storage) -> None:  # noqa: B027 - most have none
+        """Make sure that what is there already takes what is declared.
+
+        Args:
+            output_mode: The stream's.
+            place: The stream, for messages.
+            storage: Where to look.
+
+        Raises:
+            DeclarationError: It does not.
+            StorageError: It can't be read right now.
+        """
+
     def was_streamed_into(self, *, storage: Storage) -> bool:
         """Whether the sink's own log tells of batches of a streaming query, of whatever checkpoint.
 
@@ -587,6 +606,22 @@ class Stream:
     lateness: str | None = None
     quality: str | None = None
     quarantine: Sink | None = None
+    declared_at: str | None = field(default=None, compare=False, repr=False)
+    """`file:line` of its declaration; found out, not declared."""
+
+    def __new__(cls, *args: object, **given: object) -> Self:
+        # Copies and pickles are made without arguments.
+        if args or given:
+            parameters = [inspect.Parameter(found.name, inspect.Parameter.KEYWORD_ONLY, default=_default(found))
+                          for found in fields(cls)]  # fmt: skip
+            check_call(parameters, args, given, place="Stream(...)", words=STREAM_WORDS)
+        return super().__new__(cls)
+
+    @property
+    def place(self) -> str:
+        """Where it is declared, for messages."""
+        named = f"stream `{self.name}`"
+        return named if self.declared_at is None else f"{self.declared_at}: {named}"
 
     @property
     def backfill_obstacle(self) -> str | None:
@@ -613,6 +648,8 @@ class Stream:
         return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None
 
     def __post_init__(self) -> None:
+        if self.declared_at is None:
+            object.__setattr__(self, "declared_at", declaring_line())
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise DeclarationError(
                 f"`name` is {self.name!r}",
@@ -622,7 +659,9 @@ class Stream:
         place = f"stream `{self.name}`"
         if not isinstance(self.sources, Mapping) or not self.sources:
             raise DeclarationError(
-                "`sources` is empty or not a mapping", where=place, remedy='give at least one: {"name": sources...}'
+                "`sources` is empty or not a mapping",
+                where=place,
+                remedy='give each a name, a parameter of the transform: sources={"visits": sources.files(...)}',
             )
         for name, source in self.sources.items():
             if not isinstance(name, str) or not _SOURCE_NAME.fullmatch(name):
@@ -631,14 +670,17 @@ class Stream:
                 )
             if not isinstance(source, Source):
                 raise DeclarationError(
-                    f"source `{name}` is {source!r}", where=place, remedy="use one of `sluice.sources`"
+                    f"source `{name}` is {_shown(source)}",
+                    where=place,
+                    remedy="declare it by a function of `sluice.sources`, such as `sources.files(PATH, ...)`",
                 )
-        if not isinstance(self.transform, str) or not _REFERENCE.fullmatch(self.transform):
-            raise DeclarationError(
-                f"`transform` is {self.transform!r}", where=place, remedy='write it as "module:function"'
-            )
+        check_reference(self.transform, "`transform`", place)
         if not isinstance(self.sink, Sink):
-            raise DeclarationError(f"`sink` is {self.sink!r}", where=place, remedy="use one of `sluice.sinks`")
+            raise DeclarationError(
+                f"`sink` is {_shown(self.sink)}",
+                where=place,
+                remedy="declare it by a function of `sluice.sinks`, such as `sinks.delta(PATH)`",
+            )
         if self.output_mode not in self.sink.output_modes:
             raise DeclarationError(
                 f"`output_mode` is {self.output_mode!r}, which a {self.sink.kind} sink does not take",
@@ -677,7 +719,7 @@ class Stream:
             raise DeclarationError(
                 "`lateness` is set without `interval_column`",
                 where=place,
-                remedy="it says what a backfill may leave out",
+                remedy="declare the column, too; or leave it out: it says which late rows a backfill may pass over",
             )
         if not isinstance(self.lateness, str) or self.lateness_time is None:
             raise DeclarationError(
@@ -685,6 +727,17 @@ class Stream:
                 where=place,
                 remedy='give a number and a unit, such as "3 days", "12 hours" or "30 minutes"',
             )
+
+
+def _shown(value: object) -> str:
+    """What was given in place of a source or a sink; functions and modules would show where they are in memory."""
+    if inspect.isroutine(value):
+        return "a function that was not called"
+    return "a module" if inspect.ismodule(value) else repr(value)
+
+
+def _default(declared: Field[Any]) -> Any:
+    return inspect.Parameter.empty if declared.default is MISSING else declared.default
 
 
 def _literal(moment: datetime, kind: str) -> str:

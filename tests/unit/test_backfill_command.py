@@ -20,12 +20,14 @@ from tests.unit.quality.suites import document, row
 DAY = ("--start", "2026-01-02", "--end", "2026-01-03")
 _DECLARATION = """
 from sluice import Stream, sinks, sources
+FUNCTION = "tests.builders:anything"
+
 def declared(name, sink="lake", **fields):
     files = sources.files("home/visits/generations/landing", format="json", schema="id bigint, day date")
-    return Stream(name=name, sources={"visits": files}, transform="jobs:visits", sink=sinks.delta(sink), **fields)
+    return Stream(name=name, sources={"visits": files}, transform=FUNCTION, sink=sinks.delta(sink), **fields)
 visits = declared("visits", interval_column="day")
 plain = declared("plain", sink="other")
-reader = Stream(name="reader", sources={"visits": sources.delta("lake")}, transform="jobs:visits", sink=sinks.noop())
+reader = Stream(name="reader", sources={"visits": sources.delta("lake")}, transform=FUNCTION, sink=sinks.noop())
 """
 
 

@@ -17,6 +17,9 @@ LAYERS: Mapping[str, int] = {
     **dict.fromkeys(
         [
             "errors",
+            "declaring",
+            "schema_text",
+            "spark_master",
             "times",
             "stream",
             "storage",

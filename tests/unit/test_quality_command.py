@@ -26,7 +26,7 @@ BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 _DECLARATION = """
 from sluice import Stream, sinks, sources
 files = sources.files("landing", format="json", schema="id bigint, dep_delay int")
-visits = Stream(name="visits", sources={"visits": files}, transform="jobs:visits", sink=sinks.delta("lake"))
+visits = Stream(name="visits", sources={"visits": files}, transform="tests.builders:anything", sink=sinks.delta("lake"))
 """
 
 
@@ -244,6 +244,41 @@ def page_of(project: Path) -> str:
     file = project / "page.html"
     sluice(project, "visits", "--html", str(file))
     return file.read_text("utf-8")
+
+
+def test_one_damaged_record_hides_no_other(project: Path) -> None:
+    """Neither from the list of runs nor from that of verdicts; the damage is named, and the exit code tells of it."""
+    damaged = RunRecords(home(project)).run_ids()[1]
+    put(Path(RunRecords(home(project)).file(damaged)), "{")
+    put(Path(home(project).runs_folder()) / "007.json", "not a record")
+
+    listed = sluice(project, "visits", command="runs")
+    document = json.loads(sluice(project, "visits", "--json", command="runs").stdout)
+    judged = sluice(project, "visits")
+
+    assert (listed.returncode, judged.returncode) == (3, 3)
+    assert listed.stdout.count("succeeded") == 2
+    assert "damaged" in listed.stdout
+    assert f"{damaged}.json" in listed.stderr
+    assert "007" not in listed.stdout + listed.stderr
+    assert [len(document["runs"]), [found["run_id"] for found in document["damaged"]]] == [2, [damaged]]
+    assert "Quality of visits" in judged.stdout
+    assert f"{damaged}.json" in judged.stderr
+
+
+def test_a_broken_declaration_hides_no_other(project: Path) -> None:
+    """The list has every stream that can be read, and then says what is wrong with the others."""
+    put(project / "streams" / "a.py", "import nothing_like_this\n")
+    put(project / "streams" / "b.py", _DECLARATION.replace('"landing"', '"../landing"').replace('"visits"', '"b"', 1))
+
+    listed = sluice(project, command="list")
+    document = json.loads(sluice(project, "--json", command="list").stdout)
+
+    assert listed.returncode == 2
+    assert [stream["stream"] for stream in document] == ["visits"]
+    assert "visits" in listed.stdout
+    assert f"{project}/streams/a.py:1" in listed.stderr
+    assert "the path '../landing' leaves the project" in listed.stderr
 
 
 def test_a_damaged_record_is_named(project: Path) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from sluice.declaring import snake_case
 from sluice.errors import DeclarationError
-from sluice.spark_options import FORMATS, check_format, snake_case, spark_options
+from sluice.spark_options import FORMATS, check_format, spark_options
 
 
 @pytest.mark.parametrize(
@@ -49,16 +50,20 @@ def test_values_become_strings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"),
-    [("heade", "header"), ("nullValue", "null_value"), ("max_files_per_trigger", "max_files_per_batch")],
+    ("name", "remedy"),
+    [
+        ("heade", "did you mean `header`?"),
+        ("nullValue", "write it as `null_value`"),
+        ("max_files_per_bath", "did you mean `max_files_per_batch`?"),
+    ],
 )
-def test_unknown_option(name: str, nearest: str) -> None:
+def test_unknown_option(name: str, remedy: str) -> None:
     """An unknown option is refused with the nearest valid name, ours included."""
     with pytest.raises(DeclarationError) as caught:
         spark_options({name: 1}, FORMATS["csv"], place="here", ours=("max_files_per_batch",))
 
     assert caught.value.problem == f"unknown option `{name}`"
-    assert caught.value.remedy == f"did you mean `{nearest}`?"
+    assert caught.value.remedy == remedy
     assert caught.value.where == "here"
 
 
@@ -81,8 +86,8 @@ def test_value_that_is_no_option(value: Any) -> None:
 
 def test_check_format() -> None:
     """A format that Spark does not ship is refused with those that it does."""
-    check_format("json", "here")
+    check_format("json", "here", {})
 
     with pytest.raises(DeclarationError) as caught:
-        check_format("jsonl", "here")
+        check_format("jsonl", "here", {})
     assert caught.value.remedy == "use one of: csv, json, orc, parquet, text"

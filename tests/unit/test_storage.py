@@ -6,7 +6,9 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from obstore.store import MemoryStore
@@ -432,3 +434,33 @@ def test_spark_location() -> None:
     assert spark_location("s3://bucket/key") == "s3a://bucket/key"
     assert spark_location("gs://bucket/key") == "gs://bucket/key"
     assert spark_location("/data") == "/data"
+
+
+def test_what_an_object_store_says_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that refuses is an error with its reason, without the dump that the library adds."""
+
+    class Denied(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    with HTTPServer(("127.0.0.1", 0), Denied) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        storage = Storage({"endpoint": endpoint, "access_key_id": "k", "secret_access_key": "s", "region": "eu-west-1"})
+        with pytest.raises(StorageError) as caught:
+            storage.list_folder("s3://bucket/landing")
+        server.shutdown()
+
+    assert caught.value.where == "s3://bucket/landing"
+    assert "AccessDenied" in caught.value.problem
+    assert "\n" not in str(caught.value)
+    assert "Debug source" not in str(caught.value)
+    assert len(str(caught.value)) < 600

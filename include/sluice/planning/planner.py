@@ -40,7 +40,7 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
 
     Raises:
         DeclarationError: `drain` was asked for, or is the only way, where AvailableNow would do something else.
-        StorageError: A source can't be read right now, and the run can't be drained.
+        StorageError: A source can't be read right now, and `drain` was not asked for.
     """
     blank = Plan(
         stream=seen.stream.name,
@@ -170,8 +170,7 @@ def _check_sink(seen: Survey, identity: str | None, last_batch: int | None) -> P
 def _undecided(seen: Survey) -> str | None:
     """Why the batches can't be decided here, if they can't."""
     if seen.unreadable:
-        name, reason = next(iter(seen.unreadable.items()))
-        return f"source `{name}` could not be read ({reason})"
+        return f"source `{next(iter(seen.unreadable))}` could not be read"
     if seen.checkpoint.planned is not None and seen.checkpoint.planned.version != 1:
         return "the checkpoint's offset log has format v2, which only Spark writes"
     return next((found.unplannable for found in seen.available.values() if found.unplannable), None)
@@ -180,6 +179,13 @@ def _undecided(seen: Survey) -> str | None:
 def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
     if undecided is None and limits.strategy != "drain":
         return "exact"
+    if seen.unreadable and limits.strategy != "drain":
+        name, reason = next(iter(seen.unreadable.items()))
+        raise StorageError(
+            f"source `{name}` could not be read: {reason}",
+            where=f"{seen.stream.place}, {seen.stream.sources[name].location}",
+            remedy="mend it and try again; if only Spark can read it, `--strategy drain` leaves the batches to Spark",
+        )
     why = undecided or "it was asked for"
     obstacle = None
     if limits.strategy == "exact":
@@ -190,16 +196,10 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
         obstacle = "AvailableNow never ends on processing-time timers"
     else:
         obstacle = next((found.undrainable for found in seen.available.values() if found.undrainable), None)
-    if obstacle is not None and seen.unreadable and limits.strategy != "drain":
-        raise StorageError(
-            f"{why}, and leaving the batches to Spark is no way out: {obstacle}",
-            where=f"stream `{seen.stream.name}`",
-            remedy="mend the source and try again",
-        )
     if obstacle is not None:
         raise DeclarationError(
             f"the run can't be drained: {obstacle}",
-            where=f"stream `{seen.stream.name}`, strategy `drain` because {why}",
+            where=f"{seen.stream.place}, strategy `drain` because {why}",
             remedy="leave out the bound or the strategy",
         )
     return "drain"

@@ -150,5 +150,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
                 pending += source.check_inputs(before[name], end, storage=home.storage)
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
         except StorageError as exc:
-            unreadable[name] = str(exc)
+            unreadable[name] = exc.problem
+        except DeclarationError as exc:
+            raise exc.at(f"{stream.place}, source `{name}`") from exc
     return replace(seen, available=available, unreadable=unreadable, pending_problems=tuple(pending))

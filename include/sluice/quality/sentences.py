@@ -7,6 +7,8 @@ from typing import Any
 
 _MOST_ITEMS = 8
 _LONGEST = 120
+_DEEPEST_CONDITION = 20
+_COMPARED = {"==": "is", "!=": "is not", "IN": "is one of", "NOT_IN": "is none of"}
 
 
 def rule(kind: str, kwargs: Mapping[str, Any]) -> str:
@@ -150,7 +152,37 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _condition(condition: Any) -> str:
-    return _code(condition) if isinstance(condition, str) else "its condition holds"
+    """A `row_condition` in any form that Great Expectations writes: text, or a tree of comparisons."""
+    if isinstance(condition, str):
+        return _code(condition)
+    return _tree(condition, 0) or _code(condition)
+
+
+def _tree(condition: Any, depth: int) -> str | None:
+    """A tree of comparisons in words; None when it is none."""
+    if not isinstance(condition, Mapping) or depth > _DEEPEST_CONDITION:
+        return None
+    match condition.get("type"):
+        case "pass_through":
+            return _code(condition.get("pass_through_filter"))
+        case "and" | "or" if isinstance(condition.get("conditions"), list) and condition["conditions"]:
+            parts = [_tree(part, depth + 1) for part in condition["conditions"]]
+            if None in parts:
+                return None
+            joined = f" {condition['type']} ".join(part for part in parts if part is not None)
+            return f"({joined})" if depth and len(parts) > 1 else joined
+        case "nullity":
+            return f"{_condition_column(condition)} has {'no' if condition.get('is_null') else 'a'} value"
+        case "comparison":
+            operator = condition.get("operator")
+            said = _COMPARED.get(operator, f"{operator}") if isinstance(operator, str) else f"{operator}"
+            return f"{_condition_column(condition)} {said} {_value(condition.get('parameter'))}"
+    return None
+
+
+def _condition_column(condition: Mapping[str, Any]) -> str:
+    column = condition.get("column")
+    return _code(column.get("name") if isinstance(column, Mapping) else column)
 
 
 def _plain(kind: str, kwargs: Mapping[str, Any]) -> str:

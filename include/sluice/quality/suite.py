@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -28,6 +28,29 @@ _ROW_POLICIES = ("drop", "quarantine")
 _OURS = ("policy", "approximate", "source")
 _OURS_OF_SUITE = ("history", "gate", "measured", "sample")
 MAX_SAMPLE = 200
+_TESTS_ELSEWHERE = {
+    **dict.fromkeys(["not_null", "is_complete", "isComplete"], "expect_column_values_to_not_be_null"),
+    **dict.fromkeys(["unique", "is_unique", "isUnique"], "expect_column_values_to_be_unique"),
+    **dict.fromkeys(["accepted_values", "is_in", "isContainedIn"], "expect_column_values_to_be_in_set"),
+    **dict.fromkeys(["accepted_range", "between"], "expect_column_values_to_be_between"),
+    **dict.fromkeys(["row_count", "has_size", "hasSize"], "expect_table_row_count_to_be_between"),
+}
+"""The tests of dbt and Deequ, and the expectations that ask the same."""
+_POLICIES_ELSEWHERE = {
+    **dict.fromkeys(["error", "abort", "stop", "block", "expect_or_fail", "critical"], "fail"),
+    **dict.fromkeys(["filter", "skip", "remove", "expect_or_drop", "discard"], "drop"),
+    **dict.fromkeys(["dead_letter", "dlq", "isolate", "reject"], "quarantine"),
+    **dict.fromkeys(["warning", "log", "info", "ignore", "expect"], "warn"),
+}
+_SEVERITIES_ELSEWHERE = {
+    **dict.fromkeys(["error", "high", "fatal", "fail"], "critical"),
+    **dict.fromkeys(["warn", "medium"], "warning"),
+    **dict.fromkeys(["low", "debug"], "info"),
+}
+_ARGUMENTS_ELSEWHERE = {
+    "min": "min_value", "max": "max_value", "values": "value_set", "allowed": "value_set", "set": "value_set",
+    "pattern": "regex", "columns": "column_list", "column_name": "column", "where": "row_condition", "type": "type_",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -148,8 +171,14 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
     try:
         file = msgspec.json.decode(content, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        is_old = any(name in content for name in (b'"expectation_type"', b'"expectation_suite_name"'))
         raise DeclarationError(
-            f"the suite does not parse: {exc}", where=source, remedy="write it as Great Expectations does"
+            f"the suite does not parse: {exc}" if content.strip() else "the suite is empty",
+            where=source,
+            remedy="it is of Great Expectations before 1.0: write `type` for `expectation_type`, and `name` for"
+            " `expectation_suite_name`"
+            if is_old
+            else "write it as Great Expectations does",
         ) from exc
     if len(file.expectations) > _MAX_EXPECTATIONS:
         raise DeclarationError(
@@ -198,28 +227,31 @@ def _check_names(ours: Mapping[str, Any], known: tuple[str, ...], place: str) ->
 
 def _expectation(row: _Row, place: str) -> Expectation:
     if row.type not in EXPECTATIONS:
-        near = difflib.get_close_matches(row.type, EXPECTATIONS, n=1)
+        meant = _TESTS_ELSEWHERE.get(row.type) or _near(row.type, EXPECTATIONS)
         raise DeclarationError(
             f"there is no expectation `{row.type[:100]}`",
             where=place,
-            remedy=f"did you mean `{near[0]}`?" if near else "use a core expectation of Great Expectations 1.24",
+            remedy=f"did you mean `{meant}`?" if meant else "use a core expectation of Great Expectations 1.24",
         )
     place = f"{place}, {row.type}"
     kind = EXPECTATIONS[row.type]
     arguments = _arguments(row, kind, place)
     severity = row.severity or "critical"
     if severity not in get_args(Severity):
+        meant = _SEVERITIES_ELSEWHERE.get(severity.lower())
         raise DeclarationError(
-            f"`severity` is {severity!r}", where=place, remedy=f"use one of: {', '.join(get_args(Severity))}"
+            f"`severity` is {severity!r}",
+            where=place,
+            remedy=f"did you mean `{meant}`?" if meant else f"use one of: {', '.join(get_args(Severity))}",
         )
     ours = _our_meta(row, place)
     policy = ours.get("policy", "fail" if severity == "critical" else "warn")
     if policy not in get_args(Policy):
-        near = difflib.get_close_matches(str(policy), get_args(Policy), n=1)
+        meant = _POLICIES_ELSEWHERE.get(str(policy).lower()) or _near(str(policy), get_args(Policy))
         raise DeclarationError(
             f"`policy` is {policy!r}",
             where=place,
-            remedy=f"did you mean `{near[0]}`?" if near else f"use one of: {', '.join(get_args(Policy))}",
+            remedy=f"did you mean `{meant}`?" if meant else f"use one of: {', '.join(get_args(Policy))}",
         )
     if policy in _ROW_POLICIES and not (kind.level == "row" and kind.path == "exact"):
         raise DeclarationError(
@@ -267,11 +299,12 @@ def _arguments(row: _Row, kind: Kind, place: str) -> dict[str, Any]:
     known = kind.arguments
     for name, value in row.kwargs.items():
         if name not in known and name not in _RUNTIME:
-            near = difflib.get_close_matches(name, known, n=1)
+            meant = _ARGUMENTS_ELSEWHERE.get(name)
+            meant = meant if meant in known else _near(name, known)
             raise DeclarationError(
                 f"there is no argument `{name}`",
                 where=place,
-                remedy=f"did you mean `{near[0]}`?" if near else f"it takes: {', '.join(known)}",
+                remedy=f"did you mean `{meant}`?" if meant else f"it takes: {', '.join(known)}",
             )
         if isinstance(value, dict) and "$PARAMETER" in value:
             raise DeclarationError(
@@ -325,6 +358,11 @@ def _check_together(found: Mapping[str, Any], row: _Row, place: str) -> None:
             raise DeclarationError(
                 f"the pattern {_short(pattern)} can't run: {problem}", where=place, remedy="correct it, or its `escape`"
             )
+
+
+def _near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant; None when none is near."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 def _digest(row: _Row) -> str:

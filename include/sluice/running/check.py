@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sluice.errors import DeclarationError, SluiceError
+from sluice.planning.shared_sinks import shared_sink
+from sluice.planning.transform_text import check_functions
 from sluice.project import Project, load_declarations
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import failing_columns, quality_failed
@@ -61,6 +63,8 @@ def check_project(project: Project, *, analyse: bool = True) -> Iterator[Finding
 def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceError | None:
     try:
         resolved = project.resolve(stream)
+        shared_sink(resolved, project.readable_streams())
+        check_functions(project, resolved)
         project.load_function(resolved.transform)
         if resolved.sink.function is not None:
             project.load_function(resolved.sink.function)
@@ -95,6 +99,6 @@ def _check_interval_column(stream: Stream, query: Query) -> None:
     if column is not None and columns.get(column) not in {"date", "timestamp", "timestamp_ntz"}:
         raise DeclarationError(
             f"`interval_column` is `{column}`, which is {columns.get(column, 'no column of the result')}",
-            where=f"stream `{stream.name}`",
+            where=stream.place,
             remedy=f"name a date or time column; the result has: {', '.join(columns)}",
         )

@@ -34,7 +34,7 @@ HEARTBEAT = timedelta(seconds=10)
 _DEATH_PATIENCE_SECONDS = 5.0
 """How long the JVM of a dead driver may take to follow it (measured: 0.5 to 1.1 s)."""
 
-_FILE_NAME = re.compile(r"([0-9]+)\.json")
+_FILE_NAME = re.compile(r"(0|[1-9][0-9]*)\.json")
 
 Clock = Callable[[], datetime]
 EndSession = Callable[[RemoteSession], bool]

@@ -15,13 +15,15 @@ from sluice.errors import ContractError, HeldError, LeaseHeldError, LeaseLostErr
 from sluice.home import StreamHome
 from sluice.planning.plan import BatchKind, Plan
 from sluice.planning.planner import Limits, build_plan
+from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.survey import Survey, survey
+from sluice.planning.transform_text import check_functions
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.running.auditing.audit_record import QUALITY_METRICS
 from sluice.running.auditing.contracts import broken_contracts
 from sluice.running.auditing.gate_choice import choose_gate
-from sluice.running.auditing.gate_state import read_audit, read_gate, why_stopped
+from sluice.running.auditing.gate_state import read_audit, read_gate, with_stop
 from sluice.running.auditing.held import Unsettled, earlier_batches, find_unsettled, gated, settle
 from sluice.running.auditing.staged_batch import Decision, read_decision
 from sluice.running.connect_session import RemoteSession, end_remote
@@ -137,11 +139,18 @@ class Preparation:
 
     def look(self) -> tuple[Survey, Plan]:
         """Look at everything, and plan."""
-        seen = survey(self.request.stream, self.home, self.request.limits.bound, self.now)
+        project, stream = self.project, self.request.stream
+        check_functions(project, stream)
+        shared = shared_sink(stream, project.readable_streams())
+        seen = survey(stream, self.home, self.request.limits.bound, self.now)
         limits = self.request.limits
         if limits.max_batches is not None:
             limits = replace(limits, max_batches=max(0, limits.max_batches - self._used(seen)))
         plan = gated(build_plan(seen, limits, self.now), self.unsettled(seen), self.former)
+        if seen.sink.exists and plan.verdict != "refuse":
+            stream.sink.check_table(stream.output_mode, place=stream.place, storage=self.home.storage)
+        if shared is not None:
+            plan = replace(plan, warnings=(*plan.warnings, shared))
         return seen, self._with_gate_choice(self._with_what_was_begun(seen, plan))
 
     def unsettled(self, seen: Survey) -> Unsettled | None:
@@ -199,10 +208,7 @@ class Preparation:
         blocking = next((problem for problem in broken if problem.is_blocking), None)
         if blocking is not None:
             return replace(plan, verdict="refuse", reason="a source breaks its contract", problem=blocking, batches=())
-        gate = read_gate(self.home)
-        stopped = why_stopped(gate, plan.batches[0].batch_id) if gate is not None and plan.batches else None
-        if stopped is not None:
-            plan = replace(plan, reason="; ".join(filter(None, (stopped, plan.reason.partition("; ")[2]))))
+        plan = with_stop(plan, read_gate(self.home))
         return replace(plan, quality=chosen, warnings=(*plan.warnings, *broken))
 
     def settle(self, seen: Survey, plan: Plan, *, holds_lease: bool = False) -> RunRecord | None:

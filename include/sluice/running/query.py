@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
 from sluice.home import SourceLine
+from sluice.planning.transform_text import check_parameters
 from sluice.project import Project, error_line
 from sluice.running.classic_plan import ClassicPlans, files_of_batch
 from sluice.running.connect_plan import ConnectPlans
@@ -138,6 +140,7 @@ def build_query(
             where=place,
             remedy="change the transform or the output mode",
         ) from exc
+    _check_partition_columns(stream, frame)
     if stream.sink.function is not None:
         plans.ship(project.load_function(stream.sink.function))
     lines = plans.source_lines(frame)
@@ -190,7 +193,7 @@ def _read(
     except Exception as exc:
         raise DeclarationError(
             f"source `{name}` can't be read: {spark_message(exc)}",
-            where=f"stream `{stream.name}`, {stream.sources[name].location}",
+            where=f"{stream.place}, {stream.sources[name].location}",
             remedy="correct its declaration, or bring back what it reads",
         ) from exc
 
@@ -198,14 +201,21 @@ def _read(
 def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
     parameters = inspect.signature(transform).parameters
     needed = [name for name, found in parameters.items() if found.default is inspect.Parameter.empty]
-    takes_any = any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values())
-    missing = [name for name in stream.sources if name not in parameters and not takes_any]
-    unfilled = [name for name in needed if name not in stream.sources and not takes_any]
-    if missing or unfilled:
+    if not any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()):
+        check_parameters(list(parameters), needed, stream, place)
+
+
+def _check_partition_columns(stream: Stream, frame: DataFrame) -> None:
+    """Spark would find out in the first batch, once that is planned."""
+    columns = frame.columns
+    known = {name.lower() for name in columns}
+    missing = next((name for name in stream.sink.partition_columns if name.lower() not in known), None)
+    if missing is not None:
+        near = difflib.get_close_matches(missing, columns, n=1)
         raise DeclarationError(
-            f"the transform's parameters are ({', '.join(parameters)}), the sources ({', '.join(stream.sources)})",
-            where=place,
-            remedy="name the parameters as the sources",
+            f"`partition_by` names `{missing}`, which is no column of the result",
+            where=stream.place,
+            remedy=f"did you mean `{near[0]}`?" if near else f"the result has: {', '.join(columns)}",
         )
 
 
@@ -236,7 +246,7 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
 
 def _place(transform: Any, stream: Stream) -> str:
     code = getattr(transform, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else f"stream `{stream.name}`, {stream.transform}"
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{stream.place}, {stream.transform}"
 
 
 def spark_failed(exc: BaseException, *, where: str, consequence: str) -> BatchFailedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -11,10 +12,14 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
+from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.running.summary import Status, keep_summary
 from sluice.storage import join
 from sluice.times import iso_time
+
+_RECORD_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}\.json")
+"""Others in the folder are none of ours."""
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,7 +251,7 @@ class RunRecords:
         """Every run's id, newest first."""
         listed = self._storage.list_folder(self._folder)
         names = listed.files if listed is not None else []
-        found = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0].isdigit()]
+        found = [name.removesuffix(".json") for name in names if _RECORD_NAME.fullmatch(name)]
         return sorted(found, reverse=True)
 
     def newest(self, count: int) -> Iterator[RunRecord]:
@@ -259,6 +264,20 @@ class RunRecords:
             record = self.read(run_id)
             if record is not None:
                 yield record
+
+    def newest_readable(self, count: int) -> tuple[list[RunRecord], dict[str, RefusedError]]:
+        """The newest records, newest first; and of the damaged ones among them, by id, what is wrong."""
+        found: list[RunRecord] = []
+        damaged: dict[str, RefusedError] = {}
+        for run_id in self.run_ids()[:count]:
+            try:
+                record = self.read(run_id)
+            except RefusedError as exc:
+                damaged[run_id] = exc
+                continue
+            if record is not None:
+                found.append(record)
+        return found, damaged
 
 
 def new_run_id(now: datetime, run_key: str | None) -> str:

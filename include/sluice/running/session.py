@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
 from sluice.errors import BatchFailedError, DeclarationError
-from sluice.project import CONNECT_SCHEME, Project
+from sluice.project import Project
 from sluice.running.connect_session import close_remote, is_connected, open_remote
 from sluice.spark import jars
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
+from sluice.spark_master import CONNECT_SCHEME
 from sluice.stream import Stream
 
 if TYPE_CHECKING:

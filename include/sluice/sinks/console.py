@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sluice.declaring import SINK_WORDS, declares
 from sluice.stream import FunctionLoader, Sink, check_limit
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class ConsoleSink(Sink):
         return writer.option("numRows", self.num_rows).option("truncate", self.truncate)
 
 
+@declares("sinks.console()", SINK_WORDS)
 def console(*, num_rows: int = 20, truncate: bool = True) -> ConsoleSink:
     """Declare a sink that prints every batch.
 

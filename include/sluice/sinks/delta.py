@@ -7,12 +7,15 @@ without a JVM, which batch it holds.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
 from sluice.delta_table import Commit, load_table, open_log, read_commit, refuse_other
+from sluice.errors import DeclarationError
 from sluice.project import resolve_path
 from sluice.sinks import published_batch, replacement
 from sluice.spark_options import spark_options
@@ -68,6 +71,31 @@ class DeltaSink(ReplaceableSink, StagingSink):
             return SinkState(exists=False)
         last = load_table(self.path, storage=storage).transaction_version(query_id) if query_id else None
         return SinkState(exists=True, identity=log.table_id, last_batch=last)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.partition_by
+
+    def check_table(self, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+        is_made_anew = output_mode == "complete" and self.options.get("overwriteSchema") == "true"
+        if not self.partition_by or is_made_anew or open_log(self.path, storage=storage) is None:
+            return
+        table = load_table(self.path, storage=storage)
+        there = table.metadata().partition_columns
+        if [name.lower() for name in self.partition_by] == [name.lower() for name in there]:
+            return
+        columns = [column.name for column in table.schema().fields]
+        known = {name.lower() for name in columns}
+        missing = next((name for name in self.partition_by if name.lower() not in known), None)
+        near = difflib.get_close_matches(missing, columns, n=1) if missing is not None else []
+        declared = f"it is partitioned by {', '.join(f'`{name}`' for name in there) or 'nothing'}"
+        raise DeclarationError(
+            f"`partition_by` names `{missing}`, which is no column of the table"
+            if missing is not None
+            else f"`partition_by` is {list(self.partition_by)}, which the table is not",
+            where=f"{place}, {self.path}",
+            remedy=f"did you mean `{near[0]}`?" if near else f"{declared}: declare that, or write to a new table",
+        )
 
     def was_streamed_into(self, *, storage: Storage) -> bool:
         log = open_log(self.path, storage=storage)
@@ -175,19 +203,22 @@ class DeltaSink(ReplaceableSink, StagingSink):
         return replacement.find_replacement(self.path, application, since, storage=storage)
 
 
-def delta(path: str, *, partition_by: Sequence[str] = (), **options: Any) -> DeltaSink:
+@declares("sinks.delta()", SINK_WORDS)
+def delta(path: str, *, partition_by: str | Sequence[str] = (), **options: Any) -> DeltaSink:
     """Declare a Delta table as the sink.
 
     Args:
         path: The table's folder; relative to the project, absolute, or a URL.
-        partition_by: The partition columns.
+        partition_by: The partition columns, or the one that there is.
         options: Further options of Delta's streaming writer, in snake_case.
 
     Raises:
         DeclarationError: An option is unknown or its value is not what it must be.
     """
-    known = spark_options(options, _OPTIONS, place=f"sinks.delta({path!r})", ours=("partition_by",))
-    return DeltaSink(path, tuple(partition_by), known)
+    place = f"sinks.delta({path!r})"
+    check_path(path, place)
+    known = spark_options(options, _OPTIONS, place=place, ours=("partition_by",), words=SINK_WORDS)
+    return DeltaSink(path, partition_columns(partition_by, place), known)
 
 
 def _output_rows(commit: Commit) -> int | None:

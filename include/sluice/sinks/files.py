@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.checkpoint.manifest import latest_batch
+from sluice.declaring import KIND_WORDS, SINK_WORDS, check_path, declares, partition_columns
 from sluice.project import resolve_path
-from sluice.spark_options import FORMATS, check_format, spark_options
+from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
 from sluice.storage import Storage, spark_location
 from sluice.stream import FunctionLoader, OutputMode, Sink, SinkState
 
@@ -41,6 +42,10 @@ class FilesSink(Sink):
     def resolved(self, project_root: str) -> FilesSink:
         return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.files({self.path!r})"))
 
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.partition_by
+
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
         exists = storage.list_folder(self.path) is not None
         return SinkState(exists=exists, last_batch=latest_batch(self.path, storage=storage))
@@ -52,19 +57,30 @@ class FilesSink(Sink):
         return writer.option("path", spark_location(self.path))
 
 
-def files(path: str, *, format: str, partition_by: Sequence[str] = (), **options: Any) -> FilesSink:  # noqa: A002 - Spark's own name
+@declares("sinks.files()", SINK_WORDS)
+def files(
+    path: str,
+    *,
+    format: str,  # noqa: A002 - Spark's own name
+    partition_by: str | Sequence[str] = (),
+    **options: Any,
+) -> FilesSink:
     """Declare a folder of files as the sink.
 
     Args:
         path: The folder; relative to the project, absolute, or a URL.
         format: `json`, `csv`, `parquet`, `orc` or `text`.
-        partition_by: Columns whose values become folders.
+        partition_by: Columns whose values become folders, or the one that there is.
         options: Further options of Spark's writer for the format, in snake_case.
 
     Raises:
         DeclarationError: An option is unknown or its value is not what it must be.
     """
     place = f"sinks.files({path!r})"
-    check_format(format, place)
-    known = spark_options(options, FORMATS[format], place=place, ours=("format", "partition_by"))
-    return FilesSink(path, format, tuple(partition_by), known)
+    check_path(path, place)
+    check_format(format, place, {**KIND_WORDS["sluice.sinks"], "delta": "write it as `sinks.delta(PATH)`"})
+    words = {**options_elsewhere(format), **SINK_WORDS}
+    # Spark's writers know no `mode` but that of the batch, which the stream's output mode is.
+    known = [option for option in FORMATS[format] if option != "mode"]
+    given = spark_options(options, known, place=place, ours=("format", "partition_by"), words=words)
+    return FilesSink(path, format, partition_columns(partition_by, place), given)

@@ -7,18 +7,15 @@ make a write so.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.errors import DeclarationError
+from sluice.declaring import SINK_WORDS, check_reference, declares
 from sluice.stream import BatchSink, FunctionLoader, SinkBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-_REFERENCE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,7 @@ class ForeachBatchSink(BatchSink):
         load_function(self.reference)(frame, batch.batch_id)
 
 
+@declares("sinks.foreach_batch()", SINK_WORDS)
 def foreach_batch(function: str) -> ForeachBatchSink:
     """Declare a sink that calls `function(frame, batch_id)` with every batch.
 
@@ -49,8 +47,5 @@ def foreach_batch(function: str) -> ForeachBatchSink:
     Raises:
         DeclarationError: It is no such reference.
     """
-    if not isinstance(function, str) or not _REFERENCE.fullmatch(function):
-        raise DeclarationError(
-            f"the function is {function!r}", where="sinks.foreach_batch()", remedy='write it as "module:function"'
-        )
+    check_reference(function, "`function`", "sinks.foreach_batch()")
     return ForeachBatchSink(function)

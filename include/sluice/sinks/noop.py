@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sluice.declaring import SINK_WORDS, declares
 from sluice.stream import FunctionLoader, Sink
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class NoopSink(Sink):
         return frame.writeStream.format("noop")
 
 
+@declares("sinks.noop()", SINK_WORDS)
 def noop() -> NoopSink:
     """Declare a sink that keeps nothing."""
     return NoopSink()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
+from sluice.declaring import SOURCE_WORDS, check_path, declares
 from sluice.delta_table import (
     AddedFile,
     Commit,
@@ -367,6 +368,7 @@ class DeltaSource(Source):
             )
 
 
+@declares("sources.delta()", SOURCE_WORDS)
 def delta(
     path: str,
     *,
@@ -397,6 +399,7 @@ def delta(
         DeclarationError: An option is unknown or its value is not what it must be.
     """
     place = f"sources.delta({path!r})"
+    check_path(path, place)
     check_limit(max_files_per_batch, "max_files_per_batch", place)
     check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
     check_limit(max_offsets_per_batch, "max_offsets_per_batch", place)
@@ -416,7 +419,7 @@ def delta(
         max_offsets_per_batch=max_offsets_per_batch,
         skip_change_commits=skip_change_commits,
         ignore_deletes=ignore_deletes,
-        options=spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN),
+        options=spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN, words=SOURCE_WORDS),
     )
 
 

@@ -19,8 +19,10 @@ from urllib.parse import unquote
 
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
+from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_path, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.project import resolve_path
+from sluice.schema_text import schema_problem
 from sluice.sources.listing import (
     ListedFile,
     Listing,
@@ -32,7 +34,7 @@ from sluice.sources.listing import (
     list_files,
 )
 from sluice.sources.parquet_columns import parquet_columns
-from sluice.spark_options import FORMATS, check_format, spark_options
+from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
 from sluice.storage import Storage, is_local, join, local_path, spark_location
 from sluice.stream import (
     SOURCE_METRICS,
@@ -375,6 +377,7 @@ class FilesSource(Source):
         return self.max_bytes_per_batch is not None and size_with_next > self.max_bytes_per_batch
 
 
+@declares("sources.files()", SOURCE_WORDS)
 def files(
     path: str,
     *,
@@ -411,7 +414,8 @@ def files(
         DeclarationError: An option is unknown or its value is not what it must be.
     """
     place = f"sources.files({path!r})"
-    check_format(format, place)
+    check_path(path, place)
+    check_format(format, place, {**KIND_WORDS["sluice.sources"], **FORMAT_WORDS})
     check_limit(max_files_per_batch, "max_files_per_batch", place)
     check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
     if max_files_per_batch is not None and max_bytes_per_batch is not None:
@@ -420,6 +424,8 @@ def files(
             where=place,
             remedy="Spark takes one of them",
         )
+    if schema is not None and (wrong := schema_problem(schema)) is not None:
+        raise DeclarationError(wrong.problem, where=place, remedy=wrong.remedy)
     if schema is None and format != "text":
         raise DeclarationError(
             "`schema` is missing", where=place, remedy='give the columns as DDL: schema="id bigint, at timestamp"'
@@ -436,7 +442,13 @@ def files(
         file_name_only=file_name_only,
         recursive_file_lookup=recursive_file_lookup,
         path_glob_filter=path_glob_filter,
-        options=spark_options(options, (*FORMATS[format], *_PASSED_THROUGH), place=place, ours=_ITS_OWN),
+        options=spark_options(
+            options,
+            (*FORMATS[format], *_PASSED_THROUGH),
+            place=place,
+            ours=_ITS_OWN,
+            words={**options_elsewhere(format), **SOURCE_WORDS},
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, positions, survey
 from sluice.quality.report import Hold
-from sluice.running.auditing.gate_state import read_gate
+from sluice.running.auditing.gate_state import read_gate, with_stop
 from sluice.running.auditing.judged_runs import hold_of
 from sluice.stream import Bound, Stream
 from sluice_airflow.ui.reading import read_lease
@@ -53,12 +53,13 @@ def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
     """Plan a run without a bound. Reads only; whatever goes wrong is said in `error`."""
     outlook = Outlook(now)
     try:
-        hold = hold_of(read_gate(home))
+        gate = read_gate(home)
+        hold = hold_of(gate)
         seen = survey(stream, home, Bound(), now)
         outlook = replace(_seen(seen, now), hold=hold)
         holder = read_lease(home, home.lease_folder(seen.generation), now)
         outlook = replace(outlook, is_held=holder is not None and holder.state == "held")
-        plan = build_plan(seen, Limits(), now)
+        plan = with_stop(build_plan(seen, Limits(), now), gate if stream.quality is not None else None)
     except SluiceError as exc:
         return replace(outlook, error=str(exc))
     except Exception as exc:

@@ -398,7 +398,7 @@ def make_lab(
 
 def make_stream(root: Path, declared: Mapping[str, Source], sink: type[RowSink] = TransactionalSink) -> Stream:
     """A stream of these sources into the folder `sink`."""
-    return Stream(name=NAME, sources=declared, transform="any:thing", sink=sink(str(root / "sink")))
+    return Stream(name=NAME, sources=declared, transform="tests.builders:anything", sink=sink(str(root / "sink")))
 
 
 def leave_pending(lab: Lab, *, seconds: float = 0, point: str = "before the sink", by_sluice: bool = False) -> None:

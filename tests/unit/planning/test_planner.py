@@ -295,9 +295,11 @@ class TestStrategy:
 
     def test_an_unreadable_source_drains(self, tmp_path: Path) -> None:
         """What Sluice can't read Spark may; the reason is in the plan, and the other sources' files are no plan."""
-        plan = unreadable_lab(tmp_path).plan()
+        with pytest.raises(StorageError, match="source `table` could not be read: the Delta table can't be read"):
+            unreadable_lab(tmp_path).plan()
+        plan = unreadable_lab(tmp_path / "drained").plan(Limits(strategy="drain"))
         assert (plan.verdict, plan.strategy, plan.batches) == ("run", "drain", ())
-        assert plan.reason.startswith("source `table` could not be read (the Delta table can't be read")
+        assert plan.reason == "source `table` could not be read: Spark decides the batches"
 
     def test_exact_can_be_insisted_on(self, tmp_path: Path) -> None:
         """Where `exact` was asked for, a run that can't be planned does not start."""
@@ -327,7 +329,7 @@ class TestStrategy:
         lab = unreadable_lab(tmp_path, mended=True)
         leave_pending(lab, by_sluice=True)
         break_delta_table(tmp_path)
-        plan = lab.plan()
+        plan = lab.plan(Limits(strategy="drain"))
         assert (plan.verdict, plan.strategy) == ("resume", "drain")
         assert [batch.kind for batch in plan.batches] == ["uncommitted"]
 
@@ -595,7 +597,7 @@ def break_delta_table(root: Path) -> None:
 
 def unreadable_lab(root: Path, *, mended: bool = False) -> Lab:
     """A stream of files and of a table whose log is damaged, unless it is `mended`."""
-    (root / "landing").mkdir()
+    (root / "landing").mkdir(parents=True)
     files = sources.files(str(root / "landing"), format="json", schema="id bigint")
     declared: dict[str, Any] = {"landing": files, "table": sources.delta(delta_table(root))}
     if not mended:

@@ -110,7 +110,7 @@ from sluice.project import Project
 from sluice.running.preparation import Request, prepare_run
 from sluice import Stream, sinks, sources
 source = sources.files({lab.stream.sources["landing"].location!r}, format="json", schema="id bigint")
-stream = Stream(name="s", sources={{"s": source}}, transform="a:b", sink=sinks.noop())
+stream = Stream(name="s", sources={{"s": source}}, transform="tests.builders:anything", sink=sinks.noop())
 project = Project({str(lab.root)!r}, "p", {str(lab.root / "home")!r}, (), ())
 assert prepare_run(project, Request(stream)).status == "skipped"
 assert "pyspark" not in sys.modules

@@ -10,6 +10,11 @@ from sluice.quality.expectations import EXPECTATIONS
 from sluice.quality.sentences import finding, rule
 
 
+def _compared(operator: str, parameter: Any) -> dict[str, Any]:
+    """A comparison, as Great Expectations writes conditions that are made with `Column`."""
+    return {"type": "comparison", "column": {"name": "x"}, "operator": operator, "parameter": parameter}
+
+
 @pytest.mark.parametrize(
     ("kind", "kwargs", "said"),
     [
@@ -26,6 +31,21 @@ from sluice.quality.sentences import finding, rule
          "`a'b` must be one of `a`, `b`, `c`, `d`, `e`, `f`, `g`, `h` and 2 more"),
         ("expect_column_values_to_match_regex", {"column": "d", "regex": "^a", "row_condition": "x > 1"},
          "`d` must match `^a`, where `x > 1`"),
+        *(
+            ("expect_column_values_to_not_be_null", {"column": "d", "row_condition": condition},
+             f"`d` must have a value, where {said}")
+            for condition, said in [
+                (_compared(">", 3), "`x` > 3"),
+                (_compared("==", "a"), "`x` is a"),
+                (_compared("NOT_IN", ["a", "b"]), "`x` is none of `a`, `b`"),
+                ({"type": "nullity", "column": {"name": "y"}, "is_null": False}, "`y` has a value"),
+                ({"type": "pass_through", "pass_through_filter": "x > 1"}, "`x > 1`"),
+                ({"type": "or", "conditions": [_compared("<", 1), {"type": "and", "conditions": [
+                    _compared(">", 5), {"type": "nullity", "column": {"name": "y"}, "is_null": True}]}]},
+                 "`x` < 1 or (`x` > 5 and `y` has no value)"),
+                ({"type": "or", "conditions": [3]}, "`{'type': 'or', 'conditions': [3]}`"),
+            ]
+        ),
         ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "a", "column_B": "b", "or_equal": True},
          "`a` must be greater than or equal to `b`"),
         ("expect_multicolumn_sum_to_equal", {"column_list": ["a", "b", "c"], "sum_total": 1},

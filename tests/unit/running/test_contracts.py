@@ -41,7 +41,13 @@ def plan(project: Project, source: sources.files, *contracts: dict[str, Any]) ->
 
 def request(project: Project, source: Any, *contracts: dict[str, Any]) -> Request:
     Path(project.root, "suite.json").write_bytes(document(*contracts))
-    stream = Stream(name="s", sources={"n": source}, transform="t:t", sink=sinks.delta("out"), quality="suite.json")
+    stream = Stream(
+        name="s",
+        sources={"n": source},
+        transform="tests.builders:anything",
+        sink=sinks.delta("out"),
+        quality="suite.json",
+    )
     return Request(project.resolve(stream))
 
 

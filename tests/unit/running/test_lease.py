@@ -118,7 +118,7 @@ class TestFree:
 
     def test_strangers_in_the_folder(self, tmp_path: Path, clock: ManualClock) -> None:
         """Temporary files and strange names are no leases."""
-        for name in (".7.json.0f1e.tmp", "²", "².json", "a.json", "8", "9.json.bak", "-5.json"):
+        for name in (".7.json.0f1e.tmp", "²", "².json", "a.json", "8", "9.json.bak", "-5.json", "007.json", "00.json"):
             put(tmp_path / name, "x")
 
         assert take(tmp_path, clock).token == 1

@@ -46,7 +46,7 @@ class TestDeclaration:
         """A misspelt option is refused with the nearest name, ours included."""
         with pytest.raises(DeclarationError, match="did you mean `partition_by`"):
             sinks.delta("lake", partition_bye=["day"])
-        with pytest.raises(DeclarationError, match="did you mean `merge_schema`"):
+        with pytest.raises(DeclarationError, match="write it as `merge_schema`"):
             sinks.delta("lake", mergeSchema=True)
 
     def test_path_outside(self, tmp_path: Path) -> None:

@@ -71,10 +71,14 @@ class TestDeclaration:
     @pytest.mark.parametrize(
         ("options", "remedy"),
         [
-            ({"max_files_per_trigger": 5}, "did you mean `max_files_per_batch`?"),
+            ({"max_files_per_trigger": 5}, "write it as `max_files_per_batch`"),
             ({"heder": True, "format": "csv"}, "did you mean `header`?"),
             ({"latestfirst": True}, "did you mean `latest_first`?"),
-            ({"format": "jsonl"}, "use one of: csv, json, orc, parquet, text"),
+            (
+                {"format": "avro"},
+                "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`",
+            ),
+            ({"format": "exel"}, "use one of: csv, json, orc, parquet, text"),
             ({"schema": None}, 'give the columns as DDL: schema="id bigint, at timestamp"'),
             ({"max_files_per_batch": 0}, "give a whole number above 0, or leave it out"),
             ({"max_bytes_per_batch": -1}, "give a whole number above 0, or leave it out"),

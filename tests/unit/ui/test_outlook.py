@@ -6,11 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from sluice import sinks
 from sluice.home import StreamHome
+from sluice.project import Project
+from sluice.running.auditing.gate_state import GateState, keep_gate
+from sluice.running.preparation import Request, plan_stream
+from sluice.running.record import RunRecord, RunRecords, new_run_id
 from sluice.sources.files import FilesSource
 from sluice.storage import Storage
 from sluice_airflow.ui.outlook import look_ahead
 from tests.builders import NOW, make_checkpoint, make_files_source, make_stream, put, put_files
+from tests.unit.quality.suites import document, row
 
 
 def home_of(tmp_path: Path) -> StreamHome:
@@ -33,6 +41,40 @@ def test_a_stream_that_has_something_to_do(tmp_path: Path) -> None:
     assert outlook.planned_offsets == {"visits": '{"logOffset":2}'}
     assert outlook.committed_offsets == {"visits": '{"logOffset":1}'}
     assert outlook.lags["visits"].files == 1
+
+
+@pytest.mark.parametrize("released_by", [None, "ann"])
+def test_the_page_gives_the_reason_that_planning_gives(tmp_path: Path, released_by: str | None) -> None:
+    """Also of a batch that a suite has stopped, and of one that was let through."""
+    project = Project(str(tmp_path), "p", str(tmp_path), (), ())
+    stream = make_stream(
+        sources={"visits": make_files_source(tmp_path / "landing", max_files_per_batch=1)},
+        transform="tests.builders:anything",
+        sink=sinks.delta(str(tmp_path / "lake")),
+        quality=str(put(tmp_path / "suite.json", document(row("expect_column_to_exist", column="id")))),
+    )
+    home = project.stream_home(stream)
+    landing = make_checkpoint(Path(home.checkpoint_location(1)), planned=3, committed=2).parent / "landing"
+    landing.rename(tmp_path / "landing")
+    for log in Path(home.checkpoint_location(1)).glob("sources/0/*"):
+        log.write_text(log.read_text().replace(str(landing), str(tmp_path / "landing")))
+    put_files(tmp_path / "landing", ["new.json"])
+    run_id = new_run_id(NOW, None)
+    RunRecords(home).save(
+        RunRecord(run_id=run_id, stream="visits", generation=1, planned_at=NOW, plan={"batches": []}, status="failed")
+    )
+    keep_gate(
+        home,
+        GateState(state="blocked", run_id=run_id, generation=1, since=NOW, batch_id=2, failed="`id` is there",
+                  released_by=released_by),
+    )  # fmt: skip
+
+    planned = plan_stream(project, Request(stream), clock=lambda: NOW)
+    shown = look_ahead(stream, home, NOW).plan
+
+    assert shown is not None
+    assert "batch 2 was stopped by quality" in planned.reason
+    assert (shown.verdict, shown.reason) == (planned.verdict, planned.reason)
 
 
 def test_a_damaged_checkpoint_is_a_refusal(tmp_path: Path) -> None:

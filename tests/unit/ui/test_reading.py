@@ -128,10 +128,13 @@ def test_a_broken_declaration_hides_no_other(tmp_path: Path) -> None:
     put(tmp_path / "streams" / "a.py", DECLARATION.format(name="one"))
     put(tmp_path / "streams" / "b.py", "import nothing_like_this\n")
     put(tmp_path / "streams" / "c.py", DECLARATION.format(name="one") + DECLARATION.format(name="two"))
+    outside = DECLARATION.format(name="outside").replace('files("in"', 'files("../in"')
+    put(tmp_path / "streams" / "d.py", outside + DECLARATION.format(name="four"))
 
     streams, broken = read_streams(find_project(str(tmp_path)))
 
-    assert list(streams) == ["one", "two"]
-    assert [Path(found.file).name for found in broken] == ["b.py", "c.py"]
+    assert list(streams) == ["one", "two", "four"]
+    assert [Path(found.file).name for found in broken] == ["b.py", "c.py", "d.py"]
     assert "nothing_like_this" in broken[0].error
     assert "declared twice" in broken[1].error
+    assert "leaves the project" in broken[2].error

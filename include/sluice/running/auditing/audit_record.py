@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
 from sluice.quality.gate import Judgement, former_values
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.stream import OutputMode
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -79,7 +83,11 @@ def former_runs(home: StreamHome, run_id: str, plan: QualityPlan) -> list[dict[s
     for former_id in records.run_ids():
         if len(found) >= most:
             break
-        record = records.read(former_id) if former_id < run_id else None
+        try:
+            record = records.read(former_id) if former_id < run_id else None
+        except RefusedError:
+            logger.warning("the numbers of run %s are not known: its record is damaged", former_id)
+            continue
         if record is None or record.interval is not None or record.quality is None:
             continue
         if record.quality.verdict == "fail" and record.quality.released_by is None:

@@ -87,7 +87,7 @@ def _gate(project: Project, stream: Stream, suite: Suite, storage: Storage) -> t
         if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
             raise DeclarationError(
                 f"a {stream.sink.kind} sink can't be audited over Spark Connect: its function may read a batch twice",
-                where=f"stream `{stream.name}`, quality",
+                where=f"{stream.place}, quality",
                 remedy="run it with a Spark of its own, or leave out `quality`",
             )
         return "write", "over Spark Connect, batches are audited after they are written"

@@ -8,6 +8,7 @@ corrected) or a person releases them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.home import StreamHome
+from sluice.planning.plan import Plan
 from sluice.running.record import RunRecords
 
 
@@ -131,8 +133,15 @@ def releasers(gate: GateState | None) -> str:
     return ", ".join(sorted(set(let_through_by(gate).values())))
 
 
-def why_stopped(gate: GateState, batch_id: int) -> str | None:
-    """Why a batch is run again, when the gate has stopped it; None when it has not."""
+def with_stop(plan: Plan, gate: GateState | None) -> Plan:
+    """A plan whose reason says why its first batch is run again, where the gate has stopped it."""
+    if gate is None or not plan.batches or plan.verdict != "resume":
+        return plan
+    stopped = _why_stopped(gate, plan.batches[0].batch_id)
+    return plan if stopped is None else replace(plan, reason="; ".join([stopped, *plan.reason.split("; ")[1:]]))
+
+
+def _why_stopped(gate: GateState, batch_id: int) -> str | None:
     if gate.state != "blocked" or gate.batch_id != batch_id:
         return None
     if gate.released_by is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, RefusedError
 from sluice.home import StreamHome
 from sluice.quality.report import Hold, JudgedRun, QualityReport, quality_report
 from sluice.running.auditing.gate_state import GateState, read_gate
@@ -15,13 +15,16 @@ _MOST_READ = 400
 """How many records are read in search of judged ones: a stream may have got its suite only lately, or lost it."""
 
 
-def judged_records(home: StreamHome, most: int, *, up_to: str | None = None) -> list[RunRecord]:
+def judged_records(
+    home: StreamHome, most: int, *, up_to: str | None = None, damaged: list[RefusedError] | None = None
+) -> list[RunRecord]:
     """The newest runs that have a verdict, newest first.
 
     Args:
         home: The stream's folder in the home.
         most: How many.
         up_to: The id of the run to begin with; the newest when not given.
+        damaged: Takes what is wrong with other records, which then hide none.
 
     Raises:
         RefusedError: A record is damaged.
@@ -30,7 +33,13 @@ def judged_records(home: StreamHome, most: int, *, up_to: str | None = None) -> 
     records, found = RunRecords(home), []
     run_ids = [run_id for run_id in records.run_ids() if up_to is None or run_id <= up_to]
     for run_id in run_ids[: max(_MOST_READ, most)]:
-        record = records.read(run_id)
+        try:
+            record = records.read(run_id)
+        except RefusedError as exc:
+            if run_id == up_to or damaged is None:
+                raise
+            damaged.append(exc)
+            continue
         if record is not None and record.quality is not None:
             found.append(record)
         if len(found) == most:

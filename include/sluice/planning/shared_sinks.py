@@ -1,0 +1,47 @@
+"""Two streams that write to one place: what comes of it, by the kind of sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluice.errors import DeclarationError, Problem
+from sluice.stream import Stream
+
+
+def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
+    """What is to be said of a stream whose sink another stream of the project writes to; None when none does.
+
+    Args:
+        stream: The declaration, with absolute locations.
+        others: The streams of the project, with absolute locations.
+
+    Raises:
+        DeclarationError: Rows of one of them would be lost for certain.
+    """
+    place = _place(stream)
+    other = next((other for name, other in others.items() if name != stream.name and _place(other) == place), None)
+    if not place or other is None:
+        return None
+    why = None
+    if stream.sink.kind == "files" or other.sink.kind == "files":
+        why = "Spark's manifest there tells of the batches of one, and passes over those of the other as done"
+    elif "complete" in {stream.output_mode, other.output_mode}:
+        why = "in output mode `complete` every batch of one deletes the rows of the other"
+    if why is not None:
+        raise DeclarationError(
+            f"stream `{other.name}` writes to the same place: {why}",
+            where=f"{stream.place}, {place}; {other.place}",
+            remedy="give each stream a sink of its own",
+        )
+    return Problem(
+        code="SINK_SHARED",
+        file=place,
+        cause=f"stream `{other.name}` writes to the same table ({other.place})",
+        consequence="both append; a backfill or an audit of one concerns the rows of the other, too",
+        remedy="give each stream a sink of its own, or declare one stream with both sources",
+        is_blocking=False,
+    )
+
+
+def _place(stream: Stream) -> str:
+    return (stream.sink.location or "").rstrip("/")

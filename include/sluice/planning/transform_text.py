@@ -1,0 +1,215 @@
+"""What the text of a transform's module tells, without importing it.
+
+Planning imports no module of a user's: that costs seconds, and may do anything. The text tells when a function is
+certainly missing, or certainly has other parameters than there are sources; of all else Python has the last word.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.machinery
+import importlib.util
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sluice.errors import DeclarationError
+from sluice.project import FILE_NAME, Project
+from sluice.stream import Stream
+
+_MOST_FILES = 1000
+"""Among how many files a name is looked for that is near."""
+_DYNAMIC = {"exec", "eval", "globals", "vars", "locals", "setattr", "__dict__", "__path__", "modules", "meta_path"}
+"""What may make names that the text does not show."""
+
+
+def check_functions(project: Project, stream: Stream) -> None:
+    """Refuse a stream whose functions are certainly missing, or whose transform certainly can't take its sources.
+
+    Raises:
+        DeclarationError: One is; the error names the file and line of the function, or of the declaration.
+    """
+    found = _find(project, stream, stream.transform, "transform")
+    if found is not None:
+        _check_parameters(found, stream)
+    if stream.sink.function is not None:
+        _find(project, stream, stream.sink.function, "sink")
+
+
+@dataclass(frozen=True)
+class _Function:
+    file: str
+    text: ast.FunctionDef
+
+
+def _find(project: Project, stream: Stream, reference: str, what: str) -> _Function | None:
+    """The one definition of a function; None when only Python can tell what the name is."""
+    module, _, name = reference.partition(":")
+    file = _module_file(project, stream, module, what)
+    if file is None:
+        return None
+    names = _Names()
+    try:
+        text = Path(file).read_bytes()
+        names.visit(ast.parse(text, file))
+    except SyntaxError as exc:
+        raise DeclarationError(
+            f"`{module}` does not import: {type(exc).__name__}: {exc.msg}",
+            where=f"{file}:{exc.lineno}",
+            remedy="correct the module",
+        ) from exc
+    except (OSError, ValueError, RecursionError):
+        return None
+    if name not in names.bound and not names.is_dynamic:
+        functions = [known for known in names.functions if not known.startswith("_")]
+        near = difflib.get_close_matches(name, functions, n=1)
+        is_only = f"it has only `{functions[0]}`" if len(functions) == 1 else "define it, or correct the reference"
+        raise DeclarationError(
+            f"`{module}` has no function `{name}`",
+            where=file,
+            remedy=f"did you mean `{near[0]}`?" if near else is_only,
+        ).at(stream.declared_at)
+    definitions = names.functions.get(name, [])
+    is_certain = not names.is_dynamic and len(definitions) == 1 and names.bound.count(name) == 1
+    if not is_certain or not isinstance(definitions[0], ast.FunctionDef) or definitions[0].decorator_list:
+        return None
+    return _Function(file, definitions[0])
+
+
+def _module_file(project: Project, stream: Stream, module: str, what: str) -> str | None:
+    """The Python file of a module; None when it is something else, or may be."""
+    parts = module.split(".")
+    roots = list(project.import_roots)
+    try:
+        spec = importlib.machinery.PathFinder.find_spec(parts[0], roots) or importlib.util.find_spec(parts[0])
+        for depth in range(1, len(parts)):
+            if spec is None:
+                break
+            locations = spec.submodule_search_locations
+            if locations is None or _is_dynamic(spec.origin):
+                return None
+            folders = list(locations)
+            roots = folders
+            spec = importlib.machinery.PathFinder.find_spec(".".join(parts[: depth + 1]), folders)
+    except (ImportError, ValueError, OSError, AttributeError):
+        return None
+    if spec is not None:
+        return spec.origin if spec.origin is not None and spec.origin.endswith(".py") else None
+    near = _near_modules(module, project.import_roots)
+    raise DeclarationError(
+        f"there is no module `{module}`",
+        where=f"{what} `{stream.transform if what == 'transform' else stream.sink.function}`,"
+        f" import roots {', '.join(project.import_roots)}",
+        remedy=f"did you mean `{near}`?" if near else f"create it, or correct the reference, or `path` in {FILE_NAME}",
+    ).at(stream.declared_at)
+
+
+def _is_dynamic(package: str | None) -> bool:
+    """Whether a package may find its modules in ways of its own; one without a file can't."""
+    if package is None:
+        return False
+    names = _Names()
+    try:
+        names.visit(ast.parse(Path(package).read_bytes()))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return True
+    return names.is_dynamic
+
+
+def _near_modules(module: str, roots: Iterable[str]) -> str | None:
+    """The module in the import roots, or a folder of one, whose name is nearest; None when none is near."""
+    files = [file for root in roots for pattern in ("*.py", "*/*.py") for file in Path(root).glob(pattern)]
+    known = {".".join(file.parts[-depth:])[:-3] for file in files[:_MOST_FILES] for depth in (1, 2)}
+    return next(iter(difflib.get_close_matches(module, sorted(known), n=1)), None)
+
+
+@dataclass
+class _Names(ast.NodeVisitor):
+    """The names that a module binds when it runs."""
+
+    bound: list[str] = field(default_factory=list)
+    functions: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=dict)
+    is_dynamic: bool = False
+    """Whether it may bind others, too."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.bound.append(node.name)
+        self.functions.setdefault(node.name, []).append(node)
+        self.is_dynamic |= node.name == "__getattr__" or any(map(_is_dynamic_name, ast.walk(node)))
+        self.bound += [name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names]
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_FunctionDef(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.bound.append(node.name)
+        self.is_dynamic |= any(map(_is_dynamic_name, ast.walk(node)))
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        self.bound += [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+        self.is_dynamic |= any(alias.name == "*" for alias in node.names)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.visit_Import(node)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        self.is_dynamic |= _is_dynamic_name(node)
+        self.bound += _bound_by(node)
+        super().generic_visit(node)
+
+
+def _is_dynamic_name(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Name) and node.id in _DYNAMIC) or (
+        isinstance(node, ast.Attribute) and node.attr in _DYNAMIC
+    )
+
+
+def _bound_by(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name is not None:
+        yield node.name
+    elif isinstance(node, ast.MatchMapping) and node.rest is not None:
+        yield node.rest
+
+
+def _check_parameters(found: _Function, stream: Stream) -> None:
+    given = found.text.args
+    parameters = [*given.posonlyargs, *given.args]
+    names = [parameter.arg for parameter in [*parameters, *given.kwonlyargs]]
+    if given.kwarg is not None or given.vararg is not None:
+        return
+    with_default = {parameter.arg for parameter in parameters[len(parameters) - len(given.defaults) :]}
+    with_default |= {
+        parameter.arg for parameter, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default
+    }
+    check_parameters(
+        names, [name for name in names if name not in with_default], stream, f"{found.file}:{found.text.lineno}"
+    )
+
+
+def check_parameters(parameters: list[str], needed: list[str], stream: Stream, place: str) -> None:
+    """Refuse a transform that can't be called with the stream's sources.
+
+    Args:
+        parameters: The names of its parameters.
+        needed: Those without a default.
+        stream: The declaration.
+        place: Where the transform is.
+
+    Raises:
+        DeclarationError: It can't.
+    """
+    unknown = [name for name in stream.sources if name not in parameters]
+    unfilled = [name for name in needed if name not in stream.sources]
+    if not unknown and not unfilled:
+        return
+    near = difflib.get_close_matches(unfilled[0], unknown, n=1) if unfilled else []
+    raise DeclarationError(
+        f"the transform's parameters are ({', '.join(parameters)}), the sources ({', '.join(stream.sources)})",
+        where=place,
+        remedy=f"call the parameter `{near[0]}` in place of `{unfilled[0]}`, or the source the other way round"
+        if near
+        else "name the parameters as the sources",
+    )
