@@ -11,6 +11,7 @@
     ├── LeaseHeldError        somebody else is running the stream                                   exit 5
     └── RunError              this run failed; a retry may succeed                                  exit 1
         ├── StorageError
+        │   └── TooLargeError
         ├── BatchFailedError
         ├── LeaseLostError
         ├── JarsError
@@ -154,6 +155,23 @@ class RunError(SluiceError):
 
 class StorageError(RunError):
     """A file or folder could not be listed, read or written."""
+
+
+class TooLargeError(StorageError):
+    """A file is larger than what is read of its kind.
+
+    Args:
+        problem: What is wrong.
+        where: The file.
+        remedy: What to do about it.
+        size_bytes: How large it is.
+    """
+
+    def __init__(
+        self, problem: str, *, where: str | None = None, remedy: str | None = None, size_bytes: int = 0
+    ) -> None:
+        self.size_bytes = size_bytes
+        super().__init__(problem, where=where, remedy=remedy)
 
 
 class BatchFailedError(RunError):

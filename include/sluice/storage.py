@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from sluice.errors import StorageError
+from sluice.errors import StorageError, TooLargeError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -30,6 +30,8 @@ DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is read unless the caller allows more."""
 _MOST_COPIED = 2**40
 """The largest file that is copied from or to an object store; a snapshot of state may be large."""
+
+_PIECE_BYTES = 1024 * 1024
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -349,7 +351,10 @@ def _list_local(path: str) -> _LocalFolder | None:
 def _read_local(path: str, max_bytes: int) -> bytes | None:
     try:
         with open(path, "rb") as file:
-            content = file.read(max_bytes + 1)
+            # By its size: a buffer as large as the limit would be asked for at once.
+            content = file.read(min(max_bytes, os.fstat(file.fileno()).st_size) + 1)
+            while len(content) <= max_bytes and (grown := file.read(min(_PIECE_BYTES, max_bytes + 1 - len(content)))):
+                content += grown
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as exc:
@@ -451,9 +456,10 @@ def _failed(verb: str, location: str, exc: Exception) -> StorageError:
     )
 
 
-def _too_large(location: str, size: int, max_bytes: int) -> StorageError:
-    return StorageError(
+def _too_large(location: str, size: int, max_bytes: int) -> TooLargeError:
+    return TooLargeError(
         f"the file has {size:,} bytes, more than the {max_bytes:,} that are read",
         where=location,
         remedy="such files are far smaller; look at what it is before anything is done with it",
+        size_bytes=size,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pendulum
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 from airflow.utils.types import DagRunType
 
+from sluice_airflow.arguments import check_dag_arguments
 from sluice_airflow.assets import outlets
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.projects import airflow_project
@@ -54,6 +56,7 @@ def stream_dag(
     Raises:
         DeclarationError: A stream is not declared, or a declaration is wrong.
     """
+    check_dag_arguments(streams, dag_arguments, inspect.signature(stream_dag).parameters)
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
     given = dag_arguments.pop("params", None)

@@ -18,6 +18,7 @@ LAYERS: Mapping[str, int] = {
         [
             "errors",
             "declaring",
+            "memory",
             "schema_text",
             "spark_master",
             "times",

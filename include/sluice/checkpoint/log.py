@@ -11,12 +11,26 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
-from sluice.errors import Problem, RefusedError
+import msgspec
+
+from sluice.errors import Problem, RefusedError, StorageError, TooLargeError
+from sluice.memory import available_bytes
 from sluice.storage import Storage, join
 
+MOST_BYTES = 64 * 1024 * 1024 * 1024
+"""The largest log of files: some hundred millions of them."""
 DEFAULT_COMPACT_INTERVAL = 10
 """`spark.sql.streaming.fileSource.log.compactInterval` unless a session says otherwise; ours never does."""
+
+E = TypeVar("E")
+
+_PIECE_BYTES = 8 * 1024 * 1024
+"""How much of a log is taken apart at once: all of it would cost several times its size."""
+_BYTES_PER_BYTE = 3
+"""The memory that reading a log of files takes, by its size (measured: 2.8, at 150 bytes an entry)."""
 
 _ID = re.compile(r"0|[1-9]\d{0,17}")
 _SIDECAR = re.compile(r"\.(\d{1,18})(?:\.compact)?\.crc")
@@ -59,11 +73,38 @@ class LogFolder:
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a log: its version and the lines after it."""
+    """One file of a log: its version and what follows it."""
 
     location: str
     version: int
-    lines: tuple[bytes, ...]
+    content: bytes
+    """The whole file: a log of millions of files is not copied."""
+    begin: int
+    """Where the line after the version begins."""
+
+    @cached_property
+    def lines(self) -> tuple[bytes, ...]:
+        r"""The lines after the version. Only `\n` ends one: a path may hold any other that Python would split at."""
+        body = self.content[self.begin :].rstrip(b"\n")
+        return tuple(body.split(b"\n")) if body else ()
+
+    def entries(self, decoder: msgspec.json.Decoder[list[E]]) -> list[E]:
+        """What the lines after the version hold, one JSON document each; empty lines are passed over.
+
+        Raises:
+            RefusedError: One does not parse, or there is none.
+        """
+        found: list[E] = []
+        at = self.begin
+        try:
+            while at < len(self.content):
+                end = self.content.find(b"\n", at + _PIECE_BYTES)
+                piece = self.content[at : end if end >= 0 else None]
+                found += decoder.decode(b"[" + b",".join(line for line in piece.split(b"\n") if line) + b"]")
+                at = end + 1 if end >= 0 else len(self.content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise damaged(self.location, f"an entry does not parse: {exc}") from exc
+        return found
 
 
 def list_log(location: str, *, storage: Storage) -> LogFolder | None:
@@ -96,8 +137,7 @@ def read_log_file(location: str, *, storage: Storage, max_version: int, max_byte
         return None
     if not content.strip():
         raise damaged(location, "the file is empty")
-    # Only `\n` ends a line: a path may hold any other character that Python would split at.
-    header, *lines = content.rstrip(b"\n").split(b"\n")
+    header = content[: content.find(b"\n")] if b"\n" in content else content
     match = _VERSION.fullmatch(header.decode("ascii", errors="replace"))
     if match is None:
         raise damaged(location, f"the first line is no version: {header[:40]!r}")
@@ -112,7 +152,31 @@ def read_log_file(location: str, *, storage: Storage, max_version: int, max_byte
                 remedy="upgrade Spark and Sluice; never edit the version",
             )
         )
-    return LogFile(location, version, tuple(lines))
+    return LogFile(location, version, content, len(header) + 1)
+
+
+def read_log_of_files(location: str, *, storage: Storage) -> LogFile | None:
+    """Read one file of a log of files, as large as memory allows; None when there is none.
+
+    Raises:
+        RefusedError: See `read_log_file`.
+        StorageError: It can't be read, or there is not memory enough.
+    """
+    available = available_bytes()
+    most = MOST_BYTES if available is None else min(MOST_BYTES, available // _BYTES_PER_BYTE)
+    try:
+        return read_log_file(location, storage=storage, max_version=1, max_bytes=most)
+    except TooLargeError as exc:
+        needed, free = _gigabytes(exc.size_bytes * _BYTES_PER_BYTE), _gigabytes(available or MOST_BYTES)
+        raise StorageError(
+            f"the log of files has {exc.size_bytes:,} bytes: reading it takes {needed} of memory, {free} are free",
+            where=location,
+            remedy="give this process more memory, and leave the file as it is: without it, every file is read again",
+        ) from exc
+
+
+def _gigabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:,.1f} GB"
 
 
 def damaged(location: str, cause: str) -> RefusedError:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sluice.checkpoint.log import damaged, list_log, read_log_file
-from sluice.checkpoint.source_log import MAX_BYTES, log_file_name
+from sluice.checkpoint.log import damaged, list_log, read_log_of_files
+from sluice.checkpoint.source_log import log_file_name
 from sluice.storage import Storage, join
 
 FOLDER = "_spark_metadata"
@@ -63,10 +63,7 @@ def read_manifest(path: str, *, storage: Storage) -> list[ManifestFile] | None:
 
 
 def _read(location: str, storage: Storage) -> list[_Status]:
-    file = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
+    file = read_log_of_files(location, storage=storage)
     if file is None:
         raise damaged(location, "the file is gone")
-    try:
-        return _STATUSES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise damaged(location, f"an entry does not parse: {exc}") from exc
+    return file.entries(_STATUSES)

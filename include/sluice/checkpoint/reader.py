@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from sluice.checkpoint.log import LogFolder, list_log
+from sluice.checkpoint.log import MOST_BYTES, LogFolder, list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, logged_offset, read_commit_file, read_offset_file
-from sluice.checkpoint.source_log import MAX_BYTES, log_file_name, read_source_entries, read_source_log
+from sluice.checkpoint.source_log import log_file_name, read_source_entries, read_source_log
 from sluice.checkpoint.state_store import Operator, read_state_layout
 from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage, join
@@ -253,8 +253,8 @@ def _is_file_log(folder: LogFolder, storage: Storage) -> bool:
     """Other kinds keep one file, `0`, of another shape: a start time (rate), or offsets after a NUL (Kafka)."""
     if folder.compact_ids or folder.ids != (0,):
         return folder.latest is not None
-    content = storage.read(folder.file(0), max_bytes=MAX_BYTES)
-    lines = (content or b"").split(b"\n")
+    content = storage.read(folder.file(0), max_bytes=MOST_BYTES)
+    lines = (content or b"").split(b"\n", 2)
     if content and content[:1] == b"\0":
         return False
     return len(lines) < 2 or not lines[1].strip().isdigit()

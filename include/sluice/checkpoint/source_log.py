@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from sluice.checkpoint.log import LogFile, LogFolder, compact_interval, damaged, read_log_file
+from sluice.checkpoint.log import LogFolder, compact_interval, damaged, read_log_of_files
 from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage, join
 from sluice.stream import LogEntry, SourceLog
-
-MAX_BYTES = 1024 * 1024 * 1024
-"""A compacted log of some millions of files."""
-
 
 _ENTRIES = msgspec.json.Decoder(list[LogEntry])
 
@@ -39,15 +35,13 @@ def read_source_entries(location: str, *, storage: Storage) -> list[LogEntry]:
     Raises:
         RefusedError: It is missing or damaged.
     """
-    file: LogFile | None = read_log_file(location, storage=storage, max_version=1, max_bytes=MAX_BYTES)
+    file = read_log_of_files(location, storage=storage)
     if file is None:
         raise damaged(location, "the file is gone")
-    if not any(file.lines):
+    entries = file.entries(_ENTRIES)
+    if not entries:
         raise damaged(location, "the file ends after its version line; Spark logs no batch without files")
-    try:
-        return _ENTRIES.decode(b"[" + b",".join(line for line in file.lines if line) + b"]")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise damaged(location, f"an entry does not parse: {exc}") from exc
+    return entries
 
 
 def read_entries(folder: LogFolder, first_id: int, last_id: int, *, storage: Storage) -> list[LogEntry]:

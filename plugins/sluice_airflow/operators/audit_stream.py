@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sluice.running.auditing.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
 from sluice.running.record import describe_quality
+from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors
 from sluice_airflow.projects import airflow_project
@@ -67,6 +68,7 @@ class AuditStreamOperator(BaseOperator):
         pool: str = POOL,
         **kwargs: Any,
     ) -> None:
+        check_task_arguments(type(self), kwargs)
         super().__init__(pool=pool, **kwargs)
         self.stream = stream
         self.suite = suite

@@ -24,6 +24,7 @@ from sluice.running.stop import request_stop
 from sluice.storage import join
 from sluice.stream import Bound, Interval, Stream
 from sluice.times import parse_time
+from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.assets import emit_events
 from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.listeners.drivers_pool import POOL
@@ -104,6 +105,7 @@ class RunStreamOperator(BaseOperator):
         weight_rule: WeightRuleParam = "sluice_airflow.live_first.LiveFirst",
         **kwargs: Any,
     ) -> None:
+        check_task_arguments(type(self), kwargs)
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.stream = stream
         self.until = until
@@ -182,7 +184,7 @@ class RunStreamOperator(BaseOperator):
             DeclarationError: `until` is no time, or one of the others no whole number.
         """
         bound = Bound(until=parse_time(self.until, where="until"), to_version=number("to_version", self.to_version))
-        return Limits(bound, number("max_batches", self.max_batches))
+        return Limits(bound, number("max_batches", self.max_batches, least=1))
 
     def _request(
         self, stream: Stream, context: Context, key: str, cleared: Sequence[RunRecord]

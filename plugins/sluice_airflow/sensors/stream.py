@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import StartTriggerArgs
 
 from sluice.errors import SluiceError
+from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.outcomes import airflow_error
 from sluice_airflow.projects import project_for_others
@@ -48,6 +49,7 @@ class StreamSensor(BaseSensorOperator):
         start_from_trigger: bool = False,
         **kwargs: Any,
     ) -> None:
+        check_task_arguments(type(self), kwargs)
         super().__init__(**kwargs)
         self.stream = stream
         self.project = project

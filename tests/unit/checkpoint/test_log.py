@@ -115,7 +115,9 @@ class TestReading:
         """The lines after the version are given as bytes; a newline at the end is no line."""
         file = put(tmp_path / "5", b"v1\n{}\n-\n")
 
-        assert read(file) == LogFile(str(file), 1, (b"{}", b"-"))
+        found = read(file)
+
+        assert (found.location, found.version, found.lines) == (str(file), 1, (b"{}", b"-"))
 
     def test_only_newlines_end_lines(self, tmp_path: Path) -> None:
         """A path in a line may hold any other character at which Python would split."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.checkpoint import log
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.source_log import encode_source_log, log_file_name, read_source_log
-from sluice.errors import RefusedError
+from sluice.checkpoint.source_log import encode_source_log, log_file_name, read_source_entries, read_source_log
+from sluice.errors import RefusedError, StorageError
+from sluice.memory import available_bytes
 from sluice.storage import Storage
 from sluice.stream import LogEntry, SourceLog
 from tests.builders import log_bytes, make_source_log, put
@@ -209,3 +214,59 @@ class TestWriting:
         assert sorted(path.name for path in folder.iterdir() if ".compact" in path.name) == sorted(
             f"{log_id}.compact" for log_id in range(9, len(sizes), 10)
         )
+
+
+class TestLargeLogs:
+    """A log of millions of files is read as long as memory allows."""
+
+    def test_in_pieces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where the pieces end changes nothing, not even with empty lines between entries."""
+        content = log_bytes(ENTRIES).replace(b"\n", b"\n\n", 3).replace(b"v1\n\n", b"v1\n") + b"\n\n"
+        put(tmp_path / "0", content)
+        for size in range(1, 400, 7):
+            monkeypatch.setattr(log, "_PIECE_BYTES", size)
+            assert read_source_entries(str(tmp_path / "0"), storage=Storage()) == list(ENTRIES)
+
+    def test_more_than_memory_holds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What can't be read for want of memory is said so; nobody is told to move the file away."""
+        large = tmp_path / "9.compact"
+        with large.open("wb") as file:
+            file.truncate(1_300_000_000)
+        monkeypatch.setattr(log, "available_bytes", lambda: 2_000_000_000)
+
+        with pytest.raises(StorageError) as caught:
+            read_source_entries(str(large), storage=Storage())
+
+        assert caught.value.problem == (
+            "the log of files has 1,300,000,000 bytes: reading it takes 3.9 GB of memory, 2.0 GB are free"
+        )
+        assert caught.value.where == str(large)
+        assert "leave the file as it is" in (caught.value.remedy or "")
+
+    def test_memory_suffices_for_what_is_read(self, tmp_path: Path) -> None:
+        """Reading takes no more memory than is counted with: measured in a process of its own."""
+        path = "s3a://lake/landing/date=2026-01-31/part-{0:08d}-{0:032x}.json"
+        entries = (LogEntry(path.format(number), number, 0) for number in range(150_000))
+        put(tmp_path / "0", log_bytes(entries))
+        code = """
+import resource, sys
+from sluice.checkpoint.source_log import read_source_entries
+from sluice.storage import Storage
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+entries = read_source_entries(sys.argv[1], storage=Storage())
+print(len(entries), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+        called = [sys.executable, "-c", code, str(tmp_path / "0")]
+        ran = subprocess.run(called, capture_output=True, text=True, check=True, timeout=120)
+        count, taken = map(int, ran.stdout.split())
+
+        assert count == 150_000
+        # One piece is apart at a time, whatever the size of the log.
+        assert taken < log._BYTES_PER_BYTE * (tmp_path / "0").stat().st_size + 8 * log._PIECE_BYTES
+
+
+def test_available_memory() -> None:
+    """The machine tells, and no more than it has."""
+    found = available_bytes()
+    assert found is not None
+    assert 0 < found <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

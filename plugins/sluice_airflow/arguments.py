@@ -1,0 +1,103 @@
+"""Answers what somebody types into a DAG, an operator or a sensor and what these do not take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import DAG
+
+from sluice.declaring import refuse_name
+from sluice.errors import DeclarationError
+
+
+def _each(names: str, answer: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), answer)
+
+
+_OF_TASKS = 'give it to the tasks: `default_args={{"{name}": ...}}`'
+_TASK_ARGUMENTS = (
+    *("depends_on_past", "wait_for_downstream", "retries", "retry_delay", "owner", "pool", "queue", "email"),
+    *("execution_timeout", "priority_weight", "on_success_callback", "trigger_rule", "executor"),
+)
+_IN_CONF = "write it into `sluice.toml`, under [spark.conf]"
+_BACKFILL = "leave it out: a run of `airflow backfill create` recomputes its data interval"
+_BY_RUN = "give it to a run: the DAG has it as a parameter"
+_DAG_WORDS: Mapping[str, str] = {
+    **_each("schedule_interval timetable cron", "write it as `schedule`"),
+    **{name: _OF_TASKS.format(name=name) for name in _TASK_ARGUMENTS},
+    **_each("concurrency", "write it as `max_active_tasks`"),
+    **_each("stream streams names", 'name the streams first: `stream_dag("visits", "users")`'),
+    **_each("until max_batches", _BY_RUN),
+    **_each("conn connection spark_conn_id connection_id", "write it as `conn_id`"),
+    **_each("project_dir project_folder", "write it as `project`"),
+    **_each("trigger available_now once checkpoint_location", "leave it out: a run takes what is there and stops"),
+    **_each("conf spark_conf packages jars master", _IN_CONF),
+    **_each("full_refresh backfill start end", _BACKFILL),
+    **_each("name", "write it as `dag_id`"),
+}
+_TASK_WORDS: Mapping[str, str] = {
+    **_each("stream_name name streams", "write it as `stream`"),
+    **_each("conn connection spark_conn_id connection_id", "write it as `conn_id`"),
+    **_each("project_dir project_folder", "write it as `project`"),
+    **_each("conf spark_conf packages jars driver_memory executor_memory num_executors files py_files", _IN_CONF),
+    **_each("master", "write it into the connection that `conn_id` names"),
+    **_each("application application_args java_class", "leave it out: the stream's declaration names its transform"),
+    **_each("full_refresh start end interval start_date_interval", _BACKFILL),
+    **_each("trigger available_now once checkpoint_location", "leave it out: a run takes what is there and stops"),
+    **_each("strategy", "leave it out: planning chooses it"),
+    **_each("provide_context", "leave it out: Airflow gives every task its context"),
+    **_each("schedule schedule_interval catchup max_active_runs", "give it to the DAG"),
+    **_each("expectation_suite suite_name data_asset_name checkpoint_name", "write it as `suite`"),
+}
+
+
+def check_dag_arguments(streams: tuple[Any, ...], given: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuse what `stream_dag` does not take.
+
+    Args:
+        streams: What was given as the names of streams.
+        given: What is to be passed on to `DAG`.
+        ours: The parameters of `stream_dag` itself.
+
+    Raises:
+        DeclarationError: A name is unknown, or what names the streams does not.
+    """
+    place = "stream_dag(...)"
+    known = [*ours, *inspect.signature(DAG).parameters]
+    for name in given:
+        if name not in known:
+            refuse_name(name, known, what="argument", place=place, words=_DAG_WORDS)
+    if not streams:
+        raise DeclarationError("no stream is named", where=place, remedy='name one or more: `stream_dag("visits")`')
+    for index, name in enumerate(streams):
+        if not isinstance(name, str):
+            raise DeclarationError(
+                f"the name of a stream is {name!r}", where=place, remedy='name them one by one: `stream_dag("a", "b")`'
+            )
+        if name in streams[:index]:
+            raise DeclarationError(f"stream `{name}` is named twice", where=place, remedy="name it once")
+
+
+def check_task_arguments(operator: type, given: Mapping[str, Any]) -> None:
+    """Refuse what neither an operator of ours nor Airflow's own base takes.
+
+    Args:
+        operator: The operator's class.
+        given: What is to be passed on to its base.
+
+    Raises:
+        DeclarationError: A name is unknown.
+    """
+    known = {
+        name
+        for kind in operator.__mro__
+        if kind is not object
+        for name, found in inspect.signature(kind).parameters.items()
+        if found.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD} and name != "self"
+    }
+    for name in given:
+        if name not in known and not name.startswith("_"):
+            place = f"{operator.__name__}(task_id={given.get('task_id')!r})"
+            refuse_name(name, known, what="argument", place=place, words=_TASK_WORDS)
