@@ -166,7 +166,7 @@ class BatchRunner:
             warnings += self._surplus(batch, report)
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
         return msgspec.structs.replace(
-            record, unread_files=_unread_files(batch, report), warnings=tuple(_logged(warnings))
+            record, unread_files=_unread_files(batch, report), warnings=(*record.warnings, *_logged(warnings))
         )
 
     def _keep_watermarks(
@@ -231,7 +231,7 @@ class BatchRunner:
             raise self._differs(batch_id, "it was reported and is not committed")
         kind = "data" if report.get("numInputRows") or not report else "no_data"
         record = self._record(batch_id, kind, committed, report, was_in_sink=False)
-        return msgspec.structs.replace(record, warnings=tuple(_logged([*self._check_drained(batch_id)])))
+        return msgspec.structs.replace(record, warnings=(*record.warnings, *_logged([*self._check_drained(batch_id)])))
 
     def _check_drained(self, batch_id: int) -> Iterator[str]:
         """Look at what Spark took by itself: the plan has nothing of what came after it.

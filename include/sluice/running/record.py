@@ -30,6 +30,11 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     input_rows: int | None
     output_rows: int | None
     watermark: str | None
+    result_rows: int | None = None
+    """How many rows came out of the transform; None where no suite has measured them."""
+    quarantined_rows: int = 0
+    dropped_rows: int = 0
+    """How many rows the suite's `drop` left out."""
     duration_ms: dict[str, int] = {}
     observed: dict[str, dict[str, Any]] = {}
     malformed_rows: dict[str, int] = {}
@@ -128,6 +133,8 @@ def describe_batch(batch: BatchRecord) -> str:
     """One batch in one line."""
     rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
     out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
+    out += f", {batch.quarantined_rows:,} quarantined" if batch.quarantined_rows else ""
+    out += f", {batch.dropped_rows:,} dropped" if batch.dropped_rows else ""
     out += f", {batch.late_rows:,} late" if batch.late_rows else ""
     out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"

@@ -231,6 +231,15 @@ def batch_row(batch: BatchRecord) -> BatchRow:
     ]
     if batch.held_back_by:
         notes.append(f"watermark held back by {', '.join(batch.held_back_by)}")
+    if batch.quarantined_rows:
+        notes.append(f"{wording.count(batch.quarantined_rows, 'row')} put into quarantine")
+    if batch.dropped_rows:
+        notes.append(f"{wording.count(batch.dropped_rows, 'row')} dropped by the suite")
+    if batch.decided_by is not None:
+        notes.append(f"finished as run {batch.decided_by} had decided")
+    if batch.changed:
+        notes.append(f"begun with another {', '.join(batch.changed)}")
+    notes += batch.warnings
     if batch.sink_version is not None:
         notes.append(f"table version {batch.sink_version}")
     return BatchRow(

@@ -33,6 +33,7 @@ from sluice.running.auditing.audit_record import (
     together,
     with_measures,
 )
+from sluice.running.auditing.conservation import balanced
 from sluice.running.auditing.gate_choice import choose_gate
 from sluice.running.auditing.gate_state import (
     BatchAudit,
@@ -154,7 +155,8 @@ class Audit:
             audit = self._known_audit(batch.batch_id)
             values = audit.values if audit is not None else None
         self._noted.add(batch.batch_id)
-        return with_measures(batch, self._keep_values(batch, values))
+        values = self._keep_values(batch, values)
+        return balanced(with_measures(batch, values), self.plan, values)
 
     def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""

@@ -1,0 +1,43 @@
+"""The balance of a batch: every row that came out of the transform was published, put into quarantine, or dropped."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sluice.quality.compile import QualityPlan
+from sluice.running.record import BatchRecord
+
+logger = logging.getLogger(__name__)
+
+
+def balanced(batch: BatchRecord, plan: QualityPlan, values: Mapping[str, Any] | None) -> BatchRecord:
+    """A batch's record with where its rows went, and a warning where some went nowhere, or to several places.
+
+    What came out was measured on the way; what was published is what the sink's own log says. Nothing is said where
+    one of the two is not known.
+
+    Args:
+        batch: As committed.
+        plan: The suite that split it.
+        values: What was measured of it.
+    """
+    names = [plan.rows, *plan.removals.values()]
+    counts = {name: (values or {}).get(name) for name in names}
+    if not all(isinstance(count, int) for count in counts.values()):
+        return batch
+    result = counts[plan.rows] or 0
+    removed = {policy: counts[name] or 0 for policy, name in plan.removals.items()}
+    dropped, quarantined = removed.get("drop", 0), removed.get("quarantine", 0)
+    batch = msgspec.structs.replace(batch, result_rows=result, dropped_rows=dropped, quarantined_rows=quarantined)
+    if batch.output_rows is None or batch.output_rows + dropped + quarantined == result:
+        return batch
+    warning = (
+        f"the transform gave {result:,} rows; {batch.output_rows:,} were published, {quarantined:,} put into quarantine"
+        f" and {dropped:,} dropped: look at the sink before anything is built on it"
+    )
+    logger.error("batch %d: %s", batch.batch_id, warning)
+    return msgspec.structs.replace(batch, warnings=(*batch.warnings, warning))
