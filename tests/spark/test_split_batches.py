@@ -288,6 +288,25 @@ def test_the_faster_of_two_drivers_decides(lab: Lab, monkeypatch: pytest.MonkeyP
     assert not list((lab.root / "home" / "s" / "staged" / "0001").iterdir())
 
 
+def test_rows_that_the_sink_loses(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of ours loses rows; the record would say so if something did."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=8)
+    write = DeltaSink.write_batch
+
+    def lossy(self: DeltaSink, frame: DataFrame, *args: Any, **kwargs: Any) -> None:
+        write(self, frame.where("id != 4"), *args, **kwargs)
+
+    monkeypatch.setattr(DeltaSink, "write_batch", lossy)
+
+    record = lab.run(stream())
+
+    (batch,) = record.batches
+    assert (batch.result_rows, batch.output_rows, batch.quarantined_rows) == (8, 5, 2)
+    (warning,) = batch.warnings
+    assert warning.startswith("the transform gave 8 rows; 5 were published, 2 put into quarantine and 0 dropped")
+
+
 def test_a_damaged_decision(split: Lab) -> None:
     (file,) = (split.root / "home" / "s" / "staged" / "0001").glob("*.json")
     whole = file.read_text()
