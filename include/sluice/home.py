@@ -11,6 +11,7 @@
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 <home>/<stream>/staged/0001/<batch_id>.json  what was decided of a batch that goes into two tables, beside its rows
+<home>/<stream>/quarantines/<digest>.json a table that has taken rows of the stream
 <home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
 <home>/<stream>/table_audits/<audit_id>.json  what came of an audit of the sink's table
 """
@@ -229,6 +230,10 @@ class StreamHome:
     def staged_folder(self) -> str:
         """Where the batches are that go into two tables, until both have them."""
         return join(self.location, "staged")
+
+    def quarantines_folder(self) -> str:
+        """Where it is kept which tables have taken rows of the stream."""
+        return join(self.location, "quarantines")
 
     def releases_folder(self) -> str:
         """Where the releases of quarantined rows are."""

@@ -250,7 +250,9 @@ class _Backfill:
             batch_id, run_id = plan.batch_id or 0, self.record.run_id
             yield (
                 audit.kept,
-                lambda: self._write(lambda: audit.put_aside(wanted, run_id, batch_id, storage=storage)),
+                lambda: self._write(
+                    lambda: audit.put_aside(wanted, run_id, batch_id, preparation.project, preparation.home)
+                ),
             )
         finally:
             audit.end()

@@ -17,6 +17,7 @@ from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.running.auditing.gate_choice import choose_backfill_gate
 from sluice.running.auditing.quarantine import is_quarantine
+from sluice.running.auditing.quarantine_places import rows_elsewhere
 from sluice.running.auditing.release_record import check_releases, read_releases
 from sluice.running.backfill_names import application_of, settled_application
 from sluice.running.lease import Clock, Lease, check_not_held
@@ -60,6 +61,8 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     streams = project.readable_streams()
     plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
     if plan.verdict == "run" and (problem := _released(home, stream.name, request.interval)) is not None:
+        plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+    if plan.verdict == "run" and (problem := rows_elsewhere(project, stream, home)) is not None:
         plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
     return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))

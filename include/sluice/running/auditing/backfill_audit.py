@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from sluice.home import StreamHome
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
@@ -21,6 +22,7 @@ from sluice.running.auditing.quarantine import (
     quarantined_rows,
     replace_own,
 )
+from sluice.running.auditing.quarantine_places import note_quarantine
 from sluice.running.auditing.written_rows import measure
 from sluice.running.record import QualityRecord
 from sluice.storage import Storage
@@ -49,17 +51,18 @@ class BackfillAudit:
         """The judgement as the run record has it."""
         return quality_record(self.judged, self.plan.suite.name, "cache", dict(self.rows.dtypes))
 
-    def put_aside(self, wanted: Replacement, run_id: str, batch_id: int, *, storage: Storage) -> None:
+    def put_aside(self, wanted: Replacement, run_id: str, batch_id: int, project: Project, home: StreamHome) -> None:
         """Put the rows that fail into the quarantine, in place of those of this run's former attempts.
 
         What others have put there of the interval stays until the rows are replaced: no row is ever in neither table.
         """
-        table = self.stream.quarantine_table
+        table, storage = self.stream.quarantine_table, home.storage
         if table is not None and (self.plan.quarantined is not None or is_quarantine(table, storage=storage)):
             condition, column = self.plan.quarantined or "false", wanted.column
             rows = quarantined_rows(self.rows, self.plan, condition, run_id, batch_id, interval_column=column)
             if COMPUTED in rows.columns:
                 add_column(table, rows.sparkSession, COMPUTED, storage=storage)
+            note_quarantine(home, project.place(table.location or ""))
             replace_own(table, rows, run_id, wanted.application, wanted.attempt)
 
     def end(self) -> None:

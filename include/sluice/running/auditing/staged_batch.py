@@ -27,6 +27,7 @@ from sluice.running.auditing.quarantine import (
     failed_expectations,
     quarantine_columns,
 )
+from sluice.running.auditing.quarantine_places import note_quarantine
 from sluice.running.lease import Lease
 from sluice.running.query import run_through
 from sluice.sinks.delta import DeltaSink
@@ -151,6 +152,7 @@ def decide(home: StreamHome, generation: int, decision: Decision) -> Decision:
         StorageError: It could not be written.
     """
     file = _file(home, generation, decision.batch_id)
+    note_quarantine(home, decision.quarantine.location)
     if home.storage.put_if_absent(file, encode_document(decision)):
         return decision
     found = read_decision(home, generation, decision.batch_id)
