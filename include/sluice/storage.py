@@ -7,16 +7,19 @@ fsynced; other schemes go through obstore, whose stores put an object atomically
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import posixpath
 import re
 import shutil
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -32,6 +35,9 @@ _MOST_COPIED = 2**40
 """The largest file that is copied from or to an object store; a snapshot of state may be large."""
 
 _PIECE_BYTES = 1024 * 1024
+
+_LOCK_PATIENCE_SECONDS = 2.0
+_LOCK_POLL_SECONDS = 0.01
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
@@ -179,6 +185,28 @@ class Storage:
         else:
             self.replace(location, content)
 
+    def replace_if(self, location: str, content: bytes, may_replace: Callable[[bytes | None], bool]) -> bool:
+        """Give a file this content, as `replace` does, if what it has now may go; says whether it did.
+
+        Nobody else's `replace_if` comes in between: an object is put on the condition that it is still the one that
+        was looked at, a local folder is locked. Where neither is to be had, the two are only as near as can be.
+
+        Args:
+            location: The file.
+            content: What it is to have.
+            may_replace: Gets what it has now, None when there is no file; may be asked again.
+
+        Raises:
+            StorageError: The file is as it was.
+        """
+        if is_local(location):
+            with _locked(os.path.dirname(local_path(location))):
+                if not may_replace(self.read(location)):
+                    return False
+                self.replace(location, content)
+                return True
+        return self._replace_object_if(location, content, may_replace)
+
     def delete(self, location: str) -> None:
         """Delete one file; a file that is not there is fine.
 
@@ -245,6 +273,34 @@ class Storage:
             except Exception as exc:
                 raise _failed("open", location, exc) from exc
         return self._stores[root], key.strip("/")
+
+    def _replace_object_if(self, location: str, content: bytes, may_replace: Callable[[bytes | None], bool]) -> bool:
+        store, key = self._object(location)
+        from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
+
+        while True:
+            found: bytes | None = None
+            mode: Any = "create"
+            try:
+                got = store.get(key)
+                mode = {name: got.meta[name] for name in ("e_tag", "version") if got.meta.get(name) is not None}
+                found = bytes(got.bytes())
+            except FileNotFoundError:
+                pass
+            except Exception as exc:
+                raise _failed("read", location, exc) from exc
+            if not may_replace(found):
+                return False
+            try:
+                store.put(key, content, mode=mode)
+            except (AlreadyExistsError, PreconditionError):
+                # Somebody else was faster: look again.
+                continue
+            except (NotImplementedError, NotSupportedError):
+                self.replace(location, content)
+            except Exception as exc:
+                raise _failed("write", location, exc) from exc
+            return True
 
     def _list_objects(self, location: str) -> Folder | None:
         store, key = self._object(location)
@@ -393,6 +449,32 @@ def _write_local(path: str, content: bytes, *, overwrite: bool, is_durable: bool
     except (OSError, ValueError) as exc:
         raise _failed("write", path, exc) from exc
     return True
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """While this lasts, nobody else has this folder locked; as far as its file system has locks.
+
+    Whoever was stopped with the lock in hand is not waited for: what it is about to write, it has looked at.
+    """
+    try:
+        _make_folders(folder)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (OSError, ValueError) as exc:
+        raise _failed("make", folder, exc) from exc
+    try:
+        deadline = time.monotonic() + _LOCK_PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_LOCK_POLL_SECONDS)
+            except OSError:
+                break
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _make_folders(folder: str) -> None:

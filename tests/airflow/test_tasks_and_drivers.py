@@ -48,7 +48,7 @@ home, run_id = StreamHome(sys.argv[1], Storage()), sys.argv[2]
 print("waiting for the end", flush=True)
 while stop_request(home, run_id) is None:
     time.sleep(0.02)
-RunRecords(home).close_stopped(run_id, "the test", datetime.now(UTC))
+RunRecords(home).close_stopped(run_id, "the test", datetime.now(UTC), token=1)
 """
 
 

@@ -364,6 +364,21 @@ class TestObjectStore:
         assert found.size_bytes == 2
         assert object_storage.stat(f"{BUCKET}/x/absent%20b.json") is None
 
+    def test_replace_if(self, object_storage: Storage) -> None:
+        """An object is replaced only if it is still the one that was looked at."""
+        location, seen = f"{BUCKET}/runs/1.json", []
+
+        def meddle(found: bytes | None) -> bool:
+            seen.append(found)
+            if len(seen) < 3:
+                object_storage.replace(location, b"%d" % len(seen))
+            return True
+
+        assert object_storage.replace_if(location, b"mine", meddle)
+        assert (seen, object_storage.read(location)) == ([None, b"1", b"2"], b"mine")
+        assert not object_storage.replace_if(location, b"yours", lambda found: found != b"mine")
+        assert object_storage.read(location) == b"mine"
+
     def test_buckets_are_told_apart(self, object_storage: Storage) -> None:
         """Every bucket has a store of its own."""
         object_storage._stores["memory://other"] = MemoryStore()
@@ -381,6 +396,7 @@ class TestObjectStore:
             (Storage.delete, "delete"),
             (lambda storage, location: storage.put_if_absent(location, b""), "create"),
             (lambda storage, location: storage.replace(location, b""), "write"),
+            (lambda storage, location: storage.replace_if(location, b"", lambda _: True), "read"),
         ],
     )
     def test_key_that_the_store_refuses(self, object_storage: Storage, call: Callable[..., object], verb: str) -> None:

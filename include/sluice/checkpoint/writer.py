@@ -16,12 +16,13 @@ from sluice.stream import LogEntry, SourceLog
 
 
 def write_metadata(location: str, query_id: str, *, storage: Storage) -> None:
-    """Give a new checkpoint its query id, as Spark writes it; the id of an old one stays.
+    """Give a new checkpoint its query id, as Spark writes it.
 
     Raises:
+        RefusedError: It has got another one meanwhile: somebody else writes this checkpoint.
         StorageError: It could not be written.
     """
-    storage.put_if_absent(join(location, "metadata"), f'{{"id":"{query_id}"}}'.encode())
+    _put(join(location, "metadata"), f'{{"id":"{query_id}"}}'.encode(), storage)
 
 
 def write_planned_batch(

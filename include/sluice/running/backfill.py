@@ -88,9 +88,10 @@ def backfill_stream(
         return settled
     record = preparation.open_record(plan)
     with preparation.take_lease(record.run_id) as lease:
+        preparation = preparation.under(lease)
         preparation.close_dead(lease, record.run_id)
         preparation.check_no_release()
-        with following_requests(preparation.home, record.run_id, stop or StopEvent()):
+        with following_requests(preparation.home, record.run_id, stop or StopEvent(), lease):
             return _Backfill(preparation, observer, session, record, lease, plan.size_bytes).execute(plan)
 
 
@@ -183,6 +184,7 @@ class _Backfill:
             aside = self._write(lambda: sink.write_aside(frame, wanted, storage=storage))
             put_aside()
         self._phase("publishing")
+        self.lease.check()
         return sink.publish(wanted, aside, storage=storage)
 
     def _replace_alone(self, lease: Lease) -> Replaced | None:

@@ -233,7 +233,11 @@ class BackfillPreparation:
     def close_dead(self, lease: Lease, run_id: str) -> None:
         """Close the record of another run whose driver died with the lease; a retry goes on with its own record."""
         if lease.taken_from != run_id:
-            self.run.close_dead(lease.taken_from)
+            self.run.close_dead(lease)
+
+    def under(self, lease: Lease) -> BackfillPreparation:
+        """The same for the holder of the interval's lease: see `Preparation.under`."""
+        return replace(self, run=self.run.under(lease))
 
     def check_not_held(self) -> None:
         """Make sure that no other backfill of the interval is at work.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,13 @@ from sluice.checkpoint.offsets import (
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import log_file_name, read_entries
 from sluice.checkpoint.writer import write_planned_batch
-from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
+from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError, StorageError
 from sluice.home import Generation, log_keys
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 from sluice.running.auditing.audit import Audit
 from sluice.running.auditing.staged_batch import Followed
+from sluice.running.connect_session import is_connected
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report
 from sluice.running.query import Query, spark_failed
@@ -192,12 +193,15 @@ class BatchRunner:
             self._watermarks.keep(batch.batch_id, event_times)
 
     def _drain(self, progress: ProgressLog) -> Iterator[BatchRecord]:
-        """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed."""
+        """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed.
+
+        The lease is looked at all the while: Spark goes on to its next batch without a word.
+        """
         self._lease.check()
         first = -1 if self._state.planned_id is None else self._state.planned_id
         next_id = first + 1
         query = self._start(self._audited(None), once=False)
-        while not query.awaitTermination(_POLL_SECONDS):
+        while not self._has_ended(query):
             if self._stop.is_set():
                 query.stop()
                 break
@@ -483,25 +487,65 @@ class BatchRunner:
         return self._query
 
     def _start(self, query: Query, *, once: bool) -> StreamingQuery:
+        function = query.function_of_batches()
+        if function is not None and not is_connected(self._session):
+            query = replace(query, write=self._while_held(function))
         try:
             return query.start(self._state.location, once=once)
         except Exception as exc:
             raise self._failed(exc) from exc
 
     def _await(self, query: StreamingQuery) -> None:
+        while not self._has_ended(query):
+            pass
+        self._check_exception(query)
+
+    def _has_ended(self, query: StreamingQuery) -> bool:
+        """Wait a second for the end of a query; end it where the lease is lost, for another run goes on with it.
+
+        Raises:
+            LeaseLostError: It is.
+            BatchFailedError: Spark failed.
+        """
         try:
-            query.awaitTermination()
+            if query.awaitTermination(_POLL_SECONDS):
+                return True
         except Exception as exc:
             raise self._failed(exc) from exc
+        try:
+            self._lease.check()
+        except LeaseLostError:
+            query.stop()
+            raise
+        except StorageError:
+            # It is looked at again in a second, and before anything is written here.
+            logger.warning("the lease can't be looked at", exc_info=True)
+        return False
 
     def _check_exception(self, query: StreamingQuery) -> None:
         exception = query.exception()
         if exception is not None:
             raise self._failed(exception) from exception
 
+    def _while_held(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+        """A sink's function, called as long as the lease holds: nothing else keeps a second writer out of its sink."""
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            self._lease.check()
+            function(frame, batch_id)
+
+        return write
+
     def _failed(self, exc: Exception) -> SluiceError:
         if self._stopped_by is not None:
             return self._stopped_by
+        try:
+            self._lease.check()
+        except LeaseLostError as lost:
+            # Whatever Spark says: two of them were at one checkpoint.
+            return lost
+        except SluiceError:
+            logger.warning("the lease can't be looked at", exc_info=True)
         if self._audit is not None and (cause := self._audit.cause(exc, self._newest_planned)) is not None:
             return cause
         where = f"stream `{self._query.stream.name}`, {self._state.location}"

@@ -26,7 +26,7 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import RunError, StorageError
 from sluice.home import StreamHome
-from sluice.running.lease import TTL, is_dead, newest_lease
+from sluice.running.lease import TTL, Lease, is_dead, newest_lease
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.stop import StopEvent, forget_stop, stop_request, watching
@@ -203,7 +203,7 @@ class Drivers:
         driver = self.find(record.run_id)
         if driver is not None and _is_here(driver):
             return _is_alive_here(driver)
-        held = newest_lease(self.home.storage, self.lease_folder(record))
+        held = newest_lease(self.home.storage, RunRecords(self.home).lease_folder(record))
         is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
         if held is not None and held.run_id == record.run_id and is_of_this_try:
             is_live = not held.is_released and not is_dead(held)
@@ -219,12 +219,6 @@ class Drivers:
             first_seen = self.seconds()
             self._sign = sign, first_seen
         return self.seconds() - first_seen < patience.total_seconds()
-
-    def lease_folder(self, record: RunRecord) -> str:
-        """Where the leases are of which a run holds one while it is at work."""
-        if record.interval is None:
-            return self.home.lease_folder(record.generation)
-        return self.home.interval_lease_folder(record.interval.start, record.interval.end)
 
     def _keep(self, driver: Driver) -> None:
         self.home.storage.replace(self._file(driver.run_id), encode_document(driver))
@@ -243,17 +237,21 @@ class Drivers:
 
 
 def _is_here(driver: Driver) -> bool:
-    """Whether this machine can tell by the process whether a driver is at work."""
-    return driver.machine == machine() and driver.process is not None
+    """Whether this machine can tell by the process whether a driver is at work.
+
+    Not after it was booted: the driver may as well be on another machine of the same name.
+    """
+    return (driver.machine, driver.boot_id) == (machine(), boot_id()) and driver.process is not None
 
 
 def _is_alive_here(driver: Driver) -> bool:
-    return driver.process is not None and driver.boot_id == boot_id() and is_alive(driver.process)
+    return driver.process is not None and is_alive(driver.process)
 
 
 @contextlib.contextmanager
-def following_requests(home: StreamHome, run_id: str, stop: StopEvent) -> Iterator[None]:
+def following_requests(home: StreamHome, run_id: str, stop: StopEvent, lease: Lease) -> Iterator[None]:
     """While this lasts, a request to end the run sets `stop`; one that ended an earlier try by hand counts no more."""
+    stop.token = lease.token
     if Drivers(home).find(run_id) is None:
         forget_stop(home, run_id)
     with watching(home, run_id, stop):
@@ -271,7 +269,8 @@ def end_group_when_asked(stop: StopEvent, records: RunRecords) -> None:
         time.sleep(GRACE_SECONDS)
         try:
             if stop.request is not None:
-                records.close_stopped(stop.request.run_id, stop.request.requested_by, datetime.now(UTC))
+                request, now = stop.request, datetime.now(UTC)
+                records.close_stopped(request.run_id, request.requested_by, now, token=stop.token)
         finally:
             os.killpg(0, signal.SIGKILL)
 

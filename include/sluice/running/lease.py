@@ -64,7 +64,9 @@ class Lease:
     def __init__(
         self, storage: Storage, folder: str, content: LeaseFile, clock: Clock, *, taken_from: str | None = None
     ) -> None:
-        self._storage, self._folder, self._content, self._clock = storage, folder, content, clock
+        self._storage, self._content, self._clock = storage, content, clock
+        self.folder = folder
+        """Where it and those before it are."""
         self.taken_from = taken_from
         """The run that held the lease and never released it: its driver died."""
         self._guard = threading.Lock()
@@ -95,11 +97,11 @@ class Lease:
         Raises:
             LeaseLostError: Another run has taken it over.
         """
-        newest = _newest_token(self._storage, self._folder)
+        newest = newest_token(self._storage, self.folder)
         if newest != self.token:
             raise LeaseLostError(
                 f"the lease {self.token} was taken over by {newest}",
-                where=join(self._folder, f"{newest}.json"),
+                where=join(self.folder, f"{newest}.json"),
                 remedy="nothing more was written; the other run goes on from what is on disk",
             )
 
@@ -126,7 +128,7 @@ class Lease:
     def _write(self, *, is_released: bool = False) -> None:
         with self._guard:
             content = msgspec.structs.replace(self._content, expires_at=self._clock() + TTL, is_released=is_released)
-            self._storage.replace(_file(self._folder, self.token), encode_document(content))
+            self._storage.replace(_file(self.folder, self.token), encode_document(content))
 
 
 def _end_nothing(_session: RemoteSession) -> bool:
@@ -242,12 +244,11 @@ def _check_takeover(
 def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
     """Whether every process of an owner is provably gone: same machine, same boot, no such process any more.
 
-    When only the first one (the driver) is gone, its JVM follows shortly: that is waited for.
+    When only the first one (the driver) is gone, its JVM follows shortly: that is waited for. Another boot proves
+    nothing: clones of a machine, and pods that were moved, bear its name elsewhere.
     """
-    if held.machine != machine() or held.processes[0].started is None:
+    if (held.machine, held.boot_id) != (machine(), boot_id()) or held.processes[0].started is None:
         return False
-    if held.boot_id != boot_id():
-        return True
     if is_alive(held.processes[0]):
         return False
     deadline = time.monotonic() + patience_seconds
@@ -265,11 +266,16 @@ def newest_lease(storage: Storage, folder: str) -> LeaseFile | None:
         RefusedError: It is damaged.
         StorageError: It can't be read.
     """
-    newest = _newest_token(storage, folder)
+    newest = newest_token(storage, folder)
     return None if newest is None else read_document(storage, _file(folder, newest), LeaseFile)
 
 
-def _newest_token(storage: Storage, folder: str) -> int | None:
+def newest_token(storage: Storage, folder: str) -> int | None:
+    """The highest token that was ever given; None when there was none.
+
+    Raises:
+        StorageError: The folder can't be listed.
+    """
     listed = storage.list_folder(folder)
     names = listed.files if listed is not None else []
     return max((int(match[1]) for name in names if (match := _FILE_NAME.fullmatch(name))), default=None)

@@ -27,7 +27,8 @@ from sluice.running.auditing.gate_state import read_audit, read_gate, with_stop
 from sluice.running.auditing.held import Unsettled, earlier_batches, find_unsettled, gated, settle
 from sluice.running.auditing.staged_batch import Decision, read_decision
 from sluice.running.connect_session import RemoteSession, end_remote
-from sluice.running.lease import Clock, Lease, acquire, check_not_held
+from sluice.running.fenced_storage import FencedStorage
+from sluice.running.lease import Clock, Lease, acquire, check_not_held, newest_token
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.running.session import is_remote
 from sluice.running.summary import Status
@@ -253,17 +254,23 @@ class Preparation:
             return
         try:
             with self.take_lease(unsettled.gate.generation, unsettled.record.run_id) as lease:
-                self.close_dead(lease.taken_from)
+                own = self.under(lease)
+                own.close_dead(lease)
                 # What was seen before the lease may have been the run at its work.
-                self._settle_former(self.look()[0], plan, holds_lease=True)
+                own._settle_former(own.look()[0], plan, holds_lease=True)  # noqa: SLF001 - of its own class
         except LeaseHeldError:
             # A run is at work, and judges its rows itself; there is nothing to do beside it.
             if plan.verdict != "skip":
                 raise
 
     def keep_planned(self, record: RunRecord, former: RunRecord | None) -> RunRecord:
-        """Save the record of a run that is to begin elsewhere: it has been tried as often as before."""
-        planned = msgspec.structs.replace(record, tries=former.tries if former is not None else 0)
+        """Save the record of a run that is to begin elsewhere: it has been tried as often as before.
+
+        A driver of a former try that is stopped somewhere, and wakes up, must not write it any more.
+        """
+        folder = self.records.lease_folder(record)
+        token = None if former is None else (newest_token(self.home.storage, folder) or 0) + 1
+        planned = msgspec.structs.replace(record, tries=former.tries if former is not None else 0, token=token)
         self.records.save(planned)
         return planned
 
@@ -362,19 +369,32 @@ class Preparation:
             # The first error is the one that matters, and it is raised.
             logger.warning("the run record could not be closed", exc_info=True)
 
-    def close_dead(self, run_id: str | None) -> None:
-        """Close the record of a run whose driver died without a word; this run's own former try is left open."""
+    def under(self, lease: Lease) -> Preparation:
+        """The same for the holder of a lease: once another run has it, nothing is written to the home any more.
+
+        But for the run's own record, which says so; that one is fenced by its token.
+        """
+        return replace(self, home=replace(self.home, storage=FencedStorage(self.home.storage, lease)))
+
+    def close_dead(self, lease: Lease) -> None:
+        """Close the record of the run that died with a lease; this run's own former try is left open.
+
+        If it lives in spite of all, it can't write that record any more.
+        """
+        run_id = lease.taken_from
         record = self.records.read(run_id) if run_id is not None else None
         if record is None or record.status not in {"planned", "running"}:
             return
         if self.former is None or self.former.run_id != run_id:
+            if lease.folder == self.records.lease_folder(record):
+                record = msgspec.structs.replace(record, token=lease.token)
             self.close_failed(record, LeaseLostError("the driver died without a word", remedy="a later run goes on"))
 
     def _finish(self, former: RunRecord, seen: Survey, *, holds_lease: bool) -> RunRecord:
         """Close the record of a former try that did all of its work before it died."""
         if not holds_lease and former.status in {"planned", "running"}:
-            with self.take_lease(seen.generation, former.run_id):
-                return self._finish(former, seen, holds_lease=True)
+            with self.take_lease(seen.generation, former.run_id) as lease:
+                return self.under(lease)._finish(former, seen, holds_lease=True)  # noqa: SLF001 - of its own class
         # The gate may have judged it anew meanwhile.
         former = self.records.read(former.run_id) or former
         done = msgspec.structs.replace(former, batches=self._done_batches(former, seen), error=None, passed_later=False)

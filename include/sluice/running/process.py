@@ -28,7 +28,7 @@ def is_alive(found: Process) -> bool:
 
 
 def machine() -> str:
-    """What tells apart machines, and containers with process numbers of their own."""
+    """What tells apart machines, and containers with process numbers of their own; clones only by their `boot_id`."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:

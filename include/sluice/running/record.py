@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import RefusedError
+from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.running.summary import Status, keep_summary
 from sluice.storage import join
@@ -163,6 +163,7 @@ class RunRecord(Document, frozen=True, kw_only=True):
     generation: int
     query_id: str | None = None
     token: int | None = None
+    """The lease's of whoever wrote it last, or planned it anew: no driver with a lower one writes it any more."""
     run_key: str | None = None
     """Names the run for its retries: they find this record and keep its plan."""
     tries: int = 1
@@ -202,28 +203,44 @@ class RunRecords:
         """The file of a run's record."""
         return join(self._folder, f"{run_id}.json")
 
+    def lease_folder(self, record: RunRecord) -> str:
+        """Where the leases are of which a run holds one while it is at work: its record's token is one of those."""
+        if record.interval is None:
+            return self._home.lease_folder(record.generation)
+        return self._home.interval_lease_folder(record.interval.start, record.interval.end)
+
     def save(self, record: RunRecord) -> None:
         """Write a record, durably, over its former content; where a run begins or ends, the summary follows.
 
+        Not over that of a driver with a newer lease.
+
         Raises:
+            LeaseLostError: Another try of the run has the record now.
             StorageError: It could not be written.
         """
-        self._storage.replace(self.file(record.run_id), encode_document(record))
+        token, file = record.token or 0, self.file(record.run_id)
+        if not self._storage.replace_if(file, encode_document(record), lambda found: _token(found) <= token):
+            raise LeaseLostError(
+                f"another try of run {record.run_id} has taken over",
+                where=file,
+                remedy="nothing more was written; the other try goes on from what is on disk",
+            )
         if record.status != "running":
             keep_summary(self._home)
 
-    def close_stopped(self, run_id: str, requested_by: str, now: datetime) -> None:
-        """Save a run as stopped in the middle of its work.
+    def close_stopped(self, run_id: str, requested_by: str, now: datetime, *, token: int) -> None:
+        """Save a run as stopped in the middle of its work; one of a newer try is left as it is.
 
         Raises:
             SluiceError: Its record could not be read or written.
         """
         record = self.read(run_id)
-        if record is not None and record.status in {"planned", "running"}:
+        if record is not None and record.status in {"planned", "running"} and (record.token or 0) <= token:
             what = "a backfill; a retry goes on" if record.interval else "a batch, which replays at the next run"
             message = f"stopped by {requested_by} in the middle of {what}"
             error = {"type": "Stopped", "message": message, "retryable": True}
-            self.save(msgspec.structs.replace(record, status="stopped", error=error, ended_at=iso_time(now)))
+            changes = {"status": "stopped", "error": error, "ended_at": iso_time(now), "token": token}
+            self.save(msgspec.structs.replace(record, **changes))
 
     def forget(self, run_id: str) -> None:
         """Delete a record; one that is not there is fine.
@@ -285,6 +302,18 @@ class RunRecords:
             if record is not None:
                 found.append(record)
         return found, damaged
+
+
+class _Fenced(msgspec.Struct):
+    token: int | None = None
+
+
+def _token(content: bytes | None) -> int:
+    """The token that a record bears; 0 for none, and for a file that is no record any more."""
+    try:
+        return (msgspec.json.decode(content, type=_Fenced).token or 0) if content else 0
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
 
 
 def new_run_id(now: datetime, run_key: str | None) -> str:

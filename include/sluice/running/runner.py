@@ -111,15 +111,16 @@ def run_stream(
         return settled
     run_id = preparation.open_record(seen, plan).run_id
     with preparation.take_lease(plan.generation, run_id) as lease:
+        preparation = preparation.under(lease)
         # First of all: whoever takes over from this run knows nothing of the one before it.
-        preparation.close_dead(lease.taken_from)
+        preparation.close_dead(lease)
         # What was seen before the lease may have been another run's work in progress.
         seen, plan = preparation.look()
         if (settled := preparation.settle(seen, plan, holds_lease=True)) is not None:
             return settled
         record = msgspec.structs.replace(preparation.open_record(seen, plan), run_id=run_id)
         stop = stop or StopEvent()
-        with following_requests(preparation.home, run_id, stop):
+        with following_requests(preparation.home, run_id, stop, lease):
             return _Run(preparation, lease, observer or Silent(), stop, record, session).execute(seen, plan)
 
 
@@ -283,7 +284,8 @@ class _Run:
     def _keep_generation(self, seen: Survey, generation: Generation) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""
         home = self.preparation.home
-        write_metadata(seen.checkpoint.location, generation.query_id, storage=home.storage)
+        if seen.checkpoint.query_id is None:
+            write_metadata(seen.checkpoint.location, generation.query_id, storage=home.storage)
         if generation != seen.record:
             home.keep_generation(generation)
 

@@ -39,6 +39,8 @@ class StopEvent(threading.Event):
         """Set when it was a request in the home that set the other: then the run is to end soon."""
         self.request: StopRequest | None = None
         """That request."""
+        self.token = 0
+        """The lease's of the run that is to end: the record of a newer try is none of its business."""
 
 
 def request_stop(home: StreamHome, run_id: str, *, requested_by: str, now: datetime) -> None:

@@ -45,9 +45,11 @@ class TestMetadata:
         assert json.loads((tmp_path / "ckpt" / "metadata").read_bytes()) == {"id": QUERY_ID}
 
     def test_an_old_id_stays(self, tmp_path: Path, storage: Storage) -> None:
-        """The id of a checkpoint never changes."""
-        write_metadata(str(tmp_path), QUERY_ID, storage=storage)
-        write_metadata(str(tmp_path), "another", storage=storage)
+        """The id of a checkpoint never changes, and who has another one in mind is refused."""
+        for _ in range(2):
+            write_metadata(str(tmp_path), QUERY_ID, storage=storage)
+        with pytest.raises(RefusedError, match="two writers on one checkpoint"):
+            write_metadata(str(tmp_path), "another", storage=storage)
 
         assert read_checkpoint(str(tmp_path), storage=storage).query_id == QUERY_ID
 

@@ -154,8 +154,13 @@ class TestIsRunning:
         assert not Drivers(home).is_running(RUN, NOW)
 
     def test_a_boot_since(self, home: StreamHome) -> None:
+        """It may as well be at work on a clone of this machine: its lease tells."""
         keep(home, driver_of(machine=machine(), boot_id="before", process=process(os.getpid())))
-        assert not Drivers(home).is_running(RUN, NOW)
+        assert Drivers(home).is_running(RUN, NOW)
+        assert not Drivers(home).is_running(RUN, NOW + START_PATIENCE)
+        keep_lease(home, machine=machine(), boot_id="before", processes=(Process(1, -1),))
+        assert Drivers(home).is_running(RUN, NOW)
+        assert not Drivers(home).is_running(RUN, NOW + TTL)
 
     @pytest.mark.parametrize("is_launched", [True, False])
     def test_on_another_machine(self, home: StreamHome, *, is_launched: bool) -> None:
@@ -269,7 +274,7 @@ class TestWaitForStopped:
         request_stop(home, RUN.run_id, requested_by="ada", now=NOW)
         with pytest.raises(RunError, match="is still at work"):
             Drivers(home).wait_for_stopped(RUN.run_id, 0.0)
-        RunRecords(home).close_stopped(RUN.run_id, "ada", NOW)
+        RunRecords(home).close_stopped(RUN.run_id, "ada", NOW, token=1)
         Drivers(home).wait_for_stopped(RUN.run_id, 0.0)
 
 
@@ -307,12 +312,21 @@ class TestStopping:
         """Its record says who wanted it."""
         records = RunRecords(home)
         records.save(RUN)
-        records.close_stopped(RUN.run_id, "ada", NOW)
+        records.close_stopped(RUN.run_id, "ada", NOW, token=1)
         found = records.read(RUN.run_id)
         assert found is not None
         assert (found.status, found.ended_at) == ("stopped", "2026-01-31T12:00:00.000Z")
         assert found.error is not None
         assert "stopped by ada in the middle of a batch" in found.error["message"]
+
+    def test_a_newer_try_is_not_closed(self, home: StreamHome) -> None:
+        """A driver that was stopped somewhere, and asked to end, wakes up: its retry is at work under that record."""
+        records = RunRecords(home)
+        records.save(msgspec.structs.replace(RUN, status="running", token=2))
+        records.close_stopped(RUN.run_id, "ada", NOW, token=1)
+        found = records.read(RUN.run_id)
+        assert found is not None
+        assert found.status == "running"
 
 
 def driver_of(**changes: object) -> Driver:

@@ -234,11 +234,17 @@ class TestTakeover:
 
         assert take(tmp_path, clock).token == 2
 
-    def test_machine_that_was_booted(self, tmp_path: Path, clock: ManualClock) -> None:
-        """After a boot no process of before lives."""
-        put_lease(tmp_path, me(), boot_id="before")
+    @pytest.mark.parametrize("is_gone", [True, False])
+    def test_machine_of_the_same_name(self, tmp_path: Path, clock: ManualClock, spawn: Spawn, *, is_gone: bool) -> None:
+        """Another boot proves no death: a clone of this machine may be at work. Its lease runs out, or is released."""
+        put_lease(tmp_path, spawn(is_dead=is_gone), boot_id="before")
+        with pytest.raises(LeaseHeldError):
+            take(tmp_path, clock)
 
-        assert take(tmp_path, clock, is_idempotent=False).token == 2
+        clock.move(TTL.total_seconds())
+        with pytest.raises(LeaseHeldError, match="has run out, but it may still write"):
+            take(tmp_path, clock, is_idempotent=False)
+        assert take(tmp_path, clock).token == 2
 
     def test_jvm_that_outlives_its_driver(
         self, tmp_path: Path, clock: ManualClock, spawn: Spawn, monkeypatch: pytest.MonkeyPatch

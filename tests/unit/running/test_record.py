@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.errors import RefusedError
+from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
@@ -81,6 +83,50 @@ def test_saving_again(tmp_path: Path) -> None:
     assert found is not None
     assert found.status == "failed"
     assert records.run_ids() == [make_record().run_id]
+
+
+class TestFence:
+    """A driver that was stopped somewhere, and wakes up, does not write over the record of its retry."""
+
+    @pytest.mark.parametrize("token", [None, 1])
+    def test_a_stale_driver(self, tmp_path: Path, token: int | None) -> None:
+        """What the driver with the newest lease wrote stays."""
+        records = make_records(tmp_path)
+        records.save(make_record(token=1, status="running"))
+        records.save(make_record(token=2, status="succeeded"))
+        with pytest.raises(LeaseLostError, match="another try of run 20260131T120000000Z-0f1e2d3c has taken over"):
+            records.save(make_record(token=token, status="failed"))
+
+        found = records.read(make_record().run_id)
+        assert found is not None
+        assert (found.token, found.status) == (2, "succeeded")
+
+    def test_a_crowd(self, tmp_path: Path) -> None:
+        """Of many that write at once, the one with the newest lease has the last word."""
+        start = threading.Barrier(12)
+
+        def write(token: int) -> None:
+            start.wait()
+            for _ in range(5):
+                with contextlib.suppress(LeaseLostError):
+                    make_records(tmp_path).save(make_record(token=token))
+
+        threads = [threading.Thread(target=write, args=(token,)) for token in range(1, 13)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        found = make_records(tmp_path).read(make_record().run_id)
+        assert found is not None
+        assert found.token == 12
+        assert len(list((tmp_path / "runs").iterdir())) == 1
+
+    def test_a_damaged_record(self, tmp_path: Path) -> None:
+        """It tells of no newer try, and is written anew."""
+        records = make_records(tmp_path)
+        file = put(tmp_path / "runs" / f"{make_record().run_id}.json", b"{")
+        records.save(make_record())
+        assert json.loads(file.read_bytes())["status"] == "planned"
 
 
 def test_no_records(tmp_path: Path) -> None:

@@ -108,7 +108,9 @@ def release_rows(
         where=where,
     )
     with preparation.take_lease(home.current_generation(), release.release_id) as lease:
-        preparation.close_dead(lease.taken_from)
+        preparation = preparation.under(lease)
+        home = preparation.home
+        preparation.close_dead(lease)
         unfinished = [found for found in read_releases(home) if not found.is_over]
         if open_log(table.location or "", storage=home.storage) is None:
             return Released(msgspec.structs.replace(release, state="done"), ())
