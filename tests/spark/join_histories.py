@@ -101,10 +101,19 @@ def with_itself(a: DataFrame) -> DataFrame:
     return _plain(_joined(a, a, "left_outer"))
 
 
+def watermark_of_windows(a: DataFrame) -> DataFrame:
+    """A watermark on what an aggregation has let out: it moves in batches without data, too."""
+    small = _side(a, "a", "10 seconds").groupBy(F.window("at", "10 seconds")).agg(F.count("*").alias("events"))
+    ended = small.select(F.window_time("window").alias("ended"), "events").withWatermark("ended", "3 seconds")
+    large = ended.groupBy(F.window("ended", "40 seconds")).agg(F.sum("events").alias("events"))
+    return large.select(F.unix_timestamp("window.start").alias("start"), "events")
+
+
 JOINS = {"inner": inner, "left_outer": left_outer, "right_outer": right_outer, "full_outer": full_outer}
 JOINS |= {"left_semi": left_semi}
-CHAINS = {"join_then_window": join_then_window, "windows_of_windows": windows_of_windows, "with_itself": with_itself}
-TRANSFORMS: Mapping[str, Callable[..., DataFrame]] = {**JOINS, **CHAINS}
+CHAINS = {"join_then_window": join_then_window, "windows_of_windows": windows_of_windows}
+OF_ONE_SOURCE = {"with_itself": with_itself, "watermark_of_windows": watermark_of_windows}
+TRANSFORMS: Mapping[str, Callable[..., DataFrame]] = {**JOINS, **CHAINS, **OF_ONE_SOURCE}
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,7 @@ class History:
     arrived: dict[str, list[Event]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sources = ("a",) if self.name == "with_itself" else ("a", "b")
+        self.sources = ("a",) if self.name in OF_ONE_SOURCE else ("a", "b")
         declared = {
             name: sources.files(name, format="json", schema=SCHEMA, max_files_per_batch=self.limit)
             for name in self.sources

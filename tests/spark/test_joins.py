@@ -101,3 +101,22 @@ def test_any_interleaving(lab: Lab, name: str, seed: int) -> None:
     if name in JOINS and not is_late:
         a, b = (history.arrived.get(source, []) for source in "ab")
         assert emitted == joined_at_once(name, a, b)
+
+
+@in_campaigns
+@pytest.mark.parametrize("seed", range(max(2, CAMPAIGN // 50)))
+@pytest.mark.parametrize("name", ["left_outer", "windows_of_windows", "watermark_of_windows"])
+def test_the_largest_of_several(lab: Lab, name: str, seed: int) -> None:
+    """By the policy `max`, which is pinned in the checkpoint, the side that is ahead moves the whole."""
+    policy = "spark.sql.streaming.multipleWatermarkPolicy"
+    lab.spark.conf.set(policy, "max")
+    try:
+        history = History(lab, name)
+        for step in draw_steps(seed, history.sources, is_late=bool(seed % 2)):
+            history.run(step)
+        history.finish()
+        emitted, watermarks = history.never_stopped()
+    finally:
+        lab.spark.conf.unset(policy)
+    assert history.emitted() == emitted
+    assert history.watermarks() == watermarks
