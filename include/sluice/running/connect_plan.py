@@ -84,7 +84,7 @@ class ConnectPlans:
 
     def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
         """A self-join has two of each: the server analyses each use by itself."""
-        nodes = list(_watermark_nodes(parse_plan(_analysed(frame))))
+        nodes = list(watermark_nodes(parse_plan(_analysed(frame))))
         return numbered(nodes if len(nodes) > 1 else [replace(node, key=_SPARKS_OWN) for node in nodes])
 
     @contextmanager
@@ -168,7 +168,7 @@ def _event_ms(report: Mapping[str, Any], key: str | None) -> int | None:
     return None if event_ms is None else int(event_ms)
 
 
-def _watermark_nodes(
+def watermark_nodes(
     node: Node, source: str = "", metric: str | None = None
 ) -> Generator[WatermarkNode, None, list[str]]:
     """Every `EventTimeWatermark` of a plan, each with the metric that stands right above it.
@@ -183,7 +183,7 @@ def _watermark_nodes(
     above = node.rest.strip().partition(",")[0] if node.kind == "CollectMetrics" else None
     below: list[str] = []
     for child in node.children:
-        below += yield from _watermark_nodes(child, source, above)
+        below += yield from watermark_nodes(child, source, above)
     if node.kind == "EventTimeWatermark":
         found = _WATERMARK.fullmatch(node.rest)
         if found is None:
