@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 HEEDED_OPTIONS = frozenset({"maxRecordsPerFile"})
 """The sink's options that also count for files that are written aside."""
 
+_MOST_TRIES = 5
+"""How often a batch is committed anew that met a commit by others which delta-rs does not pass over: a delete."""
 _PARTITION_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
 """Types whose values a folder's name has as Delta's log has them."""
 
@@ -58,8 +60,28 @@ def write_batch_aside(
 
 def publish_batch(location: str, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
     """Commit what was written aside; see `StagingSink.publish_batch`."""
-    from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
+
+    failed: Exception | None = None
+    for _ in range(_MOST_TRIES):
+        try:
+            _commit(location, batch, aside, storage)
+        except CommitFailedError as exc:
+            # Somebody else has committed meanwhile, maybe this very batch; or the commit is there, and only its answer
+            # was lost: the log tells.
+            failed = exc
+        except StorageError:
+            raise
+        except Exception as exc:
+            raise _not_committed(location, str(exc)) from exc
+        else:
+            return
+    if not _holds(load_table(location, storage=storage), batch):
+        raise _not_committed(location, str(failed)) from failed
+
+
+def _commit(location: str, batch: SinkBatch, aside: Aside, storage: Storage) -> None:
+    from deltalake import CommitProperties, Transaction
 
     table = load_table(location, storage=storage)
     if _holds(table, batch):
@@ -68,20 +90,13 @@ def publish_batch(location: str, batch: SinkBatch, aside: Aside, *, storage: Sto
         raise _not_committed(location, f"{rule}, since the batch was written")
     partitions = table.metadata().partition_columns
     added, _rows = parquet_aside.find_added(location, aside, partitions, storage=storage)
-    try:
-        table.create_write_transaction(
-            [*added],
-            "append",
-            table.schema(),
-            partition_by=partitions,
-            commit_properties=CommitProperties(app_transactions=[Transaction(batch.query_id, batch.batch_id)]),
-        )
-    except CommitFailedError as exc:
-        # Another driver was faster; or the commit is there, and only its answer was lost: the log tells.
-        if not _holds(load_table(location, storage=storage), batch):
-            raise _not_committed(location, str(exc)) from exc
-    except Exception as exc:
-        raise _not_committed(location, str(exc)) from exc
+    table.create_write_transaction(
+        [*added],
+        "append",
+        table.schema(),
+        partition_by=partitions,
+        commit_properties=CommitProperties(app_transactions=[Transaction(batch.query_id, batch.batch_id)]),
+    )
 
 
 def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:

@@ -1,0 +1,98 @@
+"""Publishing what was written aside, while others maintain the table. No JVM: delta-rs is the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
+
+from sluice.errors import StorageError
+from sluice.sinks import published_batch
+from sluice.storage import Storage
+from sluice.stream import Aside, SinkBatch
+from tests.builders import QUERY_ID
+from tests.lake import Interrupted, append, held, publish, wanted, write_aside
+
+BATCH = SinkBatch(QUERY_ID, 0, "append", 1)
+
+
+def make_table(table: Path) -> None:
+    write_deltalake(str(table), pa.table({"n": pa.array([1], pa.int64())}))
+
+
+def write_batch_aside(table: Path, *numbers: int) -> Aside:
+    """What Spark leaves: a file for each number."""
+    folder = table / "batch"
+    folder.mkdir()
+    files = [folder / f"part-{n}.parquet" for n in numbers]
+    for n, file in zip(numbers, files, strict=True):
+        parquet.write_table(pa.table({"n": pa.array([n], pa.int64())}), file)
+    return Aside(str(folder), tuple(map(str, files)))
+
+
+def numbers(table: Path) -> list[int]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table().column("n").to_pylist())
+
+
+def compact(table: Path) -> None:
+    write_deltalake(str(table), pa.table({"n": pa.array([2], pa.int64())}), mode="append")
+    DeltaTable(str(table)).optimize.compact()
+
+
+def vacuum(table: Path) -> None:
+    DeltaTable(str(table)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+
+
+def forbid(table: Path) -> None:
+    DeltaTable(str(table)).alter.add_constraint({"small": "n < 5"})
+
+
+def delete(table: Path) -> None:
+    DeltaTable(str(table)).delete("n = 1")
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before it is looked at", "before the commit"])
+@pytest.mark.parametrize(
+    ("act", "found"),
+    [(compact, [1, 2, 7, 8]), (delete, [7, 8]), (vacuum, None), (forbid, None)],
+)
+def test_a_batch_beside_maintenance(
+    tmp_path: Path, act: Callable[[Path], None], found: list[int] | None, *, is_late: bool
+) -> None:
+    """All of the batch is there, or nothing, and it fails; published again, it is there once."""
+    make_table(tmp_path)
+    aside = write_batch_aside(tmp_path, 7, 8)
+    storage = Interrupted(lambda: act(tmp_path)) if is_late else Storage()
+    if not is_late:
+        act(tmp_path)
+
+    if found is None:
+        with pytest.raises(StorageError, match="nothing was published"):
+            published_batch.publish_batch(str(tmp_path), BATCH, aside, storage=storage)
+        assert numbers(tmp_path) == [1]
+        return
+    for _ in range(2):
+        published_batch.publish_batch(str(tmp_path), BATCH, aside, storage=storage)
+    assert numbers(tmp_path) == found
+
+
+@pytest.mark.parametrize("act", [vacuum, forbid])
+def test_a_backfill_beside_maintenance(tmp_path: Path, act: Callable[[Path], None]) -> None:
+    """Nothing is replaced by less than was computed, nor by what a new rule forbids."""
+    append(tmp_path, [(1, 1), (2, 2)], 0)
+    mine = wanted(2, 2, 0)
+    write_aside(tmp_path, mine, [(2, 20)])
+    before = held(tmp_path)
+
+    def publish_beside() -> object:
+        try:
+            return publish(tmp_path, mine, Interrupted(lambda: act(tmp_path)))
+        except StorageError:
+            return None
+
+    assert publish_beside() is None
+    assert held(tmp_path) == before
