@@ -5,11 +5,9 @@ from __future__ import annotations
 import difflib
 import functools
 import hashlib
-import importlib
 import importlib.util
 import os
 import re
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +18,7 @@ from typing import Any
 from sluice.declaring import missing_kind
 from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
 from sluice.home import StreamHome
+from sluice.project_code import import_module
 from sluice.spark_master import CONNECT_SCHEME, check_master
 from sluice.storage import Storage, is_local, is_within, join
 from sluice.stream import Stream
@@ -174,18 +173,29 @@ class Project:
             _check_lasting(resolved, self.moving_folder)
         return resolved
 
+    def check_function(self, reference: str) -> None:
+        """Make sure that a function can be imported, as far as can be told before Spark is there.
+
+        Raises:
+            DeclarationError: See `load_function`.
+        """
+        try:
+            self.load_function(reference)
+        except DeclarationError as exc:
+            # pyspark asks Spark for the type of a `@udf("long")`.
+            asked = getattr(exc.__cause__, "getCondition", None)
+            if asked is None or asked() != "SESSION_OR_CONTEXT_NOT_EXISTS":
+                raise
+
     def load_function(self, reference: str) -> Any:
-        """Import the function behind `module:function` from the project's import roots.
+        """Import the function behind `module:function` from the project's import roots, as it is now.
 
         Raises:
             DeclarationError: The module does not import, or has no such function.
         """
-        for root in reversed(self.import_roots):
-            if root not in sys.path:
-                sys.path.insert(0, root)
         module_name, _, function_name = reference.partition(":")
         try:
-            module = importlib.import_module(module_name)
+            module = import_module(module_name, self.import_roots)
         except Exception as exc:
             is_found = not (isinstance(exc, ModuleNotFoundError) and f"{module_name}.".startswith(f"{exc.name}."))
             raise DeclarationError(

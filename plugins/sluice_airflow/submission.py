@@ -21,7 +21,7 @@ from sluice.running.auditing.table_audit import TableAuditRequest
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request
-from sluice.running.session import driver_environment, spark_conf
+from sluice.running.session import driver_environment, is_local_master, spark_conf
 from sluice.spark.settings_file import settings_file, settings_path
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class _Submission:
 
 def _needs_no_submission(connection: Connection) -> bool:
     """Whether a connection says nothing but a local master; what else it may say, only `spark-submit` follows."""
-    return _master(connection).startswith("local") and not connection.extra_dejson.keys() - {"deploy-mode"}
+    return is_local_master(_master(connection)) and not connection.extra_dejson.keys() - {"deploy-mode"}
 
 
 def _spark_submit(conn_id: str, stream: str, settings: int, arguments: list[str]) -> _Submission:

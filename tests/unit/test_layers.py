@@ -27,6 +27,7 @@ LAYERS: Mapping[str, int] = {
             "documents",
             "home",
             "project",
+            "project_code",
             "spark_options",
             "spark_setting",
             "delta_table",

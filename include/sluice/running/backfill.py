@@ -112,7 +112,7 @@ class _Backfill:
         self._save(token=self.lease.token)
         try:
             # A wrong reference need not wait for Spark.
-            self.preparation.project.load_function(self.preparation.request.stream.transform)
+            self.preparation.project.check_function(self.preparation.request.stream.transform)
             self._save(status="running", started_at=iso_time(self.preparation.run.clock()))
             return self._run(plan)
         except BaseException as exc:

@@ -65,9 +65,9 @@ def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceE
         resolved = project.resolve(stream)
         shared_sink(resolved, project.readable_streams())
         check_functions(project, resolved)
-        project.load_function(resolved.transform)
+        project.check_function(resolved.transform)
         if resolved.sink.function is not None:
-            project.load_function(resolved.sink.function)
+            project.check_function(resolved.sink.function)
         storage = project.stream_home(resolved).storage
         suite = declared_suite(project, resolved, storage=storage)
         if suite is not None:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 class ClassicPlans:
     """The plan reader of a classic session."""
 
-    def ship(self, function: Any) -> None:
-        """Python's workers get the driver's search path."""
-
     def mark(self, frame: DataFrame, name: str) -> DataFrame:
         """The source's options are in the plan, and name it."""
         return frame

@@ -7,7 +7,6 @@ analysed plan, and changes nothing of what is computed or of what a checkpoint s
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,15 +53,6 @@ class RefusedByServer(Exception):  # noqa: N818 - Spark's own words, not an erro
 
 class ConnectPlans:
     """The plan reader of a Connect session."""
-
-    def ship(self, function: Any) -> None:
-        """Send the function's package along with it: the server can't import the project."""
-        from pyspark import cloudpickle
-
-        register: Any = cloudpickle.register_pickle_by_value
-        package = str(function.__module__).partition(".")[0]
-        for name in {package, function.__module__} & set(sys.modules):
-            register(sys.modules[name])
 
     def mark(self, frame: DataFrame, name: str) -> DataFrame:
         marked = frame.alias(f"{_ALIAS}{name}")

@@ -30,9 +30,6 @@ class WatermarkNode:
 class PlanReader(Protocol):
     """Reads Spark's analysed plans. What Spark refuses is raised as Spark raises it."""
 
-    def ship(self, function: Any) -> None:
-        """Make sure that Spark finds the module of a function of the project where it calls it."""
-
     def mark(self, frame: DataFrame, name: str) -> DataFrame:
         """A source's DataFrame, analysed, such that its name is found again in the plan of a query that uses it."""
 

@@ -14,8 +14,10 @@ from sluice.home import SourceLine
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project, error_line
 from sluice.running.classic_plan import ClassicPlans, files_of_batch
+from sluice.running.code_shipping import carrying_code, ship_code
 from sluice.running.connect_plan import ConnectPlans
 from sluice.running.connect_session import is_connected
+from sluice.running.function_packing import pack_functions
 from sluice.running.plan_reader import PlanReader, WatermarkNode
 from sluice.storage import spark_location
 from sluice.stream import Slice, Stream
@@ -51,7 +53,7 @@ class Query:
         if self.write is not None:
             writer = self.frame.writeStream.foreachBatch(self.write)
         else:
-            writer = self.stream.sink.writer(self.frame, load_function=self.project.load_function)
+            writer = self.stream.sink.writer(self.frame, load_function=self._load_sink_function)
         writer = writer.outputMode(self.stream.output_mode).option("checkpointLocation", spark_location(checkpoint))
         # One by one: pyspark takes exactly one keyword here.
         writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
@@ -93,6 +95,12 @@ class Query:
         """See `explain_frame`."""
         return explain_frame(self.frame)
 
+    def _load_sink_function(self, reference: str) -> Any:
+        function = self.project.load_function(reference)
+        if is_connected(self.frame.sparkSession):
+            return carrying_code(self.project, self.stream, function)
+        return function
+
 
 def explain_frame(frame: DataFrame) -> str | None:
     """Spark's text of a plan, cut where it gets too long; None when Spark does not tell. Never raises."""
@@ -122,11 +130,12 @@ def build_query(
             returns no streaming DataFrame; or a source can't be read with what is declared.
         QueryRefusedError: Spark does not run such a query as a stream.
     """
+    ship_code(project, stream, session)
     transform = project.load_function(stream.transform)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
     plans = plan_reader(session)
-    plans.ship(transform)
+    pack_functions(project, transform, session)
     frames = {name: _read(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
     frame = _call(transform, frames, place)
     if len(plans.watermarks(frame, plans.source_lines(frame))) > 1:
@@ -142,7 +151,7 @@ def build_query(
         ) from exc
     _check_partition_columns(stream, frame)
     if stream.sink.function is not None:
-        plans.ship(project.load_function(stream.sink.function))
+        pack_functions(project, project.load_function(stream.sink.function), session)
     lines = plans.source_lines(frame)
     if not lines:
         raise DeclarationError(
@@ -158,12 +167,13 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
         DeclarationError: The transform does not import, has other parameters than the sources' names, or fails.
         QueryRefusedError: Spark does not run such a query as a batch.
     """
+    ship_code(project, stream, session)
     transform = project.load_function(stream.transform)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
     sources = stream.sources.items()
     plans = plan_reader(session)
-    plans.ship(transform)
+    pack_functions(project, transform, session)
     frames = {name: source.read_batch(session, name=name, taken=taken[name]) for name, source in sources}
     frame = _call(transform, frames, place)
     try:

@@ -165,7 +165,7 @@ class _Run:
         """Start Spark and analyse the query; only then the order of its sources is certain."""
         project, stream = self.preparation.project, self.preparation.request.stream
         if self.session is None:
-            project.load_function(stream.transform)  # a wrong reference need not wait for Spark
+            project.check_function(stream.transform)  # a wrong reference need not wait for Spark
         self.observer.phase("starting Spark")
         if (session := self.session) is None:
             work = None if plan.size_bytes is None else Work(plan.size_bytes, len(plan.batches))

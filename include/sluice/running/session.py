@@ -87,7 +87,7 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         DeclarationError: The project sets what planning relies on.
         JarsError: The stream needs jars that are not in the cache.
     """
-    is_local = master.startswith("local")
+    is_local = is_local_master(master)
     _check_conf(project)
     conf = _DEFAULTS | _SESSION | _FIXED
     if is_local:
@@ -110,7 +110,7 @@ def _check_conf(project: Project) -> None:
 
 def _threads(master: str) -> int:
     """How many tasks a local master runs at once: `local` is 1, `local[*]` all cores; 0 where others run them."""
-    if not master.startswith("local"):
+    if not is_local_master(master):
         return 0
     given = re.match(r"local\[(\d+|\*)", master)
     if given is None:
@@ -200,6 +200,11 @@ def driver_environment() -> dict[str, str]:
     if "utf" not in locale.lower():
         environment["LC_ALL"] = "C.UTF-8"
     return environment
+
+
+def is_local_master(master: str) -> bool:
+    """Whether Spark's tasks run in the driver's own JVM; those of a `local-cluster` do not."""
+    return master == "local" or master.startswith("local[")
 
 
 def is_submitted() -> bool:
