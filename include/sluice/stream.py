@@ -123,6 +123,8 @@ class Available:
     """Why the batches can't be decided from outside of Spark; None when they can."""
     undrainable: str | None = None
     """Why AvailableNow would take something else; None when it would not."""
+    later_files: int = 0
+    """How many files have arrived beyond the bound, as far as the source tells."""
 
 
 @dataclass(frozen=True)
@@ -773,7 +775,7 @@ def offset_of_another_kind(offset: str, kind: str, location: str) -> Problem:
         file=location,
         cause=f"the checkpoint's offset for this source is no {kind} offset: {offset[:100]}",
         consequence="Spark fails at the next start",
-        remedy="declare the sources that the checkpoint was made with, or start a new generation",
+        remedy="declare the sources that the checkpoint was made with, or declare a new stream with a sink of its own",
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
 from sluice.project import find_project
 from sluice.running.preparation import Request, plan_stream
+from sluice.stream import Bound
 from sluice.template import create_project
 
 
@@ -27,6 +30,7 @@ def test_new_project(tmp_path: Path) -> None:
     stream = find_project(str(tmp_path / "visits")).stream("visits")
 
     assert stream.transform == "jobs.visits:visits"
+    assert stream.backfill_obstacle is None
     assert (tmp_path / "visits" / "jobs" / "visits.py").is_file()
     assert stream.sink.location == f"{tmp_path}/visits/data/lake/visits"
     assert not list(tmp_path.rglob("__pycache__"))
@@ -41,6 +45,20 @@ def test_new_project_plans(tmp_path: Path) -> None:
 
     assert (plan.verdict, plan.strategy, plan.warnings) == ("run", "exact", ())
     assert [batch.sources["visits"].files for batch in plan.batches] == [2]
+
+
+def test_what_arrived_after_the_bound_is_told(tmp_path: Path) -> None:
+    """The first scheduled run ends before the sample's files came: its skip says that they are there."""
+    create_project(tmp_path / "visits")
+    project = find_project(str(tmp_path / "visits"))
+    limits = Limits(Bound(until=datetime(2026, 1, 1, tzinfo=UTC)))
+    for file in (tmp_path / "visits" / "data").rglob("*.json"):
+        os.utime(file, (1_800_000_000, 1_800_000_000))
+
+    plan = plan_stream(project, Request(project.stream("visits"), limits, None))
+
+    reason = "nothing new before 2026-01-01T00:00:00+00:00; left to a later run: 2 files that arrived after that"
+    assert (plan.verdict, plan.reason) == ("skip", reason)
 
 
 def test_files_are_the_users_own(tmp_path: Path) -> None:

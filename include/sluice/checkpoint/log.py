@@ -187,7 +187,7 @@ def damaged(location: str, cause: str) -> RefusedError:
             file=location,
             cause=cause,
             consequence="Spark fails at the next start, mostly without naming the file",
-            remedy="restore the file and its `.crc` from a backup, or start a new generation",
+            remedy="restore the file and its `.crc` from a backup, or declare a new stream with a sink of its own",
         )
     )
 

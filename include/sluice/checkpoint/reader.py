@@ -202,7 +202,8 @@ def _check_order(location: str, planned: tuple[int, ...], committed: tuple[int, 
                 file=join(location, "offsets", str(newest_committed)),
                 cause=f"batch {newest_committed} is committed, but its offsets are gone",
                 consequence="Spark runs an older batch again, then fails with CONCURRENT_STREAM_LOG_UPDATE",
-                remedy=f"restore offsets/{newest_committed} from a backup, or move to a new generation",
+                remedy=f"restore offsets/{newest_committed} from a backup, or declare a new stream with a sink of its"
+                " own",
             )
         ]
     if newest_committed < newest_planned - 1:
@@ -213,7 +214,8 @@ def _check_order(location: str, planned: tuple[int, ...], committed: tuple[int, 
                 file=join(location, "commits", str(newest_planned - 1)),
                 cause=f"batch {newest_planned} is planned, but batches {lost} are not committed",
                 consequence=f"Spark runs batch {newest_planned} only; the rows of batches {lost} may be lost",
-                remedy="restore the commits from a backup if the sink has those batches, or move to a new generation",
+                remedy="restore the commits from a backup if the sink has those batches, or declare a new"
+                " stream with a sink of its own",
             )
         ]
     return []
@@ -290,7 +292,7 @@ def _check_logged_offsets(
                     cause=f"the newest planned batch reads up to entry {log_offset} of the file source's log,"
                     f" which ends at {latest}",
                     consequence=f"Spark fails at the next start: batch {log_offset} doesn't exist",
-                    remedy="restore the file from a backup, or start a new generation",
+                    remedy="restore the file from a backup, or declare a new stream with a sink of its own",
                 )
             )
     return problems

@@ -86,6 +86,6 @@ def _missing(folder: LogFolder, log_id: int, latest: int) -> RefusedError:
             file=join(folder.location, log_file_name(log_id, folder.compact_ids)),
             cause=f"entry {log_id} of the file source's log is missing, the newest is {latest}",
             consequence="Spark fails at the next start, or reads files again",
-            remedy="restore the file and its `.crc` from a backup, or start a new generation",
+            remedy="restore the file and its `.crc` from a backup, or declare a new stream with a sink of its own",
         )
     )

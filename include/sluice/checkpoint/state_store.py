@@ -86,6 +86,38 @@ def read_state_layout(
     return StateLayout(tuple(operators), tuple(problems))
 
 
+def read_state_schemas(location: str, *, storage: Storage) -> dict[str, bytes]:
+    """What `state/` says of its operators and of the columns that they keep: files by their names below it, unparsed.
+
+    A folder without such files is named with a `/` at its end, and is empty.
+
+    Raises:
+        StorageError: A folder or file can't be read.
+    """
+    found: dict[str, bytes] = {}
+    root = storage.list_folder(location)
+    for operator in filter(_NUMBER.fullmatch, root.folders if root is not None else ()):
+        found[f"{operator}/"] = b""
+        for below in ("_metadata", "_stateSchema", "0"):
+            found |= _schema_files(location, f"{operator}/{below}", storage)
+    return found
+
+
+def _schema_files(location: str, name: str, storage: Storage) -> dict[str, bytes]:
+    folder = storage.list_folder(join(location, name))
+    if folder is None:
+        return {}
+    found: dict[str, bytes] = {}
+    if {"_metadata", "_stateSchema"} & set(name.split("/")):
+        for file in folder.files:
+            content = None if file.startswith(".") else storage.read(join(location, name, file), max_bytes=_MAX_BYTES)
+            if content is not None:
+                found[f"{name}/{file}"] = content
+    for below in folder.folders:
+        found |= _schema_files(location, f"{name}/{below}", storage)
+    return found
+
+
 def _read_operator(
     location: str, operator_id: int, metadata: _OperatorMetadata | None, needed_version: int | None, storage: Storage
 ) -> tuple[Operator, list[Problem]]:
@@ -170,5 +202,5 @@ def _unloadable(location: str, version: int) -> Problem:
         file=location,
         cause=f"version {version} of the state can't be built from the files here",
         consequence="Spark fails with CANNOT_LOAD_STATE_STORE when it opens this partition",
-        remedy="restore the folder from a backup, or start a new generation",
+        remedy="restore the folder from a backup, or declare a new stream with a sink of its own",
     )

@@ -115,7 +115,7 @@ def _check_lines(seen: Survey) -> Problem | None:
             file=join(seen.checkpoint.location, "offsets", str(planned.batch_id)),
             cause=f"the checkpoint has offsets of {len(planned.offsets)} sources, the query has {len(lines)}",
             consequence="Spark refuses to start: sources can't be added to or removed from a checkpoint",
-            remedy="put the sources back, or start a new generation",
+            remedy="put the sources back, or declare a new stream with a sink of its own",
         )
     record = seen.record
     if record is not None and record.declared and record.declared != tuple(sorted(seen.stream.sources)):
@@ -134,7 +134,7 @@ def _check_lines(seen: Survey) -> Problem | None:
             file=join(seen.checkpoint.location, "offsets"),
             cause=f"the checkpoint reads a source `{missing[0]}`, which is not declared any more",
             consequence="its offsets would be taken for those of another source",
-            remedy="put the source back under its name, or start a new generation",
+            remedy="put the source back under its name, or declare a new stream with a sink of its own",
         )
     return None
 
@@ -153,7 +153,7 @@ def _check_sink(seen: Survey, identity: str | None, last_batch: int | None) -> P
             file=place,
             cause=f"this generation has written table {identity}, {now_there}",
             consequence="the rows that were written before would be missing in it for ever",
-            remedy="restore the table, or start a new generation that fills a new one",
+            remedy="restore the table, or declare a new stream with a sink of its own",
         )
     planned = -1 if checkpoint.planned_id is None else checkpoint.planned_id
     if last_batch is not None and last_batch > planned:
@@ -162,7 +162,7 @@ def _check_sink(seen: Survey, identity: str | None, last_batch: int | None) -> P
             file=place,
             cause=f"the sink holds batch {last_batch}, the checkpoint has planned only up to {planned}",
             consequence="the sink would skip the next batches as done, and their rows would be lost without a word",
-            remedy="restore the checkpoint that belongs to this sink, or use a new sink",
+            remedy="restore the checkpoint that belongs to this sink, or declare a new stream with a sink of its own",
         )
     return None
 
@@ -281,7 +281,14 @@ def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
     if seen.checkpoint.is_pending:
         again = f"batch {seen.checkpoint.planned_id} was planned and not committed"
         return f"{again}; {new}{limit}" if len(batches) > 1 else again
-    return f"{new}{limit}" if batches else f"nothing new{limit}"
+    return f"{new}{limit}" if batches else f"nothing new{limit}{_later(seen.available)}"
+
+
+def _later(available: Mapping[str, Available]) -> str:
+    files = sum(found.later_files for found in available.values())
+    if not files:
+        return ""
+    return f"; left to a later run: {files:,} file{'s' if files != 1 else ''} that arrived after that"
 
 
 def _describe(available: Mapping[str, Available]) -> str:

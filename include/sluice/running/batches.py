@@ -33,6 +33,7 @@ from sluice.running.progress import ProgressLog, Report
 from sluice.running.query import Query, spark_failed
 from sluice.running.record import BatchRecord
 from sluice.running.session import pinned_conf
+from sluice.running.state_check import state_changed
 from sluice.running.watermark_log import WatermarkLog
 from sluice.sources.files import FilesSource
 from sluice.storage import Storage, join
@@ -548,6 +549,9 @@ class BatchRunner:
             logger.warning("the lease can't be looked at", exc_info=True)
         if self._audit is not None and (cause := self._audit.cause(exc, self._newest_planned)) is not None:
             return cause
+        changed = state_changed(str(exc), join(self._state.location, "state"))
+        if changed is not None:
+            return RefusedError(changed)
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
         failure = next((by.failure for by in (self._audit, self._followed) if by is not None), None)
         if isinstance(failure, SluiceError):

@@ -69,7 +69,8 @@ def check_duplicates(frame: DataFrame, stream: Stream, plans: PlanReader) -> Non
                 cause=f"the transform drops duplicates by keys that do not tell `{column}`: {operator}",
                 consequence="a row of the interval would go for one of another interval, which the live stream may have"
                 " kept beside it",
-                remedy=f"put `{column}`, or the columns that it is made of, among the keys",
+                remedy="leave this stream as it is, for other keys do not fit its state; a new stream with a sink of"
+                f" its own can be backfilled, with `{column}`, or the columns that it is made of, among the keys",
             )
         )
 

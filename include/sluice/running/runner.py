@@ -33,6 +33,7 @@ from sluice.running.preparation import Preparation, Request, refusal, system_clo
 from sluice.running.query import Query, build_query
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, is_remote, jvm_pid, open_session
+from sluice.running.state_check import check_state
 from sluice.running.stop import StopEvent
 from sluice.running.watermark_log import WatermarkLog
 from sluice.spark.java_options import Work
@@ -179,6 +180,7 @@ class _Run:
         started_at = seen.record.sources if seen.record else plan.started_at
         query = build_query(project, stream, session, started_at)
         generation = self._generation(seen, query, started_at)
+        check_state(query.frame, seen.checkpoint, stream.output_mode, storage=self.preparation.home.storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
         generation = generation.beginning(next_id, fingerprints(project, query, storage=self.preparation.home.storage))
         self.preparation.home.forget_skips()
@@ -276,7 +278,8 @@ class _Run:
                     file=seen.checkpoint.location,
                     cause=f"the query reads its sources as ({now}), the checkpoint was made with ({was})",
                     consequence="Spark would take the offsets of one source for those of another",
-                    remedy="restore the order in the transform (of unions and joins), or start a new generation",
+                    remedy="restore the order in the transform (of unions and joins), or declare a new stream with"
+                    " a sink of its own",
                 )
             )
         return msgspec.structs.replace(seen.record, has_timers=query.has_timers)

@@ -352,7 +352,7 @@ class DeltaSource(Source):
                     file=self.path,
                     cause=f"the checkpoint has read table {offset.reservoir_id}, now there is table {log.table_id}",
                     consequence="Spark fails with DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
-                    remedy="restore the table, or start a new generation for the new one",
+                    remedy="restore the table, or declare a new stream with a sink of its own for the new one",
                 )
             )
         read_to = offset.reservoir_version if offset.is_starting_version else offset.reservoir_version - 1
@@ -363,7 +363,7 @@ class DeltaSource(Source):
                     file=self.path,
                     cause=f"the checkpoint has read up to version {read_to}, the newest is {log.latest}",
                     consequence="new versions with numbers that were read already would be passed over",
-                    remedy="restore the table's log, or start a new generation",
+                    remedy="restore the table's log, or declare a new stream with a sink of its own",
                 )
             )
 
@@ -496,7 +496,7 @@ def _version_gone(log: DeltaLog, version: int) -> Problem:
         file=commit_file(log.location, version),
         cause=f"version {version} of the table is needed, and its commit file is gone (log clean-up)",
         consequence="its rows can't be read any more as changes; Spark fails, or passes over them",
-        remedy="restore the commit file, or start a new generation from a snapshot",
+        remedy="restore the commit file, or declare a new stream with a sink of its own",
     )
 
 
@@ -526,5 +526,6 @@ def _not_append(log: DeltaLog, commit: Commit) -> Problem:
         file=commit_file(log.location, commit.version),
         cause=f"version {commit.version} ({commit.operation}) deletes or rewrites rows that were read before",
         consequence="Spark fails with DELTA_SOURCE_TABLE_IGNORE_CHANGES",
-        remedy="declare `skip_change_commits=True` to pass over such versions, or start a new generation",
+        remedy="declare `skip_change_commits=True` to pass over such versions, or declare a new stream with a"
+        " sink of its own",
     )

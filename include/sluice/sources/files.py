@@ -153,6 +153,7 @@ class FilesSource(Source):
             problems=tuple(problems),
             oldest_ms=min((file.mtime_ms for file in waiting), default=None),
             undrainable=self._undrainable(waiting, started_at, are_patterns=are_patterns),
+            later_files=sum(file.mtime_ms >= until_ms for file in listing.files),
         )
 
     def _undrainable(

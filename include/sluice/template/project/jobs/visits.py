@@ -8,6 +8,6 @@ def visits(visits: DataFrame) -> DataFrame:
     """Drop visits that are delivered twice within a day, and date the others."""
     return (
         visits.withWatermark("visited_at", "1 day")
-        .dropDuplicatesWithinWatermark(["visit_id"])
+        .dropDuplicatesWithinWatermark(["visit_id", "visited_at"])
         .withColumn("visit_date", F.to_date("visited_at"))
     )
