@@ -396,7 +396,7 @@ def _checkpoint(
 ) -> None:
     """A checkpoint that took one file a batch, an hour apart, the last one an hour ago."""
     home, now = showcase.home(stream), datetime.now(UTC)
-    root, landing = Path(home.checkpoint_location(1)), showcase.root / "data" / stream / "landing"
+    root, landing = Path(home.checkpoint_location(1)), showcase.root / _place(stream, source)
     put(root / "metadata", f'{{"id":"{QUERY_ID}"}}')
     entries = []
     for batch_id in range(planned):

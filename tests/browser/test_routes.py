@@ -28,6 +28,25 @@ ROUTES = {
 """Every route of the app, and an address that it answers."""
 
 
+HANGING = """
+from dataclasses import dataclass
+from threading import Event
+from sluice import Stream, sinks, sources
+from sluice.sources.files import FilesSource
+
+@dataclass(frozen=True)
+class Hanging(FilesSource):
+    def available(self, *arguments, **named):
+        Event().wait()
+
+for number in range(12):
+    name = f"hanging{number:02}"
+    source = Hanging(**vars(sources.files("landing-of-hanging", format="json", schema="n bigint")))
+    globals()[name] = Stream(name=name, transform="jobs.flights:departures", sink=sinks.noop(), sources={"in": source})
+"""
+"""A file of streams whose only source never answers, as that of a share whose server is away."""
+
+
 @pytest.fixture
 def addresses(showcase: Showcase) -> dict[tuple[str, str], str]:
     """An address for every route."""
@@ -133,13 +152,27 @@ def test_a_search_finds_what_one_may_see(server: ApiServer) -> None:
     """By name, by DAG, by what is read; nothing of what is hidden, and what was searched for is text."""
     found = {search: server.get(f"/sluice/?search={search}", "eric").body for search in ("HOUR", "flights", "payroll")}
 
-    assert "/streams/hourly" in found["HOUR"]
-    assert "/streams/departures" not in found["HOUR"]
-    assert "/streams/departures" in found["flights"]
+    row = 'class="name" href="/sluice/streams/{}"'.format
+    assert row("hourly") in found["HOUR"]
+    assert row("departures") not in found["HOUR"]
+    assert row("departures") in found["flights"]
     assert "No stream that you may see" in found["payroll"]
     assert "1 stream found" in server.get("/sluice/dag?dag_id=payroll&search=bonus", "anna").body
     hostile = server.get(f"/sluice/?search={quote(HOSTILE)}", "eric")
     assert (hostile.status, HOSTILE in hostile.body) == (200, False)
+
+
+def test_sources_that_hang_cost_their_own_rows_only(server: ApiServer, showcase: Showcase) -> None:
+    """More of them than there are threads to look: each row says so, and every other row has its plan."""
+    declaration = showcase.root / "streams" / "hanging.py"
+    declaration.write_text(HANGING)
+    try:
+        server.until(lambda: server.get("/sluice/", "eric").body.count(">no answer<") == 12)
+        body = server.get("/sluice/", "eric").body
+        assert ">planning<" not in body
+        assert body.count("3 new files") == 1
+    finally:
+        declaration.unlink()
 
 
 @pytest.mark.parametrize(
