@@ -284,6 +284,9 @@ def is_version_gone(log: DeltaLog, version: int, *, storage: Storage) -> bool:
 def file_location(table: str, path: str) -> str:
     """Where a data file is, by the path that the table's log has for it."""
     decoded = unquote(path)
+    if decoded.startswith("file:/"):
+        # A shallow clone's files are another table's.
+        return "/" + decoded.removeprefix("file:").lstrip("/")
     return decoded if decoded.startswith("/") or "://" in decoded else join(table, decoded)
 
 

@@ -8,6 +8,7 @@
 <home>/<stream>/summary.json              what lists tell of the newest runs; the records are the truth
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/watermarks/0001.json      how far each `withWatermark` of the query has come
+<home>/<stream>/started.json              where its sources begin, from the first run on that was planned
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 <home>/<stream>/staged/0001/<batch_id>.json  what was decided of a batch that goes into two tables, beside its rows
@@ -81,6 +82,11 @@ class Generation(Document, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, begun_with=(*before[-1:], BegunWith(batch_id, dict(declared))))
 
 
+class _Started(Document, frozen=True, kw_only=True):
+    generation: int
+    sources: dict[str, dict[str, Any]]
+
+
 class _Current(Document, frozen=True, kw_only=True):
     generation: int
 
@@ -93,7 +99,7 @@ class Checked(Document, frozen=True, kw_only=True):
     skips: int
     """How many since the last run that did something."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """By source, what `starting` was resolved to: a stream whose first run has yet to come has begun already."""
+    """By source, what `starting` was resolved to; in homes from before that had a file of its own."""
     until: datetime | None = None
     """Nothing new had arrived before this moment; None when nobody knows, for the bound was a version."""
 
@@ -197,10 +203,26 @@ class StreamHome:
         """
         return read_document(self.storage, join(self.location, "checked.json"), Checked)
 
-    def keep_skip(
-        self, reason: str, now: datetime, sources: Mapping[str, Mapping[str, Any]], *, until: datetime | None = None
-    ) -> None:
-        """Note a skip, and what `starting` was resolved to.
+    def started(self, generation: int) -> Mapping[str, Mapping[str, Any]]:
+        """By source, what `starting` was resolved to since the generation's own file was written; also empty.
+
+        Raises:
+            RefusedError: `started.json` is damaged.
+        """
+        started = read_document(self.storage, join(self.location, "started.json"), _Started)
+        return started.sources if started is not None and started.generation == generation else {}
+
+    def keep_started(self, generation: int, sources: Mapping[str, Mapping[str, Any]]) -> None:
+        """Settle what `starting` is resolved to, before anything is run: no later run begins elsewhere.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        started = _Started(generation=generation, sources={name: dict(found) for name, found in sources.items()})
+        self.storage.replace(join(self.location, "started.json"), encode_document(started))
+
+    def keep_skip(self, reason: str, now: datetime, *, until: datetime | None = None) -> None:
+        """Note a skip.
 
         Raises:
             StorageError: It could not be written.
@@ -210,7 +232,6 @@ class StreamHome:
             checked_at=iso_time(now),
             reason=reason,
             skips=last.skips + 1 if last else 1,
-            sources={name: dict(found) for name, found in sources.items()},
             until=until,
         )
         self.storage.replace(join(self.location, "checked.json"), encode_document(checked))

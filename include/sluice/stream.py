@@ -79,6 +79,16 @@ class Position:
     started_at: Mapping[str, Any] = field(default_factory=dict)
     """What an earlier run resolved `starting` to; empty before the first run."""
 
+    def settled_start(self, declared: str) -> Mapping[str, Any] | None:
+        """Where the source begins; None when that is to be found out.
+
+        Args:
+            declared: What a start is resolved from. Until something was read, another declaration counts anew.
+        """
+        is_unread = self.offset is None and (self.log is None or not self.log.entries)
+        is_other = is_unread and self.started_at.get("declared", declared) != declared
+        return self.started_at if self.started_at and not is_other else None
+
 
 @dataclass(frozen=True)
 class SourceLog:
@@ -178,8 +188,9 @@ class Slice:
     """File source only: the files, as the log of a new checkpoint takes them."""
     version: int | None = None
     """Delta only: the table version whose rows these are."""
-    unread: tuple[str, ...] = ()
-    """Delta only: names of files of that version that the live generation has yet to read."""
+    left_out: tuple[str, ...] = ()
+    """Delta only: URIs of files of that version that are not read: the live generation has yet to read them, or passes
+    over them for good."""
     files: int | None = None
     size_bytes: int | None = None
 
@@ -241,6 +252,15 @@ class Source(ABC):
         Raises:
             StorageError: The source can't be read right now.
         """
+        return None
+
+    def blind_obstacle(self, position: Position) -> str | None:
+        """Why AvailableNow would take something else than is declared, though nobody has looked; None when not so."""
+        return None
+
+    @property
+    def backfill_obstacle(self) -> str | None:
+        """Why a stream of this source can't be backfilled; None when it can."""
         return None
 
     def check_one_batch(self, taken: Slice) -> None:  # noqa: B027 - most kinds can
@@ -634,7 +654,8 @@ class Stream:
             return f"in output mode `{self.output_mode}` the next batch of the live stream writes all rows anew"
         if self.interval_column is None:
             return "it declares no `interval_column`, by which rows could be replaced"
-        return None
+        obstacles = (source.backfill_obstacle for source in self.sources.values())
+        return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
     @property
     def quarantine_table(self) -> StagingSink | None:

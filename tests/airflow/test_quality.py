@@ -146,10 +146,10 @@ class TestWhatCounts:
         """An earlier run has judged all that there is; only as far as the look went."""
         keep(stream_project, "pass", until=NOON - timedelta(hours=2), minute=-120)
         home = stream_project.home()
-        home.keep_skip("nothing new", NOON, {}, until=NOON - timedelta(hours=1))
+        home.keep_skip("nothing new", NOON, until=NOON - timedelta(hours=1))
         assert not met(stream_project)
 
-        home.keep_skip("nothing new", NOON, {}, until=NOON)
+        home.keep_skip("nothing new", NOON, until=NOON)
         assert met(stream_project)
 
     def test_a_later_failure_counts_more(self, stream_project: StreamProject) -> None:

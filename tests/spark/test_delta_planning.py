@@ -5,11 +5,13 @@ The table has an initial snapshot of three versions and six files, then four ver
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -19,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
+from sluice.storage import Storage
+from sluice.stream import Bound, Position
 from tests.campaign import rarely
 from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
 
@@ -269,3 +273,92 @@ def test_rows_that_are_read_more_than_once(lab: Lab, transform: str) -> None:
     (warning,) = record.batches[0].warnings
     assert "the sources' logs promised 5" in warning
     assert lab.records(stream)[0]["batches"][0]["warnings"] == [warning]
+
+
+PARTS = ("plain", "a b", "x:y", "é%", "q?#+&=[]{}*")
+
+
+@pytest.fixture
+def partitioned(lab: Lab) -> Path:
+    """A version of a file per partition, all with one name: so do writers that are not Delta's, and conversions."""
+    table = lab.root / "partitioned"
+    rows = [(number, part) for number, part in enumerate(PARTS)]
+    frame = lab.spark.createDataFrame(rows, "id bigint, part string").repartition(1)
+    frame.write.format("delta").partitionBy("part").save(str(table))
+    commit = table / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            folder = action["add"]["path"].rpartition("/")[0]
+            (file,) = (table / unquote(folder)).glob("*.parquet")
+            file.rename(file.with_name("part-0.parquet"))
+            action["add"]["path"] = f"{folder}/part-0.parquet"
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    for crc in (table / "_delta_log").glob("*.crc"):
+        crc.unlink()
+    return table
+
+
+@pytest.mark.parametrize("index", range(len(PARTS)))
+def test_a_slice_in_the_middle_of_files_with_one_name(lab: Lab, partitioned: Path, index: int) -> None:
+    """What a stream has read of a version, it knows by whole paths: by partition, whatever characters are in it."""
+    source = sources.delta(str(partitioned), starting_version=0, max_files_per_batch=1)
+    available = source.available(Position(None), Bound(), storage=Storage(), now=datetime.now(UTC))
+    ends = [step.end for step in available.steps]
+    live: list[int] = []
+    query = lab.spark.readStream.format("delta").options(startingVersion=0, maxFilesPerTrigger=1)
+    taking = query.load(str(partitioned)).writeStream.foreachBatch(lambda frame, _: live.extend(ids(frame)))
+    taking.option("checkpointLocation", str(lab.root / "spark")).trigger(availableNow=True).start().awaitTermination()
+
+    taken = source.slice(Position(ends[index]), None, storage=Storage())
+
+    assert taken.files == index + 1
+    assert ids(source.read_batch(lab.spark, name="numbers", taken=taken)) == sorted(live[: index + 1])
+
+
+def test_excluded_files(lab: Lab, partitioned: Path) -> None:
+    """Spark passes over them; so does a plan, which promises no row of them, and the slice of a backfill."""
+    frame = lab.spark.createDataFrame([(5, "plain"), (6, "a b"), (7, "x:y")], "id bigint, part string")
+    frame.repartition(1).write.format("delta").mode("append").save(str(partitioned))
+    options: dict[str, Any] = {"exclude_regex": "part=(a%20b|x%253Ay)/", "starting_version": 0}
+    stream = declared(partitioned, sinks.delta("out"), max_files_per_batch=1, **options)
+
+    record = lab.run(stream)
+
+    expected = [0, 3, 4, 5]
+    assert ids(lab.table("out")) == expected
+    assert [batch.input_rows for batch in record.batches] == [1] * 4
+    assert [source["rows"] for batch in record.plan["batches"] for source in batch["sources"].values()] == [1] * 4
+    source = sources.delta(str(partitioned), **options)
+    end = list(offset_lines(lab.checkpoint(stream)).values())[-1][0]
+    taken = source.slice(Position(json.dumps(end)), None, storage=Storage())
+    assert taken.files == 4
+    assert ids(source.read_batch(lab.spark, name="numbers", taken=taken)) == expected
+
+
+def kinds(numbers: DataFrame) -> DataFrame:
+    return numbers.select("id", "_change_type")
+
+
+def test_a_change_feed_with_updates(lab: Lab) -> None:
+    """Spark decides its batches; versions that rewrite rows are read as changes."""
+    table = lab.root / "table"
+    lab.spark.sql(
+        f"CREATE TABLE delta.`{table}` (id bigint) USING delta TBLPROPERTIES (delta.enableChangeDataFeed=true)"
+    )
+    append_rows(lab.spark, table, range(3))
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.delta("table", read_change_feed=True)},
+        transform=f"{__name__}:kinds",
+        sink=sinks.delta("out"),
+    )
+    lab.run(stream)
+    lab.spark.sql(f"UPDATE delta.`{table}` SET id = 10 WHERE id = 1")
+
+    plan = lab.plan(stream)
+    assert (plan.verdict, plan.strategy) == ("run", "drain")
+    lab.run(stream)
+
+    changes = {(row["id"], row["_change_type"]) for row in lab.table("out").collect()}
+    assert changes == {*((number, "insert") for number in range(3)), (1, "update_preimage"), (10, "update_postimage")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -96,12 +97,16 @@ def test_keep_generation_again(tmp_path: Path) -> None:
     assert (found.sink_identity, found.lines) == ("table", ())
 
 
-@pytest.mark.parametrize("file", ["current.json", "generations/0001.json", "checked.json"])
+@pytest.mark.parametrize("file", ["current.json", "generations/0001.json", "checked.json", "started.json"])
 def test_damage_is_refused(tmp_path: Path, file: str) -> None:
     """A damaged file of the home refuses and is named."""
     home = make_home(tmp_path)
     put(tmp_path / "visits" / file, "{")
-    read = {"current.json": home.current_generation, "checked.json": home.checked}
+    read: dict[str, Callable[[], object]] = {
+        "current.json": home.current_generation,
+        "checked.json": home.checked,
+        "started.json": lambda: home.started(1),
+    }
 
     with pytest.raises(RefusedError) as caught:
         read.get(file, lambda: home.generation(1))()
@@ -112,16 +117,25 @@ def test_damage_is_refused(tmp_path: Path, file: str) -> None:
 def test_skips_are_counted(tmp_path: Path) -> None:
     """A skip leaves its time, its reason and how many there were; a run forgets them."""
     home = make_home(tmp_path)
-    home.keep_skip("nothing new", NOW, {})
-    home.keep_skip("still nothing new", NOW + timedelta(minutes=5), {"files": {"from_ms": 1}})
+    home.keep_skip("nothing new", NOW)
+    home.keep_skip("still nothing new", NOW + timedelta(minutes=5))
 
     checked = home.checked()
     assert checked is not None
     assert (checked.checked_at, checked.reason, checked.skips) == ("2026-01-31T12:05:00.000Z", "still nothing new", 2)
-    assert checked.sources == {"files": {"from_ms": 1}}
 
     home.forget_skips()
     assert home.checked() is None
+
+
+def test_where_the_sources_begin(tmp_path: Path) -> None:
+    """It outlives skips, and belongs to a generation."""
+    home = make_home(tmp_path)
+    home.keep_started(1, {"files": {"from_ms": 1}})
+    home.forget_skips()
+
+    assert home.started(1) == {"files": {"from_ms": 1}}
+    assert home.started(2) == {}
 
 
 def test_forgetting_no_skips(tmp_path: Path) -> None:

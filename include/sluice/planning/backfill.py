@@ -221,7 +221,7 @@ def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     record = home.generation(number)
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
-    return Survey(stream, number, record, checkpoint, lines, {}, record.sources if record else {}, {})
+    return Survey(stream, number, record, checkpoint, lines, {}, dict(record.sources) if record else {}, {})
 
 
 def _look_at_writers(sight: Sight, home: StreamHome) -> Sight:

@@ -196,6 +196,7 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
         obstacle = "AvailableNow never ends on processing-time timers"
     else:
         obstacle = next((found.undrainable for found in seen.available.values() if found.undrainable), None)
+        obstacle = obstacle or _blind_obstacle(seen)
     if obstacle is not None:
         raise DeclarationError(
             f"the run can't be drained: {obstacle}",
@@ -203,6 +204,13 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
             remedy="leave out the bound or the strategy",
         )
     return "drain"
+
+
+def _blind_obstacle(seen: Survey) -> str | None:
+    """Why a source that can't be read right now can't be left to Spark; None when it can."""
+    at = positions(seen, seen.checkpoint.planned)
+    obstacles = (seen.stream.sources[name].blind_obstacle(at[name]) for name in seen.unreadable)
+    return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
 
 def _drain_blindly(seen: Survey, blank: Plan, undecided: str) -> Plan:

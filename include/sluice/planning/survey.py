@@ -28,8 +28,8 @@ class Survey:
     lines: tuple[SourceLine, ...] | None
     """The order of sources in Spark's plan; None when only Spark can tell."""
     available: Mapping[str, Available]
-    started_at: Mapping[str, Mapping[str, Any]]
-    """By source, what `starting` was resolved to; empty before the first plan."""
+    started_at: dict[str, Mapping[str, Any]]
+    """By source, what `starting` was resolved to; empty before the first run."""
     unreadable: Mapping[str, str]
     """Sources that could not be read, with the reason."""
     pending_problems: tuple[Problem, ...] = ()
@@ -39,6 +39,12 @@ class Survey:
     """Why a source or the sink does not allow going on."""
     watermarks: Watermarks | None = None
     """How far each `withWatermark` has come; None when nothing was measured on this checkpoint."""
+
+    @property
+    def starts(self) -> dict[str, Mapping[str, Any]]:
+        """By source, where it begins, as far as `starting` says anything; settled or found now."""
+        found = {name: found.started_at for name, found in self.available.items()}
+        return {name: start for name, start in (self.started_at | found).items() if start or name in self.started_at}
 
 
 def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Survey:
@@ -59,7 +65,7 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     record = home.generation(number)
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
-    seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, record), {})
+    seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, number, record), {})
     seen = replace(seen, watermarks=usable(home.watermarks(number), checkpoint))
     if checkpoint.blocking is not None or lines is None:
         return seen
@@ -92,12 +98,11 @@ def _check_home(stream: Stream, home: StreamHome) -> None:
         )
 
 
-def _started_at(home: StreamHome, record: Generation | None) -> Mapping[str, Mapping[str, Any]]:
-    """What `starting` was resolved to: by the first run, or by a skip before it."""
-    if record is not None:
-        return record.sources
-    checked = home.checked()
-    return checked.sources if checked is not None else {}
+def _started_at(home: StreamHome, number: int, record: Generation | None) -> dict[str, Mapping[str, Any]]:
+    """What `starting` was resolved to, by the first run that was planned."""
+    checked = home.checked() if record is None else None
+    before = record.sources if record is not None else checked.sources if checked is not None else {}
+    return {**before, **home.started(number)}
 
 
 def source_lines(

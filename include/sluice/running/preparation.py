@@ -224,6 +224,8 @@ class Preparation:
             RefusedError: The plan is to refuse; the record says so.
             LeaseHeldError: The former try is still at work.
         """
+        if plan.problem is None:
+            self._settle_starts(seen)
         if holds_lease or plan.verdict in {"skip", "refuse"}:
             self._settle_former(seen, plan, holds_lease=holds_lease)
         if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
@@ -231,7 +233,7 @@ class Preparation:
         if plan.verdict == "skip":
             bound = self.request.limits.bound
             until = None if bound.to_version is not None else bound.until or self.now
-            self.home.keep_skip(plan.reason, self.now, plan.started_at, until=until)
+            self.home.keep_skip(plan.reason, self.now, until=until)
             skipped = self.open_record(seen, plan)
             if self.former is not None:
                 # Planned, and then done by another run before it began.
@@ -243,6 +245,12 @@ class Preparation:
                 self.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None
+
+    def _settle_starts(self, seen: Survey) -> None:
+        """Write down where the sources begin: what comes from now on is not passed over, whatever this run does."""
+        before = seen.record.sources if seen.record is not None else {}
+        if seen.starts != {**before, **self.home.started(seen.generation)}:
+            self.home.keep_started(seen.generation, seen.starts)
 
     def _settle_former(self, seen: Survey, plan: Plan, *, holds_lease: bool) -> None:
         """Write down what the suite says today of a former run's rows, while nobody else writes any."""

@@ -177,7 +177,7 @@ class _Run:
             largest = max((_size(batch) for batch in plan.batches), default=0)
             choose_shuffle_partitions(session, project.spark_conf, largest)
         self.observer.phase("analysing the query")
-        started_at = seen.record.sources if seen.record else plan.started_at
+        started_at = seen.starts
         query = build_query(project, stream, session, started_at)
         generation = self._generation(seen, query, started_at)
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=self.preparation.home.storage)
@@ -282,7 +282,8 @@ class _Run:
                     " a sink of its own",
                 )
             )
-        return msgspec.structs.replace(seen.record, has_timers=query.has_timers)
+        sources = {name: dict(found) for name, found in started_at.items()}
+        return msgspec.structs.replace(seen.record, has_timers=query.has_timers, sources=sources)
 
     def _keep_generation(self, seen: Survey, generation: Generation) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""

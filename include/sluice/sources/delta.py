@@ -7,6 +7,9 @@ and the index counts the snapshot's files by modification time and path.
 
 from __future__ import annotations
 
+import math
+import re
+import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,6 +34,7 @@ from sluice.delta_table import (
 )
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.project import resolve_path
+from sluice.sources.listing import file_uri
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, spark_location
 from sluice.stream import (
@@ -148,8 +152,9 @@ class DeltaSource(Source):
         end = position.offset if shown == version else None
         if not unread:
             end = _write_offset(_Offset(log.table_id, shown + 1, -1))
-        files = self._snapshot(log, shown, storage)
-        read = [file for file in files if _name(file.path) not in unread]
+        files = {self._uri(file.path): file for file in self._snapshot(log, shown, storage)}
+        left_out = unread | {uri for uri, file in files.items() if self._excludes(file.path)}
+        read = [file for uri, file in files.items() if uri not in left_out]
         for file in read:
             place = file_location(self.path, file.path)
             if storage.stat(place) is None:
@@ -157,7 +162,7 @@ class DeltaSource(Source):
         return Slice(
             end=end,
             version=shown,
-            unread=tuple(sorted(unread)),
+            left_out=tuple(sorted(left_out & files.keys())),
             files=len(read),
             size_bytes=sum(file.size_bytes for file in read),
         )
@@ -168,11 +173,20 @@ class DeltaSource(Source):
             return set()
         version = at.reservoir_version
         if at.is_starting_version:
-            return {_name(file.path) for file in self._snapshot(log, version, storage)[at.index + 1 :]}
+            return {self._uri(file.path) for file in self._snapshot(log, version, storage)[at.index + 1 :]}
         commit = read_commit(log, version, storage=storage)
         if commit is None:
             raise RefusedError(_version_gone(log, version))
-        return {_name(file.path) for file in commit.files[at.index + 1 :]}
+        return {self._uri(file.path) for file in commit.files[at.index + 1 :]}
+
+    def _uri(self, path: str) -> str:
+        """A data file as Spark names it: those that one writer makes in several partitions share their last name."""
+        return file_uri(file_location(self.path, path))
+
+    def _excludes(self, path: str) -> bool:
+        """Whether the stream passes over a file: Delta looks in the path as the table's log spells it."""
+        pattern = self.options.get("excludeRegex")
+        return pattern is not None and re.search(pattern, path, re.ASCII) is not None
 
     def _snapshot(self, log: DeltaLog, version: int, storage: Storage) -> list[AddedFile]:
         try:
@@ -193,11 +207,11 @@ class DeltaSource(Source):
             commit = read_commit(log, number, storage=storage)
             if commit is None or self._refuses(commit):
                 break
-            if unread & set(map(_name, commit.removed)):
+            if unread & set(map(self._uri, commit.removed)):
                 self._check_nothing_replaced(log, number, storage)
                 break
             if not commit.removes_data:
-                unread = unread | {_name(file.path) for file in commit.files}
+                unread = unread | {self._uri(file.path) for file in commit.files}
             version = number
         return version, unread
 
@@ -217,8 +231,10 @@ class DeltaSource(Source):
         rows = frame.load(spark_location(self.path))
         if taken.version is None:
             return rows.limit(0)
-        if taken.unread:
-            return rows.where(~functions.col("_metadata.file_name").isin(*taken.unread))
+        if taken.left_out:
+            # Spark spells a local file with one slash here, and with three in the logs of file sources.
+            uri = functions.regexp_replace("_metadata.file_path", "^file:/+", "file:///")
+            return rows.where(~uri.isin(*taken.left_out))
         return rows
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
@@ -236,7 +252,7 @@ class DeltaSource(Source):
 
     def _first(self, log: DeltaLog, position: Position, bound: Bound, storage: Storage) -> Available:
         end = self._last_version(log, bound, storage, 0)
-        started_at = position.started_at or self._start(log, storage)
+        started_at = position.settled_start(self._declared_start(log)) or self._start(log, storage)
         if "version" in started_at:
             return self._cut(log, self._changes(log, started_at["version"], end, storage), started_at)
         if end < 0:
@@ -244,18 +260,28 @@ class DeltaSource(Source):
         snapshot = _Chunk(end, tuple(snapshot_files(log, end, storage=storage)), 0, is_snapshot=True)
         return self._cut(log, [snapshot], started_at)
 
-    def _start(self, log: DeltaLog, storage: Storage) -> dict[str, int]:
-        if self.starting_version is not None:
-            return {"version": self.starting_version}
-        if self.starting == "earliest":
+    def _start(self, log: DeltaLog, storage: Storage) -> dict[str, Any]:
+        if self.starting_version is None and self.starting == "earliest":
             return {}
-        if self.starting == "latest":
-            return {"version": log.latest + 1}
-        start = epoch_micros(self.starting)
-        for version, latest_ms in _running_times(log, storage, 0):
-            if latest_ms * 1000 >= start:
-                return {"version": version}
-        return {"version": log.latest + 1}
+        return {"version": self._first_version(log, storage), "declared": self._declared_start(log)}
+
+    def _first_version(self, log: DeltaLog, storage: Storage) -> int:
+        if self.starting_version is not None:
+            return self.starting_version
+        start = epoch_micros(self.starting) if isinstance(self.starting, datetime) else math.inf
+        times = _running_times(log, storage, 0) if start < math.inf else iter(())
+        return next((version for version, latest_ms in times if latest_ms * 1000 >= start), log.latest + 1)
+
+    def _declared_start(self, log: DeltaLog) -> str:
+        """What a start is resolved from."""
+        start = self.starting if self.starting_version is None else f"version {self.starting_version}"
+        return f"{start}, {log.table_id}"
+
+    def blind_obstacle(self, position: Position) -> str | None:
+        begins_elsewhere = self.starting_version is not None or self.starting != "earliest"
+        if position.offset is None and begins_elsewhere and not position.started_at:
+            return "it is not known yet at which version `starting` lets it begin"
+        return None
 
     def _last_version(self, log: DeltaLog, bound: Bound, storage: Storage, first: int) -> int:
         """The newest version below the bound; -1 for none."""
@@ -293,7 +319,7 @@ class DeltaSource(Source):
         return chunks
 
     def _refuses(self, commit: Commit) -> bool:
-        if not commit.removes_data or self.skip_change_commits:
+        if not commit.removes_data or self.skip_change_commits or self._reads_changes:
             return False
         return bool(commit.files) or not self.ignore_deletes
 
@@ -314,6 +340,8 @@ class DeltaSource(Source):
             if self.max_offsets_per_batch is not None and versions >= self.max_offsets_per_batch:
                 flush()
             for index, file in enumerate(chunk.files, chunk.first_index):
+                if self._excludes(file.path):
+                    continue
                 if files and self._is_full(len(files), size_bytes):
                     flush()
                 files.append(file)
@@ -337,6 +365,15 @@ class DeltaSource(Source):
             return True
         # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in.
         return self.max_bytes_per_batch is not None and size_bytes >= self.max_bytes_per_batch
+
+    @property
+    def _reads_changes(self) -> bool:
+        """Whether the rows are the changes themselves, so that versions may rewrite what was read."""
+        return self.options.get("readChangeFeed") == "true"
+
+    @property
+    def backfill_obstacle(self) -> str | None:
+        return "a change feed can't be read again as the stream has read it" if self._reads_changes else None
 
     def _unplannable(self) -> str | None:
         for option in ("readChangeFeed", "withEventTimeOrder"):
@@ -410,6 +447,8 @@ def delta(
             )
         if starting != "earliest":
             raise DeclarationError("`starting` and `starting_version` are both set", where=place, remedy="keep one")
+    if "exclude_regex" in options:
+        _check_pattern(options["exclude_regex"], place)
     return DeltaSource(
         path=path,
         starting=parse_starting(starting, place),
@@ -421,6 +460,21 @@ def delta(
         ignore_deletes=ignore_deletes,
         options=spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN, words=SOURCE_WORDS),
     )
+
+
+def _check_pattern(pattern: Any, place: str) -> None:
+    """Refuse a regular expression that Python does not read as Java does: a plan would count other files."""
+    try:
+        with warnings.catch_warnings():
+            # Python warns of what it takes literally, and Java takes for nested sets.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(str(pattern), re.ASCII)
+    except (re.error, FutureWarning) as exc:
+        raise DeclarationError(
+            f"`exclude_regex` is {pattern!r}: {exc}",
+            where=place,
+            remedy="write it in the syntax that Java's and Python's regular expressions share",
+        ) from exc
 
 
 @dataclass(frozen=True)
@@ -474,10 +528,6 @@ def _read_offset(offset: str, path: str) -> _Offset:
         return msgspec.json.decode(offset, type=_Offset)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise RefusedError(offset_of_another_kind(offset, "Delta", path)) from exc
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _table_gone(path: str) -> Problem:

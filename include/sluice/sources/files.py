@@ -126,7 +126,7 @@ class FilesSource(Source):
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = position.log or SourceLog()
         self._check_origin(log)
-        started_at = position.started_at or self._start(now)
+        started_at = position.settled_start(self._declared_start) or self._start(now)
         listing = self._listing(log, storage)
         problems = listing.problems
         from_ms = started_at.get("from_ms", -math.inf)
@@ -167,6 +167,10 @@ class FilesSource(Source):
         if any(file.mtime_ms < 0 for file in waiting):
             return "AvailableNow never reads files that were modified before 1970; touch them"
         return None
+
+    def blind_obstacle(self, position: Position) -> str | None:
+        is_bounded = self.starting != "earliest" or "from_ms" in position.started_at
+        return "AvailableNow takes every file, whatever `starting` says" if is_bounded else None
 
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
         """The file of a batch by Spark's own planning whose name made Spark read the others twice; None for none."""
@@ -322,11 +326,16 @@ class FilesSource(Source):
             raise RefusedError(offset_of_another_kind(offset, "file source's", self.path))
         return log_offset
 
-    def _start(self, now: datetime) -> dict[str, int]:
+    def _start(self, now: datetime) -> dict[str, Any]:
         if self.starting == "earliest":
             return {}
         start = now if self.starting == "latest" else self.starting
-        return {"from_ms": epoch_micros(start) // 1000}
+        return {"from_ms": epoch_micros(start) // 1000, "declared": self._declared_start}
+
+    @property
+    def _declared_start(self) -> str:
+        """What a start is resolved from; a project may be moved."""
+        return f"{self.starting}, {self.path.removeprefix(self.within or '')}"
 
     def _listing(self, log: SourceLog, storage: Storage) -> Listing:
         seen: Container[str] = log.paths

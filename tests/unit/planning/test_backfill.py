@@ -217,7 +217,7 @@ class TestSlice:
             made = plan(tmp_path, home, sources={"visits": sources.delta(str(upstream))})
             taken.append((made.verdict, made.slices["visits"]))
 
-        assert [(verdict, found.version, found.files, len(found.unread)) for verdict, found in taken] == [
+        assert [(verdict, found.version, found.files, len(found.left_out)) for verdict, found in taken] == [
             ("run", 1, 5, 0),
             ("run", 1, 4, 1),
         ]

@@ -566,7 +566,7 @@ class TestWarnings:
         lab.arrive(9)
         plan = lab.plan()
         assert plan.verdict == "skip"
-        assert plan.started_at == {"landing": {"from_ms": int(lab.now.timestamp() * 1000)}}
+        assert plan.started_at["landing"]["from_ms"] == int(lab.now.timestamp() * 1000)
 
 
 def test_planning_changes_nothing(lab: Lab) -> None:

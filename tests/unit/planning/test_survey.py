@@ -95,7 +95,7 @@ class TestPositions:
         lab.now = lab.now.replace(hour=20)
         lab.arrive(7201)
         lab.run()
-        assert first.keys() == {"from_ms"}
+        assert first.keys() == {"from_ms", "declared"}
         assert positions(look(lab), None)["landing"].started_at == first
         assert lab.sink.ids() == {0: 1, 1: 1}
 

@@ -72,7 +72,7 @@ def test_a_run_with_a_limit(
     assert outcome(home).reaches == (UNTIL if reaches else None)
     assert outcome(home).has_reached(UNTIL) is reaches
     assert outcome(home).has_reached(None)
-    home.keep_skip("nothing new", NOW, {}, until=NOW)
+    home.keep_skip("nothing new", NOW, until=NOW)
     assert outcome(home).has_reached(NOW)
 
 

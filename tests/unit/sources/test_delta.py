@@ -84,6 +84,8 @@ class TestDeclaration:
             ({"starting_version": True}, "give a version number, 0 or above"),
             ({"starting_version": 1, "starting": "latest"}, "keep one"),
             ({"starting": "now"}, 'use "earliest", "latest" or an ISO 8601 time'),
+            ({"exclude_regex": "\\p{Lu}"}, "write it in the syntax that Java's and Python's regular expressions share"),
+            ({"exclude_regex": "[a&&b]"}, "write it in the syntax that Java's and Python's regular expressions share"),
         ],
     )
     def test_refused(self, options: dict[str, Any], remedy: str) -> None:
@@ -102,6 +104,30 @@ class TestDeclaration:
         assert plan(tmp_path, **{option: True}).unplannable is not None
         assert plan(tmp_path, **{option: False}).unplannable is None
         assert plan(tmp_path).unplannable is None
+
+    def test_a_change_feed_may_rewrite_rows(self, tmp_path: Path) -> None:
+        """The rows of a change feed are the changes themselves: whatever rewrites rows is read, and not refused."""
+        make_delta(tmp_path, [1, 2], [3])
+        DeltaTable(tmp_path).delete("part = 1")
+        position = Position(offset(tmp_path, 2))
+
+        found = plan(tmp_path, position, read_change_feed=True)
+
+        assert (ends(found), found.unplannable is not None) == ([(3, -1, False)], True)
+        with pytest.raises(RefusedError):
+            plan(tmp_path, position)
+
+    def test_excluded_files_do_not_count(self, tmp_path: Path) -> None:
+        """What `exclude_regex` finds in a file's path, Spark passes over: the plan promises no row of it."""
+        make_delta(tmp_path, [1, 2, 3], [4])
+        found = plan(tmp_path, exclude_regex="^part=2/", starting_version=0, max_files_per_batch=1)
+
+        assert counts(found) == [(1, 1)] * 3
+        assert ends(found)[-1] == (2, -1, False)
+        taken = sources.delta(str(tmp_path), exclude_regex="^part=2/").slice(
+            Position(offset(tmp_path, 2)), None, storage=Storage()
+        )
+        assert (taken.files, len(taken.left_out)) == (3, 1)
 
 
 class TestFirstRun:
@@ -137,13 +163,13 @@ class TestFirstRun:
         found = plan(tmp_path, starting_version=1)
 
         assert (ends(found), counts(found)) == ([(3, -1, False)], [(3, 3)])
-        assert found.started_at == {"version": 1}
+        assert found.started_at["version"] == 1
 
     def test_starting_latest(self, tmp_path: Path) -> None:
         """`latest` takes what is committed from now on."""
         make_delta(tmp_path, [1], [2])
         found = plan(tmp_path, starting="latest")
-        assert (found.steps, found.started_at) == ([], {"version": 2})
+        assert (found.steps, found.started_at["version"]) == ([], 2)
 
         make_delta(tmp_path, [3])
         kept = Position(None, started_at=found.started_at)
@@ -155,21 +181,21 @@ class TestFirstRun:
         make_delta(tmp_path, [1], [2], [3])
         set_commit_times(tmp_path, 1000, 2000, 3000)
 
-        assert plan(tmp_path, starting=at(starting)).started_at == {"version": version}
+        assert plan(tmp_path, starting=at(starting)).started_at["version"] == version
 
     def test_starting_at_a_time_with_clocks_that_jump(self, tmp_path: Path) -> None:
         """The running maximum decides: a version that claims to be older than the one before it is not."""
         make_delta(tmp_path, [1], [2], [3])
         set_commit_times(tmp_path, 1000, 5000, 2000)
 
-        assert plan(tmp_path, starting=at(4000)).started_at == {"version": 1}
+        assert plan(tmp_path, starting=at(4000)).started_at["version"] == 1
 
     def test_start_is_frozen(self, tmp_path: Path) -> None:
         """What the first plan resolved holds, whatever the declaration says by then."""
         make_delta(tmp_path, [1], [2], [3])
         found = plan(tmp_path, Position(None, started_at={"version": 2}), starting_version=0)
 
-        assert (counts(found), found.started_at) == ([(1, 1)], {"version": 2})
+        assert (counts(found), found.started_at["version"]) == ([(1, 1)], 2)
 
     def test_no_table(self, tmp_path: Path) -> None:
         """A table that is not there yet is a mistake or a matter of order; it is named."""

@@ -17,6 +17,7 @@ from pyarrow import parquet
 from sluice import sources
 from sluice.delta_table import open_log, read_commit, snapshot_files
 from sluice.errors import RefusedError
+from sluice.sources.listing import file_uri
 from sluice.storage import Storage
 from sluice.stream import Bound, Position
 from tests.builders import NOW
@@ -97,7 +98,7 @@ class _History:
                 raise
             return None
         files = [unquote(path) for path in DeltaTable(self.table, version=taken.version).file_uris()]
-        return self._content([file for file in files if Path(file).name not in taken.unread])
+        return self._content([file for file in files if file_uri(file) not in taken.left_out])
 
     def _write(self, parts: range | list[int], **how: str) -> None:
         added = {self._newest + number: part for number, part in enumerate(parts, 1)}

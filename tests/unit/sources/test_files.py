@@ -305,7 +305,7 @@ class TestBounds:
         found = plan(tmp_path, starting="2026-01-31T12:00:01Z")
 
         assert names(found) == [["b.json", "c.json"]]
-        assert found.started_at == {"from_ms": NOW_MS + 1000}
+        assert found.started_at["from_ms"] == NOW_MS + 1000
         assert found.undrainable is not None
 
     def test_starting_latest(self, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ class TestBounds:
         found = plan(tmp_path, starting="latest")
 
         assert names(found) == [["new.json"]]
-        assert found.started_at == {"from_ms": NOW_MS}
+        assert found.started_at["from_ms"] == NOW_MS
 
     @pytest.mark.parametrize("starting", ["latest", "2026-02-01", "earliest"])
     def test_start_is_frozen(self, tmp_path: Path, starting: str) -> None:
