@@ -9,6 +9,7 @@
 <home>/<stream>/checked.json              the last skip
 <home>/<stream>/watermarks/0001.json      how far each `withWatermark` of the query has come
 <home>/<stream>/started.json              where its sources begin, from the first run on that was planned
+<home>/<stream>/taken/0001/<n>/<id>.json  the sizes of the files that a file source took, by the ids of its log
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 <home>/<stream>/staged/0001/<batch_id>.json  what was decided of a batch that goes into two tables, beside its rows
@@ -85,6 +86,10 @@ class Generation(Document, frozen=True, kw_only=True):
 class _Started(Document, frozen=True, kw_only=True):
     generation: int
     sources: dict[str, dict[str, Any]]
+
+
+class _Taken(Document, frozen=True, kw_only=True):
+    sizes: tuple[int, ...]
 
 
 class _Current(Document, frozen=True, kw_only=True):
@@ -220,6 +225,26 @@ class StreamHome:
         """
         started = _Started(generation=generation, sources={name: dict(found) for name, found in sources.items()})
         self.storage.replace(join(self.location, "started.json"), encode_document(started))
+
+    def taken_sizes(self, generation: int, log: str, log_id: int) -> tuple[int, ...]:
+        """The bytes of the files that a log id took, in the log's order; none where nobody noted them.
+
+        Raises:
+            RefusedError: The file is damaged.
+        """
+        taken = read_document(self.storage, self._taken_file(generation, log, log_id), _Taken)
+        return () if taken is None else taken.sizes
+
+    def keep_sizes(self, generation: int, log: str, log_id: int, sizes: tuple[int, ...]) -> None:
+        """Note the bytes of the files that a log id is about to take.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        self.storage.replace(self._taken_file(generation, log, log_id), encode_document(_Taken(sizes=sizes)))
+
+    def _taken_file(self, generation: int, log: str, log_id: int) -> str:
+        return join(self.location, "taken", f"{generation:04d}", log, f"{log_id}.json")
 
     def keep_skip(self, reason: str, now: datetime, *, until: datetime | None = None) -> None:
         """Note a skip.

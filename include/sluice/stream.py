@@ -64,6 +64,8 @@ class Step:
     """How many rows the source's own log promises; None when it does not know."""
     entries: tuple[LogEntry, ...] = ()
     """File source only: the files of the batch, for the source's log."""
+    sizes: tuple[int, ...] = ()
+    """File source only: the bytes of each of them, in this order; the source's log does not keep them."""
     is_logged: bool = False
     """File source only: the source's log holds these entries already (a crash came between the two logs)."""
 
@@ -78,6 +80,8 @@ class Position:
     """What the source's own log in the checkpoint says; None when it keeps none."""
     started_at: Mapping[str, Any] = field(default_factory=dict)
     """What an earlier run resolved `starting` to; empty before the first run."""
+    sizes: Callable[[int], Sequence[int]] = field(default=lambda _: (), compare=False)
+    """File source only: the bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
 
     def settled_start(self, declared: str) -> Mapping[str, Any] | None:
         """Where the source begins; None when that is to be found out.

@@ -29,6 +29,7 @@ class SourceRange:
     size_bytes: int | None = None
     rows: int | None = None
     entries: tuple[LogEntry, ...] = ()
+    sizes: tuple[int, ...] = ()
     is_logged: bool = False
 
     @property

@@ -252,7 +252,9 @@ def _data(seen: Survey, max_batches: int | None, now: datetime) -> list[PlannedB
 
 
 def _range(start: str | None, step: Step) -> SourceRange:
-    return SourceRange(start, step.end, step.files, step.size_bytes, step.rows, step.entries, step.is_logged)
+    return SourceRange(
+        start, step.end, step.files, step.size_bytes, step.rows, step.entries, step.sizes, step.is_logged
+    )
 
 
 def _no_data(seen: Survey, now: datetime) -> PlannedBatch:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sluice.checkpoint.offsets import OffsetFile
@@ -35,6 +36,8 @@ class Survey:
     pending_problems: tuple[Problem, ...] = ()
     """What the planned, uncommitted batch lacks."""
     sink: SinkState = SinkState(exists=False)
+    sizes: Callable[[str, int], Sequence[int]] = lambda _log, _log_id: ()
+    """By the folder of a file source's log and a log id, the bytes of the files that it took; nothing if not known."""
     refusal: Problem | None = None
     """Why a source or the sink does not allow going on."""
     watermarks: Watermarks | None = None
@@ -66,7 +69,8 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
     seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, number, record), {})
-    seen = replace(seen, watermarks=usable(home.watermarks(number), checkpoint))
+    watermarks = usable(home.watermarks(number), checkpoint)
+    seen = replace(seen, watermarks=watermarks, sizes=partial(home.taken_sizes, number))
     if checkpoint.blocking is not None or lines is None:
         return seen
     try:
@@ -128,6 +132,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
                 offset=offsets[index] if index < len(offsets) else None,
                 log=seen.checkpoint.source_logs.get(line.log),
                 started_at=seen.started_at.get(line.source, {}),
+                sizes=partial(seen.sizes, line.log),
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 

@@ -22,7 +22,7 @@ from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import log_file_name, read_entries
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError, StorageError
-from sluice.home import Generation, log_keys
+from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange
 from sluice.running.auditing.audit import Audit
@@ -36,7 +36,7 @@ from sluice.running.session import pinned_conf
 from sluice.running.state_check import state_changed
 from sluice.running.watermark_log import WatermarkLog
 from sluice.sources.files import FilesSource
-from sluice.storage import Storage, join
+from sluice.storage import join
 from sluice.stream import SOURCE_METRICS, LogEntry, Position, SourceLog
 from sluice.times import iso_millis
 
@@ -55,7 +55,7 @@ class BatchRunner:
     Args:
         query: The analysed query.
         generation: What is known of the generation.
-        storage: Where the checkpoint is read and written.
+        home: The stream's folder in the home.
         lease: The right to write to it; checked before every batch.
         stop: Once set, no further batch is started.
         state: What the checkpoint says now.
@@ -68,7 +68,7 @@ class BatchRunner:
         self,
         query: Query,
         generation: Generation,
-        storage: Storage,
+        home: StreamHome,
         lease: Lease,
         stop: threading.Event,
         state: CheckpointState,
@@ -76,7 +76,8 @@ class BatchRunner:
         audit: Audit | None = None,
         followed: Followed | None = None,
     ) -> None:
-        self._query, self._generation, self._storage, self._lease = query, generation, storage, lease
+        self._query, self._generation, self._home, self._lease = query, generation, home, lease
+        self._storage = home.storage
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
         self._followed = followed
         self._session = query.frame.sparkSession
@@ -286,6 +287,10 @@ class BatchRunner:
             for line in lines
             if (source := batch.sources[line.source]).entries and not source.is_logged
         }
+        for line in lines:
+            if line.log in entries:
+                sizes = batch.sources[line.source].sizes
+                self._home.keep_sizes(self._generation.generation, line.log, entries[line.log][0], sizes)
         planned = OffsetFile(
             batch_id=batch.batch_id,
             version=1,

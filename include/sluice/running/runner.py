@@ -201,9 +201,7 @@ class _Run:
         decided = self.preparation.decision(plan)
         followed = self._followed(query, generation, decided)
         watermarks = WatermarkLog(query, home, generation, state)
-        runner = BatchRunner(
-            query, generation, home.storage, self.lease, self.stop, state, watermarks, self.audit, followed
-        )
+        runner = BatchRunner(query, generation, home, self.lease, self.stop, state, watermarks, self.audit, followed)
         for batch in runner.run(plan):
             done = self._told(batch, generation, decided)
             generation = self._keep_sink_identity(generation)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import unquote
@@ -69,6 +70,8 @@ _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
 """`* ? [ \\ ] { }`, as a URI spells them."""
 _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
+_MOST_LOOKS = 1000
+"""Of how many files of one time and size it is looked up whether they are still there, at each plan."""
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PASSED_THROUGH = ("ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
 _ITS_OWN = (
@@ -137,7 +140,9 @@ class FilesSource(Source):
             young = [file for file in waiting if file.mtime_ms >= hidden_before]
             problems.append(_hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
             waiting = young
-        problems += _renamed(waiting, log, storage)
+        kept, renamed = _without_renamed(waiting, log, position.sizes, storage)
+        is_held, waiting = len(kept) < len(waiting), kept
+        problems += renamed
         steps = list(_orphans(log, self._log_offset(position.offset), storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
@@ -152,15 +157,22 @@ class FilesSource(Source):
             started_at=started_at,
             problems=tuple(problems),
             oldest_ms=min((file.mtime_ms for file in waiting), default=None),
-            undrainable=self._undrainable(waiting, started_at, are_patterns=are_patterns),
+            undrainable=self._undrainable(waiting, started_at, is_held=is_held, are_patterns=are_patterns),
             later_files=sum(file.mtime_ms >= until_ms for file in listing.files),
         )
 
     def _undrainable(
-        self, waiting: Sequence[ListedFile], started_at: Mapping[str, Any], *, are_patterns: bool
+        self,
+        waiting: Sequence[ListedFile],
+        started_at: Mapping[str, Any],
+        *,
+        is_held: bool,
+        are_patterns: bool,
     ) -> str | None:
         if "from_ms" in started_at:
             return "AvailableNow takes every file, whatever `starting` says"
+        if is_held:
+            return "AvailableNow would read a renamed file again (`FILE_RENAMED`)"
         pattern = next((file.path for file in waiting if are_patterns and _GLOB_IN_URI.search(file.path)), None)
         if pattern is not None and self.max_files_per_batch != 1:
             return f"AvailableNow takes the name {pattern} for a pattern, and would read other files twice; rename it"
@@ -499,6 +511,7 @@ def _step(log_id: int, files: list[ListedFile]) -> Step:
         files=len(files),
         size_bytes=sum(file.size_bytes for file in files),
         entries=tuple(LogEntry(file.path, file.mtime_ms, log_id) for file in files),
+        sizes=tuple(file.size_bytes for file in files),
     )
 
 
@@ -562,19 +575,66 @@ def _hidden_by_age(path: str, count: int, horizon_ms: float) -> Problem:
     )
 
 
-def _renamed(waiting: list[ListedFile], log: SourceLog, storage: Storage) -> list[Problem]:
-    """A file that was taken and then renamed looks new: same time, and the old path is gone."""
-    times = {entry.timestamp_ms: entry.path for entry in log.entries} if waiting else {}
-    suspects = [(file, times[file.mtime_ms]) for file in waiting if file.mtime_ms in times]
-    return [
-        Problem(
-            code="FILE_RENAMED",
-            file=file.path,
-            cause=f"the file has the time of {old}, which was read and is gone: it was probably renamed",
-            consequence="its rows would be read a second time",
-            remedy="give it its old name back, or declare `file_name_only=True` if names are unique",
-            is_blocking=False,
-        )
-        for file, old in suspects
-        if storage.stat(old) is None
-    ]
+def _without_renamed(
+    waiting: list[ListedFile], log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage
+) -> tuple[list[ListedFile], list[Problem]]:
+    """Hold back the files that were taken under another name: same time, same size, and the old path is gone.
+
+    Where the size of what was taken is not known, the time alone holds nothing back, and is a warning.
+    """
+    times = {file.mtime_ms for file in waiting}
+    found: dict[int, list[LogEntry]] = {}
+    for entry in log.entries if times else ():
+        if entry.timestamp_ms in times:
+            found.setdefault(entry.timestamp_ms, []).append(entry)
+    if not found:
+        return waiting, []
+    known = _Sizes(log, {entry.batch_id for entries in found.values() for entry in entries}, sizes)
+    gone: dict[tuple[int, int], LogEntry | None] = {}
+    kept, problems = [], []
+    for file in waiting:
+        key = file.mtime_ms, file.size_bytes
+        if key not in gone:
+            alike = (entry for entry in found.get(file.mtime_ms, ()) if known.of(entry) in {None, file.size_bytes})
+            looked_for = islice(alike, _MOST_LOOKS)
+            gone[key] = next((entry for entry in looked_for if storage.stat(entry.path) is None), None)
+        old = gone[key]
+        is_same = old is not None and known.of(old) is not None
+        if old is not None:
+            problems.append(_renamed(file.path, old.path, is_held=is_same))
+        if not is_same:
+            kept.append(file)
+    return kept, problems
+
+
+class _Sizes:
+    """The sizes of the files that some log ids took, read once per id."""
+
+    def __init__(self, log: SourceLog, log_ids: Container[int], sizes: Callable[[int], Sequence[int]]) -> None:
+        self._read = sizes
+        self._taken: dict[int, list[LogEntry]] = {}
+        for entry in log.entries:
+            if entry.batch_id in log_ids:
+                self._taken.setdefault(entry.batch_id, []).append(entry)
+        self._known: dict[int, dict[str, int]] = {}
+
+    def of(self, entry: LogEntry) -> int | None:
+        """The bytes of a file when it was taken; None when nobody knows."""
+        log_id = entry.batch_id
+        if log_id not in self._known:
+            taken, sizes = self._taken[log_id], self._read(log_id)
+            is_whole = len(taken) == len(sizes)
+            self._known[log_id] = {old.path: size for old, size in zip(taken, sizes, strict=True)} if is_whole else {}
+        return self._known[log_id].get(entry.path)
+
+
+def _renamed(path: str, old: str, *, is_held: bool) -> Problem:
+    what = "time and the size" if is_held else "time"
+    return Problem(
+        code="FILE_RENAMED",
+        file=path,
+        cause=f"the file has the {what} of {old}, which was read and is gone: it was probably renamed",
+        consequence="it is held back: its rows would be read a second time" if is_held else "its rows are read again",
+        remedy="give it its old name back; or touch it, if it is another file",
+        is_blocking=False,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ class TestBatches:
             LogEntry(f"file://{tmp_path}/a.json", NOW_MS + 5, 0),
             LogEntry(f"file://{tmp_path}/b.json", NOW_MS + 6, 0),
         )
-        assert found.steps == [Step(end='{"logOffset":0}', files=2, size_bytes=7, entries=entries)]
+        assert found.steps == [Step(end='{"logOffset":0}', files=2, size_bytes=7, entries=entries, sizes=(3, 4))]
         assert found.oldest_ms == NOW_MS + 5
         assert (found.problems, found.unplannable, found.undrainable) == ((), None, None)
 
@@ -468,7 +469,7 @@ class TestLog:
         assert names(plan(tmp_path, max_files_per_batch=3)) == [["a.json", "a.json", "b.json"], ["a.json"]]
 
     def test_renamed_file(self, tmp_path: Path) -> None:
-        """A new file with the time of one that was taken and is gone was probably renamed: a warning."""
+        """Where nobody knows the sizes, the time of one that was taken and is gone is a warning."""
         checkpoint = make_checkpoint(tmp_path / "ckpt")
         (tmp_path / "landing" / "part-1.json").rename(tmp_path / "landing" / "renamed.json")
         found = plan(tmp_path / "landing", file_position(checkpoint))
@@ -477,6 +478,35 @@ class TestLog:
         assert found.problems[0].file == f"file://{tmp_path}/landing/renamed.json"
         assert f"file://{tmp_path}/landing/part-1.json" in found.problems[0].cause
         assert not found.problems[0].is_blocking
+
+    def test_renamed_file_of_known_size(self, tmp_path: Path) -> None:
+        """One with the time and the size of a file that was taken and is gone is held back; a touched one is not."""
+        landing = tmp_path / "landing"
+        checkpoint = make_checkpoint(tmp_path / "ckpt")
+        (landing / "part-1.json").rename(landing / "renamed.json")
+        position = file_position(checkpoint, sizes=lambda _: (2,))
+
+        found = plan(landing, position)
+
+        assert found.steps == []
+        assert [(problem.code, problem.is_blocking) for problem in found.problems] == [("FILE_RENAMED", False)]
+        assert "renamed file" in str(found.undrainable)
+        assert names(plan(landing, file_position(checkpoint, sizes=lambda _: (3,)))) == [["renamed.json"]]
+        assert plan(landing, file_position(checkpoint, sizes=lambda _: (3,))).problems == ()
+        os.utime(landing / "renamed.json", (1, 1))
+        assert names(plan(landing, position)) == [["renamed.json"]]
+
+    def test_renamed_file_among_files_of_one_time(self, tmp_path: Path) -> None:
+        """Whichever of the files of one time is gone."""
+        landing = tmp_path / "landing"
+        entries = [make_entry(put(landing / f"{number}.json", mtime_ms=NOW_MS), 0) for number in range(3)]
+        for number in range(3):
+            log = SourceLog(0, entries)
+            (landing / f"{number}.json").rename(landing / "renamed.json")
+            found = plan(landing, Position('{"logOffset":0}', log, sizes=lambda _: (2, 2, 2)))
+            assert (found.steps, [problem.code for problem in found.problems]) == ([], ["FILE_RENAMED"])
+            assert f"/{number}.json," in found.problems[0].cause
+            (landing / "renamed.json").rename(landing / f"{number}.json")
 
     def test_same_time_is_no_renaming(self, tmp_path: Path) -> None:
         """A file with the time of one that is still there is just another file."""

@@ -1,0 +1,49 @@
+"""Files that get another name after they were read."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from engine_lab import Lab, make_lab
+
+
+def rename(lab: Lab, old: str, new: str) -> Path:
+    landing = Path(lab.stream.sources["landing"].location)
+    return (landing / old).rename(landing / new)
+
+
+def test_a_renamed_file_is_held_back(tmp_path: Path) -> None:
+    """Its rows are there; under its old name it is nothing new, and touched it is another file."""
+    lab = make_lab(tmp_path, max_files_per_batch=2)
+    for number in range(3):
+        lab.arrive(0, f"{number}.json")
+    lab.run()
+
+    renamed = rename(lab, "1.json", "other.json")
+    lab.arrive(1)
+    assert lab.run().plan["warnings"][0]["code"] == "FILE_RENAMED"
+    assert lab.sink.ids() == Counter(range(4))
+    assert lab.plan().verdict == "skip"
+
+    rename(lab, "other.json", "1.json")
+    assert lab.plan().warnings == ()
+    renamed = rename(lab, "1.json", "other.json")
+    os.utime(renamed, (1, 1))
+    lab.run()
+    assert lab.sink.ids() == Counter([*range(4), 1])
+
+
+def test_a_file_that_spark_took_by_itself(tmp_path: Path) -> None:
+    """Nobody noted its size: the time alone is a warning."""
+    lab = make_lab(tmp_path)
+    lab.arrive(0, "0.json")
+    lab.engine().once()
+    rename(lab, "0.json", "other.json")
+
+    plan = lab.plan()
+
+    (warning,) = plan.warnings
+    assert (warning.code, warning.consequence) == ("FILE_RENAMED", "its rows are read again")
+    assert plan.verdict == "run"
