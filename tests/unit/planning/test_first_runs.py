@@ -16,17 +16,25 @@ from engine_lab import EPOCH, Lab, make_lab, make_stream, write_file
 
 from sluice import sources
 from sluice.errors import BatchFailedError, DeclarationError
+from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.running.runner import Silent
 
 HOUR = 3600
 
 
-class NoSession(Silent):
-    """Lets a run fail before anything is known of its query."""
+class Fails(Silent):
+    """Lets a run fail before Spark starts, or once its query is analysed and before anything is written."""
+
+    def __init__(self, point: str) -> None:
+        self._point = point
 
     def phase(self, text: str) -> None:
-        raise BatchFailedError("Spark does not start", where="here", remedy="none")
+        if self._point == "phase":
+            raise BatchFailedError("Spark does not start", where="here", remedy="none")
+
+    def planned(self, plan: Plan) -> None:
+        raise BatchFailedError("the suite does not fit", where="here", remedy="none")
 
 
 def declared(lab: Lab, starting: Any, folder: str = "landing") -> None:
@@ -40,15 +48,16 @@ def later(lab: Lab, hours: int = 1) -> float:
     return (lab.now - EPOCH).total_seconds()
 
 
-def test_a_first_run_that_fails_after_one_that_skipped(tmp_path: Path) -> None:
-    """What came after the first run is read, though the run of the first batch failed before Spark started."""
+@pytest.mark.parametrize("point", ["phase", "planned"])
+def test_a_first_run_that_fails_after_one_that_skipped(tmp_path: Path, point: str) -> None:
+    """What came after the first run is read, though the run of the first batch failed before it was written."""
     lab = make_lab(tmp_path, starting="latest")
     assert lab.run().status == "skipped"
     lab.arrive(later(lab))
     later(lab)
 
     with pytest.raises(BatchFailedError):
-        lab.run(observer=NoSession())
+        lab.run(observer=Fails(point))
     later(lab)
     lab.run()
 
@@ -62,7 +71,7 @@ def test_a_first_run_that_fails(tmp_path: Path) -> None:
     lab.stream = lab.project.resolve(make_stream(lab.root, {**lab.stream.sources, "clicks": late}))
     lab.arrive(0, source="orders")
     with pytest.raises(BatchFailedError):
-        lab.run(observer=NoSession())
+        lab.run(observer=Fails("planned"))
     lab.arrive(later(lab), source="clicks")
     later(lab)
 
@@ -139,7 +148,7 @@ def test_a_start_of_before(tmp_path: Path) -> None:
     lab.arrive(10)
     later(lab)
     with pytest.raises(BatchFailedError):
-        lab.run(observer=NoSession())
+        lab.run(observer=Fails("planned"))
 
     lab.run()
 
