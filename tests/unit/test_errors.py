@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +146,13 @@ def test_problem_prints_five_keys() -> None:
         "remedy": "restore it",
     }
     assert PROBLEM.is_blocking
+
+
+def test_no_remedy_names_what_nobody_can_do() -> None:
+    """There is no command for a new generation."""
+    folder = Path(errors.__file__).parent
+    calls = (node for file in folder.rglob("*.py") for node in ast.walk(ast.parse(file.read_text("utf-8"))))
+    remedies = [ast.unparse(node.value) for node in calls if isinstance(node, ast.keyword) and node.arg == "remedy"]
+
+    assert len(remedies) > 100
+    assert [remedy for remedy in remedies if "generation" in remedy] == []
