@@ -324,8 +324,8 @@ class FilesSource(Source):
                 cause=f"the checkpoint has read from elsewhere, last from {newest}",
                 consequence="every file of the new path would be read, also those that were moved there after being"
                 " read",
-                remedy="put the old path back: a project that was moved or copied goes on where it was; or start a new"
-                " generation for the new path",
+                remedy="put the old path back: a project that was moved or copied goes on where it was; or declare a"
+                " new stream with a sink of its own for the new path",
             )
         )
 
