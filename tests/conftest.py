@@ -22,6 +22,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 @pytest.fixture(autouse=True)
+def _no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process never forgets a secret; what one test takes for one may be a word in another's messages."""
+    monkeypatch.setattr("sluice.redaction._known", ())
+
+
+@pytest.fixture(autouse=True)
 def _sluice_logs(caplog: pytest.LogCaptureFixture) -> None:
     """Airflow, once imported by a test in the same process, turns its settings of logging upon everybody."""
     for name, logger in logging.root.manager.loggerDict.items():

@@ -17,14 +17,16 @@
         ├── JarsError
         └── LaunchProfileError
 
-Every message says what is wrong, where, and what to do. Errors carry plain values, so that they survive pickling on
-their way through Airflow and Spark.
+Every message says what is wrong, where, and what to do, and no secret: what is one is masked when the error is made.
+Errors carry plain values, so that they survive pickling on their way through Airflow and Spark.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
+
+from sluice.redaction import redacted
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Problem:
     """What a person can do."""
     is_blocking: bool = True
     """Whether going on would lose or double rows, or can only fail."""
+
+    def __post_init__(self) -> None:
+        for name in ("cause", "consequence", "remedy"):
+            object.__setattr__(self, name, redacted(getattr(self, name)))
 
     def as_json(self) -> dict[str, str]:
         """The five keys that `sluice inspect --json` prints."""
@@ -66,7 +72,10 @@ class SluiceError(Exception):
     """Whether the same call may succeed later without a change by a person."""
 
     def __init__(self, problem: str, *, where: str | None = None, remedy: str | None = None) -> None:
-        self.problem, self.where, self.remedy = problem, where, remedy
+        problem = redacted(problem)
+        self.problem = problem
+        self.where = redacted(where) if where is not None else None
+        self.remedy = redacted(remedy) if remedy is not None else None
         self.run_id: str | None = None
         """The run that failed with it, whose record has the whole story; None outside of a run."""
         super().__init__(problem)

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +19,7 @@ from sluice.declaring import missing_kind
 from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
 from sluice.home import StreamHome
 from sluice.project_code import import_module
+from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
 from sluice.spark_master import CONNECT_SCHEME, check_master
 from sluice.storage import Storage, is_local, is_within, join
 from sluice.stream import Stream
@@ -56,8 +57,8 @@ class Project:
     """Folders that transforms are imported from."""
     spark_master: str = field(default=_DEFAULT_MASTER, repr=False)
     """A master of Spark's, or the URL of a Spark Connect server; that one may hold a token."""
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     moving_folder: str | None = None
     """A folder of which the next version has another copy, such as Airflow's of its bundles: nothing that streams read
     or write may lie in it."""
@@ -259,6 +260,9 @@ def load_project(file: Path) -> Project:
         paths = listed.split(os.pathsep) if listed else project.get(key, default)
         return tuple(resolve_path(path, root, place=place) for path in paths)
 
+    conf, storage = spark.get("conf", {}), tables.get("storage", {})
+    # Before anything can be said about them.
+    remember_secrets(_secrets({"master": setting(spark, "master", "SLUICE_SPARK_MASTER", ""), **conf, **storage}))
     return Project(
         root=root,
         name=setting(project, "name", "SLUICE_NAME", file.parent.name),
@@ -266,9 +270,26 @@ def load_project(file: Path) -> Project:
         stream_folders=folders("streams", "SLUICE_STREAMS", ["streams"]),
         import_roots=folders("path", "SLUICE_PATH", ["."]),
         spark_master=_spark_master(setting(spark, "master", "SLUICE_SPARK_MASTER", ""), place),
-        spark_conf={key: _conf_value(key, value, place) for key, value in spark.get("conf", {}).items()},
-        storage_options={key: expand(value, place=place) for key, value in tables.get("storage", {}).items()},
+        spark_conf={key: _conf_value(key, value, place) for key, value in conf.items()},
+        storage_options={key: expand(value, place=place) for key, value in storage.items()},
     )
+
+
+def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
+    """What of a project's settings is secret: by its name, by its place in a URL, or because the environment says it.
+
+    Tables are looked through: a dotted key that lacks its quotes makes one.
+    """
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _secrets({f"{key}.{inner}": found for inner, found in value.items()})
+        elif isinstance(value, str):
+            told = [os.environ[name] for name in _VARIABLE.findall(value) if name in os.environ]
+            expanded = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
+            yield from (text for text in told if not is_harmless(text))
+            yield from secrets_of_url(expanded)
+            if is_secret_name(key):
+                yield expanded
 
 
 def load_declarations(file: str) -> list[Stream]:
@@ -420,12 +441,18 @@ def _check_tables(tables: dict[str, Any], place: str) -> None:
             else:
                 kind = kinds[key]
             if not isinstance(value, kind) or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
-                raise DeclarationError(
-                    f"`{key}` in [{table}] is {value!r}", where=place, remedy=f"give a {_KIND_NAMES[kind]}"
-                )
+                raise _wrong_type(f"`{key}` in [{table}]", value, place, f"give a {_KIND_NAMES[kind]}")
 
 
 _KIND_NAMES: dict[type, str] = {str: "string", list: "list of strings", dict: "table"}
+_TOML_TYPES: dict[type, str] = {
+    bool: "a boolean",
+    dict: "a table",
+    float: "a number",
+    int: "a number",
+    list: "a list",
+    str: "a string",
+}
 
 
 _WORDS: dict[str, str] = {
@@ -449,6 +476,7 @@ def _refuse_name(name: str, known: list[str], what: str, place: str) -> None:
 def _spark_master(given: str, place: str) -> str:
     """Where Spark is. What is in the environment was said for this process, what is in the file for all of them."""
     remote, ours = os.environ.get("SPARK_REMOTE"), os.environ.get("SLUICE_SPARK_MASTER")
+    remember_secrets(secrets_of_url(remote or ""))
     # Where spark-submit started this process, the master is its own.
     if not remote or "PYSPARK_GATEWAY_PORT" in os.environ:
         master = expand(given, place=place) or _DEFAULT_MASTER
@@ -470,8 +498,11 @@ def _conf_value(key: str, value: Any, place: str) -> str:
         return expand(value, place=place)
     if isinstance(value, int | float):
         return str(value)
-    raise DeclarationError(
-        f"`{key}` in [spark.conf] is {value!r}",
-        where=place,
-        remedy="give a string, a number or a boolean; quote dotted keys",
-    )
+    remedy = "give a string, a number or a boolean; quote dotted keys"
+    raise _wrong_type(f"`{key}` in [spark.conf]", value, place, remedy)
+
+
+def _wrong_type(what: str, value: object, place: str, remedy: str) -> DeclarationError:
+    """The error about a value, of which it says only the type: it may be a secret, or a table that holds some."""
+    kind = _TOML_TYPES.get(type(value), "a date or time")
+    return DeclarationError(f"{what} is {kind}", where=place, remedy=remedy)

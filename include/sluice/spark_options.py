@@ -68,7 +68,9 @@ def spark_options(
             options[names[name]] = str(value)
         else:
             raise DeclarationError(
-                f"option `{name}` is {value!r}", where=place, remedy="give a string, a number or a boolean"
+                f"option `{name}` is a {type(value).__name__}",
+                where=place,
+                remedy="give a string, a number or a boolean",
             )
     return options
 

@@ -16,11 +16,13 @@ ROOTS = (REPOSITORY / "include" / "sluice", REPOSITORY / "plugins" / "sluice_air
 LAYERS: Mapping[str, int] = {
     **dict.fromkeys(
         [
+            "redaction",
             "errors",
             "declaring",
             "memory",
             "schema_text",
             "spark_master",
+            "foreign_code",
             "times",
             "stream",
             "storage",

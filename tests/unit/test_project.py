@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice import find_project
+from sluice import find_project, sinks, sources
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.project import Project, error_line, load_declarations, load_project, resolve_path
 from tests.builders import make_files_source, make_stream, put
@@ -135,6 +135,46 @@ class TestToml:
 
         assert project.storage_options == {"key": "abc"}
         assert project.spark_conf == {"spark.key": "x-abc"}
+
+    @pytest.mark.parametrize(
+        "toml",
+        [
+            '[spark.conf]\nspark.hadoop.fs.s3a.secret.key = "c4nary-value"',
+            '[spark]\nconf = { spark.password = "c4nary-value" }',
+            '[spark]\nconf = ["spark.password=c4nary-value"]',
+            '[spark]\nconf = "spark.password=c4nary-value"',
+            '[spark.conf]\n"spark.password" = ["c4nary-value"]',
+            '[storage]\naws.secret = "c4nary-value"',
+            '[storage]\naws_secret_access_key = ["c4nary-value"]',
+            '[storage]\naws = { secret = "c4nary-value" }',
+            '[project]\nstreams = "c4nary-value"',
+            '[project]\nname = ["c4nary-value"]',
+            'storage = "c4nary-value"',
+            '[[storage]]\naws_secret_access_key = "c4nary-value"',
+            '[storage]\naws_secret_access_key = "c4nary-value',  # no closing quote
+            '[storage]\naws_secret_access_key = "c4nary-value"\n[storage]\nx = 1',
+            '[spark]\npassword = "c4nary-value"',
+        ],
+    )
+    def test_mistakes_tell_no_values(self, tmp_path: Path, toml: str) -> None:
+        """Whatever is wrong with the file, the error names keys and types: any value may be a secret."""
+        with pytest.raises(DeclarationError) as caught:
+            make_project(tmp_path, toml)
+
+        assert "c4nary-value" not in f"{caught.value} {caught.value!r} {caught.value.__cause__}"
+
+    def test_repr_tells_no_settings(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A project, and what it is declared with, can be logged: no setting and no option is in its `repr`."""
+        monkeypatch.setenv("SHOP_KEY", "c4nary-value")
+        toml = '[storage]\nkey = "${SHOP_KEY}"\n[spark]\nmaster = "sc://h/;token=${SHOP_KEY}"\n'
+        project = make_project(tmp_path, f'{toml}conf = {{ "spark.key" = "${{SHOP_KEY}}" }}')
+        declared = [
+            sources.files("in", format="csv", schema="a STRING", null_value="c4nary-value"),
+            sinks.files("out", format="csv", null_value="c4nary-value"),
+        ]
+
+        for shown in (project, project.storage(), project.spark_conf and [project], *declared):
+            assert "c4nary-value" not in f"{shown} {shown!r}"
 
     def test_variable_that_is_not_set(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A variable without a value is named, never left empty."""

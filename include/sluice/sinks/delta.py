@@ -53,7 +53,7 @@ class DeltaSink(ReplaceableSink, StagingSink):
 
     path: str
     partition_by: tuple[str, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def location(self) -> str:

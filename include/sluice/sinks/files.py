@@ -33,7 +33,7 @@ class FilesSink(Sink):
     path: str
     format: str
     partition_by: tuple[str, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def location(self) -> str:

@@ -92,7 +92,7 @@ class DeltaSource(Source):
     max_offsets_per_batch: int | None
     skip_change_commits: bool
     ignore_deletes: bool
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def location(self) -> str:

@@ -105,7 +105,7 @@ class FilesSource(Source):
     file_name_only: bool
     recursive_file_lookup: bool
     path_glob_filter: str | None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     within: str | None = None
     """The project's folder, which a glob below it may not leave through a link."""
 
