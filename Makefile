@@ -16,7 +16,7 @@ setup: $(READY) ## Make .venv from the locked requirements, fetch the pinned jar
 
 $(READY): requirements.txt pyproject.toml include/sluice/jars.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
-	@test -x .uv/bin/uv || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet --no-deps uv==$(UV_VERSION); }
+	@test -x .uv/bin/uv || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet --no-deps --require-hashes --requirement requirements-uv.txt; }
 	@echo "making .venv from requirements.txt (a minute or two the first time)"
 	@.uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
 	@.uv/bin/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt
@@ -53,6 +53,9 @@ campaign: setup ## Run the long series of kills and random cases
 lock: setup ## Resolve the requirements anew
 	.uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
 		--custom-compile-command "make lock" --output-file requirements.txt pyproject.toml
+	{ echo "# uv, which resolves and installs the other requirements; \`make lock\` writes this file."; \
+		echo uv==$(UV_VERSION) | .uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate -; } > requirements-uv.new && mv requirements-uv.new requirements-uv.txt
 
 clean: ## Remove what the demo and `make up` left
 	rm -rf var data

@@ -364,7 +364,7 @@ def runs(
         (
             record.run_id,
             record.status,
-            record.plan["reason"] if record.error is None else record.error["message"],
+            record.reason if record.failure is None else record.failure.message,
             len(record.batches),
             sum(batch.input_rows or 0 for batch in record.batches),
             record.backfill.rows_written
@@ -666,7 +666,7 @@ def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRec
     if as_json:
         _print_json(msgspec.to_builtins(record))
     else:
-        print(f"{record.stream}: {record.status} ({record.plan['reason']})")
+        print(f"{record.stream}: {record.status} ({record.reason})")
     return record
 
 
@@ -822,8 +822,11 @@ def _user_name() -> str:
 
 
 def _write_file(file: Path, text: str, *, mode: Literal["w", "x"] = "w") -> None:
+    from sluice.storage import open_private
+
     try:
-        with file.open(mode, encoding="utf-8") as opened:
+        # Reports and suites show values of the data.
+        with open(file, mode, encoding="utf-8", opener=open_private) as opened:
             opened.write(text)
     except OSError as exc:
         raise DeclarationError(

@@ -313,7 +313,7 @@ def declaring_line() -> str | None:
     return None
 
 
-def missing_kind(exc: Exception) -> DeclarationError | None:
+def missing_kind(exc: BaseException) -> DeclarationError | None:
     """The answer to a kind of source or sink that there is not; None when the exception tells of something else."""
     module, name = _looked_for(exc)
     if module not in KIND_WORDS or name is None:

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
-from sluice.storage import Storage, is_local, join
+from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.storage import Storage, is_local, join, library_call
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
+_LOOK = "check the table's _delta_log"
 _MAX_COMMIT_BYTES = 512 * 1024 * 1024
 
 
@@ -149,23 +150,19 @@ def load_table(location: str, *, storage: Storage, version: int | None = None) -
             where=location,
             remedy="give the table a folder without `%` in its path",
         )
-    try:
-        return DeltaTable(
-            location,
-            version=version,
-            storage_options=dict(storage.options) or None,
-        )
-    except Exception as exc:
-        reason = str(exc).partition("\n")[0]  # a backtrace of delta-rs may follow
-        raise StorageError(
-            f"the Delta table can't be read: {reason}", where=location, remedy="check the table's _delta_log"
-        ) from exc
+    with library_call("the Delta table can't be read", location, passing=(), remedy=_LOOK):
+        return DeltaTable(location, version=version, storage_options=dict(storage.options) or None)
 
 
 def spark_columns(table: DeltaTable) -> dict[str, str]:
-    """The columns of a table, in order, with their types as Spark's `simpleString` spells them."""
-    fields = json.loads(table.schema().to_json())["fields"]
-    return {found["name"]: _spark_type(found["type"]) for found in fields}
+    """The columns of a table, in order, with their types as Spark's `simpleString` spells them.
+
+    Raises:
+        StorageError: delta-rs can't tell, or a type is nested too deeply to be read.
+    """
+    with library_call("the columns of the Delta table can't be read", table.table_uri, passing=(), remedy=_LOOK):
+        fields = json.loads(table.schema().to_json())["fields"]
+        return {found["name"]: _spark_type(found["type"]) for found in fields}
 
 
 def _spark_type(kind: Any) -> str:
@@ -253,7 +250,9 @@ def snapshot_files(log: DeltaLog, version: int, *, storage: Storage) -> list[Add
     """
     import pyarrow as pa
 
-    actions = pa.table(load_table(log.location, storage=storage, version=version).get_add_actions(flatten=True))
+    table = load_table(log.location, storage=storage, version=version)
+    with library_call("the files of the Delta table can't be read", log.location, passing=(), remedy=_LOOK):
+        actions = pa.table(table.get_add_actions(flatten=True))
     columns = set(actions.column_names)
     paths = actions.column("path").to_pylist()
     sizes = actions.column("size_bytes").to_pylist()

@@ -17,6 +17,7 @@ from typing import Any
 
 from sluice.declaring import missing_kind
 from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
+from sluice.foreign_code import described, foreign_code, is_failure
 from sluice.home import StreamHome
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
@@ -157,16 +158,18 @@ class Project:
         """The same stream with every relative path made absolute.
 
         Raises:
-            DeclarationError: A path leaves the project.
+            DeclarationError: A path leaves the project, or a source or sink of somebody's own fails.
         """
         changes: dict[str, Any] = {}
+        place = f"stream `{stream.name}`"
         try:
-            changes["sources"] = {name: source.resolved(self.root) for name, source in stream.sources.items()}
-            changes["sink"] = stream.sink.resolved(self.root)
-            if stream.quarantine is not None:
-                changes["quarantine"] = stream.quarantine.resolved(self.root)
+            with foreign_code("a source or the sink fails", where=lambda exc: error_line(exc) or place):
+                changes["sources"] = {name: source.resolved(self.root) for name, source in stream.sources.items()}
+                changes["sink"] = stream.sink.resolved(self.root)
+                if stream.quarantine is not None:
+                    changes["quarantine"] = stream.quarantine.resolved(self.root)
             if stream.checkpoint is not None:
-                changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=f"stream `{stream.name}`")
+                changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=place)
         except DeclarationError as exc:
             raise exc.at(stream.declared_at) from exc
         resolved = replace(stream, **changes)
@@ -195,16 +198,15 @@ class Project:
             DeclarationError: The module does not import, or has no such function.
         """
         module_name, _, function_name = reference.partition(":")
-        try:
+
+        def place(exc: BaseException) -> str | None:
+            is_missing = isinstance(exc, ModuleNotFoundError) and f"{module_name}.".startswith(f"{exc.name}.")
+            return f"import roots {', '.join(self.import_roots)}" if is_missing else error_line(exc)
+
+        remedy = f"correct the module, or `path` in {FILE_NAME}"
+        with foreign_code(f"`{module_name}` does not import", where=place, remedy=remedy):
             module = import_module(module_name, self.import_roots)
-        except Exception as exc:
-            is_found = not (isinstance(exc, ModuleNotFoundError) and f"{module_name}.".startswith(f"{exc.name}."))
-            raise DeclarationError(
-                f"`{module_name}` does not import: {type(exc).__name__}: {exc}",
-                where=error_line(exc) if is_found else f"import roots {', '.join(self.import_roots)}",
-                remedy=f"correct the module, or `path` in {FILE_NAME}",
-            ) from exc
-        function = getattr(module, function_name, None)
+            function = getattr(module, function_name, None)
         if not callable(function):
             names = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
             near = difflib.get_close_matches(function_name, names, n=1)
@@ -335,9 +337,11 @@ def import_file(file: str, what: str) -> ModuleType:
     except SluiceError as exc:
         found = DeclarationError(exc.problem, where=exc.where, remedy=exc.remedy)
         raise found.at(error_line(exc, file) or file) from exc
-    except Exception as exc:
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
         found = missing_kind(exc) or DeclarationError(
-            f"the {what} does not import: {type(exc).__name__}: {' '.join(str(exc).split())}",
+            f"the {what} does not import: {' '.join(described(exc).split())}",
             remedy="correct it; `sluice check` shows every problem",
         )
         raise found.at(error_line(exc, file) or file) from exc

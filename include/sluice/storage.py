@@ -24,11 +24,14 @@ from urllib.parse import unquote
 
 import msgspec
 
-from sluice.errors import StorageError, TooLargeError
+from sluice.errors import SluiceError, StorageError, TooLargeError
+from sluice.foreign_code import described, is_failure
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+"""Who may read local files and folders that are made here: their owner, whatever the umask would allow."""
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is read unless the caller allows more."""
 _MOST_COPIED = 2**40
@@ -40,6 +43,33 @@ _LOCK_PATIENCE_SECONDS = 2.0
 _LOCK_POLL_SECONDS = 0.01
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+_REMEDY = "check that it exists, its permissions and free space"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_MOST_WORDS = 500
+_CLIENT_OPTIONS = {
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "default_content_type",
+    "http1_only",
+    "http2_keep_alive_interval",
+    "http2_keep_alive_timeout",
+    "http2_keep_alive_while_idle",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "randomize_addresses",
+    "read_timeout",
+    "root_certificate",
+    "timeout",
+    "user_agent",
+}
+"""What obstore wants to be told of its HTTP client apart from the store; delta-rs takes both together."""
 
 
 class FileStat(msgspec.Struct, frozen=True, gc=False):
@@ -69,8 +99,8 @@ class Storage:
     """Reads and writes files by location.
 
     Args:
-        options: obstore's configuration for object stores, such as `{"endpoint": ...}`; credentials come from the
-            environment when they are not given.
+        options: obstore's configuration for object stores and their client, such as `{"endpoint": ...}`; credentials
+            come from the environment when they are not given.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -97,14 +127,13 @@ class Storage:
             return _read_local(local_path(location), max_bytes)
         store, key = self._object(location)
         try:
-            found = store.get(key)
-            if found.meta["size"] > max_bytes:
-                raise _too_large(location, found.meta["size"], max_bytes)
-            return bytes(found.bytes())
+            with library_call("could not read it", location):
+                found = store.get(key)
+                if found.meta["size"] > max_bytes:
+                    raise _too_large(location, found.meta["size"], max_bytes)
+                return bytes(found.bytes())
         except FileNotFoundError:
             return None
-        except Exception as exc:
-            raise _failed("read", location, exc) from exc
 
     def stat(self, location: str) -> FileStat | None:
         """Size and time of a file; None when there is none.
@@ -124,11 +153,10 @@ class Storage:
                 raise _failed("look at", location, exc) from exc
         store, key = self._object(location)
         try:
-            meta = store.head(key)
+            with library_call("could not look at it", location):
+                meta = store.head(key)
         except FileNotFoundError:
             return self.stat(unquote(location)) if unquote(location) != location else None
-        except Exception as exc:
-            raise _failed("look at", location, exc) from exc
         return FileStat(meta["size"], int(meta["last_modified"].timestamp() * 1000))
 
     def put_if_absent(self, location: str, content: bytes) -> bool:
@@ -143,11 +171,10 @@ class Storage:
         from obstore.exceptions import AlreadyExistsError
 
         try:
-            store.put(key, content, mode="create")
+            with library_call("could not create it", location, passing=AlreadyExistsError):
+                store.put(key, content, mode="create")
         except AlreadyExistsError:
             return False
-        except Exception as exc:
-            raise _failed("create", location, exc) from exc
         return True
 
     def replace(self, location: str, content: bytes) -> None:
@@ -160,10 +187,8 @@ class Storage:
             _write_local(local_path(location), content, overwrite=True)
             return
         store, key = self._object(location)
-        try:
+        with library_call("could not write it", location, passing=()):
             store.put(key, content)
-        except Exception as exc:
-            raise _failed("write", location, exc) from exc
 
     def make_durable(self, location: str) -> None:
         """Let the files of a folder, written by somebody else, survive a loss of power; an object store's do anyway.
@@ -217,12 +242,8 @@ class Storage:
             _delete_local(location, os.unlink)
             return
         store, key = self._object(location)
-        try:
+        with contextlib.suppress(FileNotFoundError), library_call("could not delete it", location):
             store.delete(key)
-        except FileNotFoundError:
-            pass
-        except Exception as exc:
-            raise _failed("delete", location, exc) from exc
 
     def delete_folder(self, location: str) -> None:
         """Delete a folder and all that is in it; one that is not there is fine.
@@ -268,10 +289,10 @@ class Storage:
         if root not in self._stores:
             from obstore.store import from_url
 
-            try:
-                self._stores[root] = from_url(root, **self.options)  # type: ignore[call-overload]
-            except Exception as exc:
-                raise _failed("open", location, exc) from exc
+            client = {key: value for key, value in self.options.items() if key in _CLIENT_OPTIONS}
+            ours = {key: value for key, value in self.options.items() if key not in _CLIENT_OPTIONS}
+            with library_call("could not open it", location, passing=()):
+                self._stores[root] = from_url(root, client_options=client or None, **ours)  # type: ignore[call-overload]
         return self._stores[root], key.strip("/")
 
     def _replace_object_if(self, location: str, content: bytes, may_replace: Callable[[bytes | None], bool]) -> bool:
@@ -304,10 +325,8 @@ class Storage:
 
     def _list_objects(self, location: str) -> Folder | None:
         store, key = self._object(location)
-        try:
+        with library_call("could not list it", location, passing=()):
             found = store.list_with_delimiter(key or None)
-        except Exception as exc:
-            raise _failed("list", location, exc) from exc
         stats = {
             posixpath.basename(meta["path"]): FileStat(meta["size"], int(meta["last_modified"].timestamp() * 1000))
             for meta in found["objects"]
@@ -430,7 +449,7 @@ def _write_local(path: str, content: bytes, *, overwrite: bool, is_durable: bool
         raise _failed("make the folder of", path, exc) from exc
     try:
         try:
-            with open(temporary, "xb") as file:
+            with open(temporary, "xb", opener=open_private) as file:
                 file.write(content)
                 if is_durable:
                     file.flush()
@@ -477,6 +496,23 @@ def _locked(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def open_private(path: str, flags: int) -> int:
+    """An opener for `open`: a file that is made is its owner's only."""
+    return os.open(path, flags, PRIVATE_FILE)
+
+
+def make_folder(path: str) -> None:
+    """Create a local folder that is its owner's only, and what is missing above it; one that is there is left as it is.
+
+    Raises:
+        StorageError: It can't be made.
+    """
+    try:
+        _make_folders(path)
+    except (OSError, ValueError) as exc:
+        raise _failed("make", path, exc) from exc
+
+
 def _make_folders(folder: str) -> None:
     """Create a folder and what is missing above it, durably: a file is not safe in a folder that may vanish."""
     missing = []
@@ -485,7 +521,7 @@ def _make_folders(folder: str) -> None:
         folder = os.path.dirname(folder)
     for path in reversed(missing):
         try:
-            os.mkdir(path)
+            os.mkdir(path, PRIVATE_FOLDER)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise
@@ -527,15 +563,48 @@ def _delete_local(location: str, delete: Callable[[str], None]) -> None:
         raise _failed("delete", location, exc) from exc
 
 
+@contextlib.contextmanager
+def library_call(
+    fails: str,
+    location: str,
+    *,
+    passing: type[Exception] | tuple[type[Exception], ...] = FileNotFoundError,
+    remedy: str = _REMEDY,
+) -> Iterator[None]:
+    """While obstore or delta-rs is called: whatever goes wrong in there becomes our error, also a panic of Rust's.
+
+    Args:
+        fails: What is wrong then, such as "could not read it"; the library's words follow.
+        location: What it is about.
+        passing: What the caller wants to see as it is.
+        remedy: What to do about it.
+
+    Raises:
+        StorageError: It did not work.
+    """
+    try:
+        yield
+    except SluiceError:
+        raise
+    except BaseException as exc:
+        if isinstance(exc, passing) or not is_failure(exc):
+            raise
+        raise StorageError(f"{fails}: {_library_words(exc)}", where=location, remedy=remedy) from exc
+
+
+def _library_words(exc: BaseException) -> str:
+    """What a library says, in one line: colours, a dump of what it holds, or a backtrace may be in its words."""
+    words = _COLOUR.sub("", described(exc)).replace("\u21b3", "")
+    for end in ("\n\nDebug source:", "\n\nstack backtrace", "\nBacktrace:"):
+        words = words.partition(end)[0]
+    return " ".join(words.split())[:_MOST_WORDS]
+
+
 def _failed(verb: str, location: str, exc: Exception) -> StorageError:
     if isinstance(exc, StorageError):
         return exc
-    # What object stores say goes on with a dump of their own state.
-    told = " ".join(str(exc).partition("\n\nDebug source")[0].split())
-    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {told}"
-    return StorageError(
-        f"could not {verb} it: {reason}", where=location, remedy="check that it exists, its permissions and free space"
-    )
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else _library_words(exc)
+    return StorageError(f"could not {verb} it: {reason}", where=location, remedy=_REMEDY)
 
 
 def _too_large(location: str, size: int, max_bytes: int) -> TooLargeError:

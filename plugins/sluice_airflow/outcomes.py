@@ -39,13 +39,13 @@ def conclude(record: RunRecord) -> dict[str, Any]:
         AirflowException: It failed; a retry may succeed.
     """
     if record.status == "skipped":
-        raise AirflowSkipException(f"nothing to do: {record.plan['reason']}")
+        raise AirflowSkipException(f"nothing to do: {record.reason}")
     if record.status == "succeeded":
         return summary(record)
-    error = record.error
-    if error is not None:
-        message = f"run {record.run_id} {record.status}: {error['message']}"
-        raise airflow_error(message, is_retryable=error["retryable"])
+    failure = record.failure
+    if failure is not None:
+        message = f"run {record.run_id} {record.status}: {failure.message}"
+        raise airflow_error(message, is_retryable=failure.retryable)
     if record.status == "stopped":
         raise AirflowException(f"run {record.run_id} was stopped between two batches; a retry goes on")
     raise AirflowException(f"the driver of run {record.run_id} ended without a word; its log is above; a retry goes on")

@@ -7,6 +7,10 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import TypeVar
 
+from sluice.errors import DeclarationError
+from sluice.foreign_code import described
+from sluice.project import error_line
+
 T = TypeVar("T")
 
 
@@ -15,15 +19,17 @@ def look_within(seconds: float, look: Callable[[], T]) -> T:
 
     Raises:
         TimeoutError: It took longer.
-        BaseException: Whatever `look` raised.
+        Exception: Whatever `look` raised; what is no `Exception`, and would end the process, as a `DeclarationError`.
     """
     found: Future[T] = Future()
 
     def work() -> None:
         try:
             found.set_result(look())
-        except BaseException as exc:
+        except Exception as exc:
             found.set_exception(exc)
+        except BaseException as exc:
+            found.set_exception(DeclarationError(described(exc), where=error_line(exc), remedy="correct it"))
 
     Thread(target=work, name="sluice-look", daemon=True).start()
     try:

@@ -13,6 +13,7 @@ from airflow.sdk import get_current_context
 
 from sluice.errors import DeclarationError
 from sluice.project import Project, find_project
+from sluice.redaction import known_secrets
 from sluice.storage import is_local, is_within, local_path
 
 _DAG_MODULE = "unusual_prefix_"
@@ -33,6 +34,20 @@ def airflow_project(folder: str | None = None) -> Project:
     project = find_project(given) if given else _project_of_dag() or find_project(conf.get("core", "dags_folder"))
     bundles = str(get_bundle_storage_root_path())  # type: ignore[no-untyped-call]
     return _anchored(project, bundles) if is_within(project.root, bundles) else project
+
+
+def task_project(folder: str | None = None) -> Project:
+    """The same, in a task: Airflow masks the project's secrets in the task's log from then on, also in tracebacks.
+
+    Raises:
+        DeclarationError: There is none, or it is not right.
+    """
+    from airflow.sdk.log import mask_secret
+
+    project = airflow_project(folder)
+    for secret in known_secrets():
+        mask_secret(secret)
+    return project
 
 
 def project_for_others(folder: str | None = None) -> str | None:

@@ -22,7 +22,7 @@ from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request
 from sluice.running.session import driver_environment, is_local_master, spark_conf
-from sluice.spark.settings_file import settings_file, settings_path
+from sluice.spark.settings_file import launch_settings, settings_path
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -107,9 +107,9 @@ def _submission(project: Project, stream: Stream, arguments: Sequence[str], conn
         # The driver starts its JVM itself, with the launch profile.
         yield _Submission(ours, inherited | driver_environment() | {"SLUICE_SPARK_MASTER": _master(connection)})
     else:
-        with settings_file(spark_conf(project, stream, _master(connection))) as settings:
-            submission = _spark_submit(conn_id, stream.name, settings, given)
-            yield _Submission(submission.command, {**inherited, **submission.environment}, (settings,))
+        with launch_settings(spark_conf(project, stream, _master(connection))) as files:
+            submission = _spark_submit(conn_id, stream.name, files[0], given)
+            yield _Submission(submission.command, {**inherited, **submission.environment}, files)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 from pathlib import Path
 
@@ -20,7 +21,10 @@ if __name__ == "__main__":
     logging.basicConfig()
     key, value, master = sys.argv[1:]
     # The value comes in the environment's words, as a secret does: `${NAME}` is expanded by the project.
-    project = Project(".", "p", "home", (), (), master, {key: Path(value).read_text("utf-8")})
+    secret = Path(value).read_text("utf-8")
+    # And one that Java gets itself, as the password of a store of keys.
+    options = {"spark.driver.extraJavaOptions": shlex.join([f"-D{key}={secret}"])}
+    project = Project(".", "p", "home", (), (), master, {key: secret, **options})
     source = sources.files("in", format="json", schema="n bigint")
     stream = Stream(name="s", sources={"s": source}, transform="none:none", sink=sinks.noop())
     session = open_session(project, stream, work=Work(0))
@@ -30,6 +34,7 @@ if __name__ == "__main__":
             {
                 "rows": session.range(100).selectExpr("sum(id)").first()[0],
                 "value": session.conf.get(key),
+                "java_value": session._jvm.System.getProperty(key),
                 "has_archive": str(current_profile().archive) in process.joinpath("maps").read_text(),
             }
         )

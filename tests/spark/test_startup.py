@@ -111,10 +111,10 @@ def flip(file: Path, position: float) -> None:
 
 
 def test_with_a_profile(tmp_path: Path) -> None:
-    """The driver starts one JVM, with the archive; a setting arrives as it is, and nobody else sees it."""
+    """The driver starts one JVM, with the archive; settings arrive as they are, Java's too, and nobody sees them."""
     opened = open_in_driver(tmp_path)
     assert opened.told["rows"] == 4950
-    assert opened.told["value"] == SECRET
+    assert (opened.told["value"], opened.told["java_value"]) == (SECRET, SECRET)
     assert opened.told["has_archive"]
     assert "org.apache.spark.launcher.Main" not in opened.seen
     assert "hush" not in opened.seen
@@ -123,7 +123,7 @@ def test_with_a_profile(tmp_path: Path) -> None:
 def test_without_a_profile(tmp_path: Path) -> None:
     """Spark's own launcher does it, and nobody sees the settings either."""
     opened = open_in_driver(tmp_path, {"SLUICE_PROFILES": str(tmp_path / "none")})
-    assert opened.told["value"] == SECRET
+    assert (opened.told["value"], opened.told["java_value"]) == (SECRET, SECRET)
     assert not opened.told["has_archive"]
     assert "org.apache.spark.launcher.Main" in opened.seen
     assert "hush" not in opened.seen

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from obstore.store import MemoryStore
 
+from sluice.delta_table import load_table
 from sluice.errors import StorageError
 from sluice.storage import FileStat, Storage, is_local, join, local_path, spark_location
 from tests.builders import NOW_MS, put
@@ -267,7 +269,7 @@ class TestLocal:
     ) -> None:
         """Two writers may make the same folder at the same moment."""
         mkdir = os.mkdir
-        monkeypatch.setattr(os, "mkdir", lambda path: (mkdir(path), mkdir(path)))
+        monkeypatch.setattr(os, "mkdir", lambda path, mode: (mkdir(path, mode), mkdir(path, mode)))
         write(storage, f"{tmp_path}/a/b/1.json", b"one")
 
         assert (tmp_path / "a/b/1.json").read_bytes() == b"one"
@@ -480,3 +482,48 @@ def test_what_an_object_store_says_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     assert "\n" not in str(caught.value)
     assert "Debug source" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+class TestOptionsOfObjectStores:
+    """`[storage]`: what obstore does not take is an error of ours, also where its Rust code panics."""
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"allow_http": "maybe"},
+            {"timeout": "soon"},
+            {"proxy_url": "http://me:c4nary@[bad"},
+            {"connect_timeout": "x"},
+            {"aws_timeout": "5s"},
+            {"AWS_ALLOW_HTTP": "true"},
+            {"client_options": "x"},
+            {"nonsense": "c4nary"},
+            {"secret_access_key": "c4nary", "skip_signature": "perhaps"},
+        ],
+    )
+    @pytest.mark.parametrize("call", ["list_folder", "read", "stat", "delete"])
+    def test_wrong_ones(self, options: dict[str, str], call: str) -> None:
+        """Every way to use the store gives the same error, without a value that may be secret."""
+        with pytest.raises(StorageError, match="could not open it") as caught:
+            getattr(Storage(options), call)("s3://bucket/key")
+        assert "c4nary" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    def test_those_of_the_client(self) -> None:
+        """delta-rs takes them beside the store's own, so they stand there; obstore gets them where it wants them."""
+        options = {"allow_http": "true", "timeout": "5s", "connect_timeout": "1s", "proxy_url": "http://127.0.0.1:9"}
+
+        storage = Storage({**options, "region": "x", "access_key_id": "a", "secret_access_key": "b"})
+
+        assert storage._object("s3://bucket/key")[1] == "key"
+
+    def test_a_panic_of_delta_rs(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """A panic is no `Exception`; whoever opens a table gets an error that names it."""
+        kind = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+
+        def panic(*_: Any, **__: Any) -> None:
+            raise kind("index out of bounds")
+
+        monkeypatch.setattr("deltalake.DeltaTable", panic)
+        with pytest.raises(StorageError, match="can't be read: PanicException: index out of bounds"):
+            load_table(str(tmp_path), storage=Storage())

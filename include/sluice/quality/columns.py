@@ -36,6 +36,7 @@ _FAMILIES: dict[str, Family] = {
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 _FIELD = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:`,<>()]+))\s*:?\s*", re.DOTALL)
 _SUFFIX = re.compile(r"\s+(NOT\s+NULL|COMMENT\s|COLLATE\s|DEFAULT\s).*", re.DOTALL | re.IGNORECASE)
+_MAX_DEPTH = 100
 _MAX_DDL = 1_000_000
 
 
@@ -89,6 +90,8 @@ class Schema:
         Raises:
             DeclarationError: It does not parse.
         """
+        for text in [described] if isinstance(described, str) else described.values():
+            _check_depth(text)
         if isinstance(described, str):
             return cls(tuple(Column((name,), kind) for name, kind in _fields(described)))
         return cls(tuple(Column((name,), _normal(kind)) for name, kind in described.items()))
@@ -157,6 +160,16 @@ def _same(columns: tuple[Column, ...], name: str, place: str) -> Column | None:
             remedy="write it as the column is spelled",
         )
     return alike[0] if alike else None
+
+
+def _check_depth(ddl: str) -> None:
+    depth = 0
+    for bracket in re.findall(r"[<>]", ddl):
+        depth += 1 if bracket == "<" else -1
+        if depth > _MAX_DEPTH:
+            raise DeclarationError(
+                "a type in a schema is nested too deeply", remedy=f"nest at most {_MAX_DEPTH} types in each other"
+            )
 
 
 def _struct_fields(kind: str) -> Iterator[Column]:

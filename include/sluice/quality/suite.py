@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from sluice.errors import DeclarationError
+from sluice.foreign_code import foreign_code
 from sluice.quality.expectations import EXPECTATIONS, Kind
 from sluice.quality.patterns import like_problem, regex_problem
 from sluice.storage import Storage
@@ -146,20 +147,15 @@ def build_suite(build: Callable[[], Any], *, source: str) -> Suite:
     Raises:
         DeclarationError: The function fails or gives something else, or something in the suite is wrong.
     """
-    try:
+    with foreign_code("the function that builds the suite fails", where=lambda _: source):
         built = build()
-    except Exception as exc:
-        raise DeclarationError(
-            f"the function that builds the suite fails: {type(exc).__name__}: {exc}",
-            where=source,
-            remedy="correct it",
-        ) from exc
-    as_json = getattr(built, "to_json_dict", None)
-    if as_json is None or not hasattr(built, "expectations"):
-        raise DeclarationError(
-            f"the function gives a {type(built).__name__}", where=source, remedy="return an `ExpectationSuite`"
-        )
-    return parse_suite(json.dumps(as_json()).encode(), source=source)
+        as_json = getattr(built, "to_json_dict", None)
+        if as_json is None or not hasattr(built, "expectations"):
+            raise DeclarationError(
+                f"the function gives a {type(built).__name__}", where=source, remedy="return an `ExpectationSuite`"
+            )
+        content = json.dumps(as_json()).encode()
+    return parse_suite(content, source=source)
 
 
 def parse_suite(content: bytes, *, source: str) -> Suite:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -30,7 +31,7 @@ from sluice.running.lease import TTL, Lease, is_dead, newest_lease
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.stop import StopEvent, forget_stop, stop_request, watching
-from sluice.storage import is_local, join, local_path
+from sluice.storage import PRIVATE_FILE, PRIVATE_FOLDER, is_local, join, local_path, make_folder
 
 START_PATIENCE = timedelta(seconds=90)
 """How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
@@ -116,7 +117,7 @@ class Drivers:
         forget_stop(self.home, run_id)
         self._keep(driver)
         try:
-            with open(driver.log, "ab") as log:
+            with open(driver.log, "ab", opener=_open_log) as log:
                 started = subprocess.Popen(
                     list(command),
                     env=dict(environment),
@@ -227,13 +228,36 @@ class Drivers:
         return join(self.home.location, "drivers", f"{run_id}.json")
 
     def _log_folder(self) -> Path:
-        """Beside the driver's file where that is on a disk, else in the folder for temporary files."""
+        """Beside the driver's file where that is on a disk, else in a folder of this user's for temporary files."""
         if is_local(self.home.location):
-            folder = Path(local_path(self.home.location), "drivers")
-        else:
-            folder = Path(tempfile.gettempdir(), f"sluice-{os.getuid()}")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder
+            folder = local_path(join(self.home.location, "drivers"))
+            make_folder(folder)
+            return Path(folder)
+        return private_folder(Path(tempfile.gettempdir(), f"sluice-{os.getuid()}"))
+
+
+def private_folder(folder: Path) -> Path:
+    """A folder that nobody else can have put anything into; where others may write, it may be theirs.
+
+    Raises:
+        RunError: Somebody else made it, or may write into it.
+    """
+    folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise RunError(
+            "the folder of the drivers' logs is not this user's alone",
+            where=str(folder),
+            remedy="delete it, or let TMPDIR name a folder of your own",
+        )
+    return folder
+
+
+def _open_log(path: str, flags: int) -> int:
+    """Open a driver's log: Spark writes whatever it likes into it, so only its owner may read it."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW, PRIVATE_FILE)
+    os.fchmod(descriptor, PRIVATE_FILE)
+    return descriptor
 
 
 def _is_here(driver: Driver) -> bool:

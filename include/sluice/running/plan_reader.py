@@ -90,9 +90,9 @@ def numbered(nodes: Iterable[WatermarkNode]) -> tuple[WatermarkNode, ...]:
 
 
 def stream_of_its_own(leaf: str) -> DeclarationError:
-    """The error about a streaming leaf that no source of ours has made."""
+    """The error about a streaming leaf that no source of ours has made; it shows no options, which may be secrets."""
     return DeclarationError(
         "the transform reads a stream of its own",
-        where=leaf,
+        where=leaf.split(maxsplit=1)[0],
         remedy="declare it as a source, and take it as a parameter",
     )

@@ -104,7 +104,7 @@ def refusal(problem: Problem) -> RefusedError:
 def first_bound(former: RunRecord) -> Bound:
     """How far a run was to go, for whoever does it again."""
     # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
-    was_drained = former.plan["strategy"] == "drain"
+    was_drained = former.planned().strategy == "drain"
     until = former.until or (None if was_drained else former.planned_at)
     return Bound(until=until, to_version=former.to_version)
 
@@ -420,7 +420,7 @@ class Preparation:
         """What the former tries did, with the batches whose commit their driver did not live to record."""
         committed_id = -1 if seen.checkpoint.committed_id is None else seen.checkpoint.committed_id
         recorded = {batch.batch_id for batch in former.batches}
-        planned = {batch["batch_id"]: batch["kind"] for batch in former.plan["batches"]}
+        planned = {batch.batch_id: batch.kind for batch in former.planned().batches}
         resumed = {batch_id: kind for batch_id, kind in planned.items() if kind == "uncommitted"}
         lost = [
             self._recovered(batch_id, kind, former)
@@ -434,7 +434,7 @@ class Preparation:
 
         They bear the run's clock, or the one that the plan gave them because it was ahead of the run's.
         """
-        clocks = {batch["batch_id"]: batch["timestamp"] for batch in former.plan["batches"] if batch["kind"] == "data"}
+        clocks = {batch.batch_id: batch.timestamp for batch in former.planned().batches if batch.kind == "data"}
         location = join(seen.checkpoint.location, "offsets")
         offsets = list_log(location, storage=self.home.storage)
         own: dict[int, BatchKind] = {}

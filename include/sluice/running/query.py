@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
+from sluice.foreign_code import is_failure
 from sluice.home import SourceLine
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project, error_line
@@ -19,6 +20,7 @@ from sluice.running.connect_plan import ConnectPlans
 from sluice.running.connect_session import is_connected
 from sluice.running.function_packing import pack_functions
 from sluice.running.plan_reader import PlanReader, WatermarkNode
+from sluice.running.shown_plan import without_literals
 from sluice.storage import spark_location
 from sluice.stream import Slice, Stream
 
@@ -103,9 +105,12 @@ class Query:
 
 
 def explain_frame(frame: DataFrame) -> str | None:
-    """Spark's text of a plan, cut where it gets too long; None when Spark does not tell. Never raises."""
+    """Spark's text of a plan, without literals, and cut where it is too long; None when Spark does not tell.
+
+    Never raises.
+    """
     try:
-        text = plan_reader(frame.sparkSession).explain(frame)
+        text = without_literals(plan_reader(frame.sparkSession).explain(frame))
     except Exception:  # it is only for people to read: no run fails for it
         logger.warning("Spark does not explain its plan", exc_info=True)
         return None
@@ -235,7 +240,9 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
     try:
         result = transform(**frames)
         is_stream = isinstance(result, DataFrame) and result.isStreaming
-    except Exception as exc:
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
         raise DeclarationError(
             f"the transform fails: {spark_message(exc)}",
             where=error_line(exc, transform.__code__.co_filename) or place,

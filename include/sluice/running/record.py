@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import LeaseLostError, RefusedError
+from sluice.errors import LeaseLostError, Problem, RefusedError
 from sluice.home import StreamHome
 from sluice.running.summary import Status, keep_summary
 from sluice.storage import join
@@ -155,6 +155,37 @@ def _number(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
 
 
+class RecordedError(msgspec.Struct, frozen=True):
+    """Why a run failed, as far as its record tells."""
+
+    type: str = ""
+    message: str = "its record does not say why"
+    retryable: bool = True
+
+
+class RecordedBatch(msgspec.Struct, frozen=True):
+    """A batch in the plan of a record."""
+
+    batch_id: int
+    kind: str = ""
+    timestamp: str | None = None
+
+
+class RecordedDownstream(msgspec.Struct, frozen=True):
+    """A stream in the plan of a backfill that reads what it replaces."""
+
+    stream: str
+    skips_changes: bool = False
+
+
+class RecordedPlan(msgspec.Struct, frozen=True):
+    """What later runs need of a plan in a record."""
+
+    strategy: str
+    batches: tuple[RecordedBatch, ...]
+    downstream: tuple[RecordedDownstream, ...] = ()
+
+
 class RunRecord(Document, frozen=True, kw_only=True):
     """One run. It exists, with its plan, before anything starts."""
 
@@ -190,7 +221,43 @@ class RunRecord(Document, frozen=True, kw_only=True):
     phases: tuple[RecordedPhase, ...] = ()
     """What the newest try of a backfill has done so far, for it has no batches to tell of."""
     explain: str | None = None
-    """What Spark says of its physical plan; None before Spark has started, and for backfills that run as a stream."""
+    """What Spark says of its physical plan, without literals; None before Spark has started, and for backfills that run
+    as a stream."""
+
+    @property
+    def reason(self) -> str:
+        """Why the run did what it did; empty where the plan does not say."""
+        found = self.plan.get("reason")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def failure(self) -> RecordedError | None:
+        """Why it failed; None when nothing failed. What the record lacks has a default."""
+        if self.error is None:
+            return None
+        try:
+            return msgspec.convert(self.error, RecordedError)
+        except msgspec.ValidationError:
+            return RecordedError()
+
+    def planned(self) -> RecordedPlan:
+        """The plan, for whoever goes by it.
+
+        Raises:
+            RefusedError: It has another shape than every plan that Sluice writes.
+        """
+        try:
+            return msgspec.convert(self.plan, RecordedPlan)
+        except (msgspec.ValidationError, RecursionError) as exc:
+            raise RefusedError(
+                Problem(
+                    code="DOCUMENT_DAMAGED",
+                    file=f"runs/{self.run_id}.json of stream {self.stream}",
+                    cause=f"the plan in the record is none: {exc}",
+                    consequence="what the run had planned is not known",
+                    remedy="restore the file from a backup, or move it away",
+                )
+            ) from exc
 
 
 class RunRecords:

@@ -92,7 +92,7 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
     conf = _DEFAULTS | _SESSION | _FIXED
     if is_local:
         conf |= _LOCAL
-    if uses_delta(stream) or all(jar.path().is_file() for jar in jars.manifest()):
+    if uses_delta(stream) or all(jar.is_whole() for jar in jars.manifest()):
         paths = jars.class_path()
         conf |= _DELTA
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}

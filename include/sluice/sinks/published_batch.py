@@ -14,7 +14,7 @@ from sluice.delta_table import commit_file, load_table, open_log, read_commit
 from sluice.errors import Problem, RefusedError, StorageError
 from sluice.sinks import parquet_aside
 from sluice.sinks.table_rules import rule_for_spark
-from sluice.storage import Storage, join, spark_location
+from sluice.storage import Storage, join, library_call, spark_location
 from sluice.stream import Aside, SinkBatch
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ HEEDED_OPTIONS = frozenset({"maxRecordsPerFile"})
 
 _MOST_TRIES = 5
 """How often a batch is committed anew that met a commit by others which delta-rs does not pass over: a delete."""
+_NOT_PUBLISHED, _TRY_AGAIN = "the batch could not be published", "nothing was published; try again"
 _PARTITION_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
 """Types whose values a folder's name has as Delta's log has them."""
 
@@ -70,10 +71,6 @@ def publish_batch(location: str, batch: SinkBatch, aside: Aside, *, storage: Sto
             # Somebody else has committed meanwhile, maybe this very batch; or the commit is there, and only its answer
             # was lost: the log tells.
             failed = exc
-        except StorageError:
-            raise
-        except Exception as exc:
-            raise _not_committed(location, str(exc)) from exc
         else:
             return
     if not _holds(load_table(location, storage=storage), batch):
@@ -82,6 +79,7 @@ def publish_batch(location: str, batch: SinkBatch, aside: Aside, *, storage: Sto
 
 def _commit(location: str, batch: SinkBatch, aside: Aside, storage: Storage) -> None:
     from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
 
     table = load_table(location, storage=storage)
     if _holds(table, batch):
@@ -90,13 +88,14 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, storage: Storage) -> 
         raise _not_committed(location, f"{rule}, since the batch was written")
     partitions = table.metadata().partition_columns
     added, _rows = parquet_aside.find_added(location, aside, partitions, storage=storage)
-    table.create_write_transaction(
-        [*added],
-        "append",
-        table.schema(),
-        partition_by=partitions,
-        commit_properties=CommitProperties(app_transactions=[Transaction(batch.query_id, batch.batch_id)]),
-    )
+    with library_call(_NOT_PUBLISHED, location, passing=CommitFailedError, remedy=_TRY_AGAIN):
+        table.create_write_transaction(
+            [*added],
+            "append",
+            table.schema(),
+            partition_by=partitions,
+            commit_properties=CommitProperties(app_transactions=[Transaction(batch.query_id, batch.batch_id)]),
+        )
 
 
 def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
@@ -172,8 +171,4 @@ def _folder(location: str, batch: SinkBatch) -> str:
 
 
 def _not_committed(location: str, why: str) -> StorageError:
-    return StorageError(
-        f"the batch could not be published: {why.partition(chr(10))[0]}",
-        where=location,
-        remedy="nothing was published; try again",
-    )
+    return StorageError(f"{_NOT_PUBLISHED}: {why.partition(chr(10))[0]}", where=location, remedy=_TRY_AGAIN)

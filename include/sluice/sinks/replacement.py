@@ -9,6 +9,7 @@ before the commit, and again after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,10 +17,10 @@ from urllib.parse import unquote
 import msgspec
 
 from sluice.delta_table import Commit, DeltaLog, load_table, open_log, read_commit
-from sluice.errors import DeclarationError, StorageError
+from sluice.errors import DeclarationError
 from sluice.sinks import parquet_aside
 from sluice.sinks.table_rules import rule_for_spark
-from sluice.storage import Storage, join, spark_location
+from sluice.storage import Storage, join, library_call, spark_location
 from sluice.stream import Aside, Interval, Replaced, Replacement, SinkSnapshot
 
 if TYPE_CHECKING:
@@ -147,7 +148,13 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
     rows_replaced = None if None in files.values() else sum(rows for rows in files.values() if rows is not None)
     note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
     start, end = (f"{moment.astimezone(UTC):%Y-%m-%d}" for moment in (wanted.interval.start, wanted.interval.end))
-    try:
+    failed = "the replacement could not be committed"
+    # Where the commit fails, somebody else replaced these rows; or it is there, and only its answer was lost: the log
+    # tells.
+    with (
+        suppress(CommitFailedError),
+        library_call(failed, location, passing=CommitFailedError, remedy="nothing was replaced; try again"),
+    ):
         table.create_write_transaction(
             [*added],
             "overwrite",
@@ -159,15 +166,6 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
                 app_transactions=[Transaction(wanted.application, wanted.attempt)],
             ),
         )
-    except CommitFailedError:
-        # Somebody else replaced these rows; or the commit is there, and only its answer was lost: the log tells.
-        pass
-    except Exception as exc:
-        raise StorageError(
-            f"the replacement could not be committed: {str(exc).partition(chr(10))[0]}",
-            where=location,
-            remedy="nothing was replaced; try again",
-        ) from exc
     found = find_replacement(location, wanted.application, wanted.version, storage=storage)
     return found if found is not None and found.attempt == wanted.attempt else None
 

@@ -47,15 +47,14 @@ def parquet_columns(uri: str, root: str, *, storage: Storage) -> dict[str, str]:
             schema = parquet.read_schema(local_path(uri))
         else:
             schema = parquet.read_schema(pa.BufferReader(storage.read(uri, max_bytes=stat.size_bytes) or b""))
-    except (OSError, pa.ArrowException) as exc:
+        columns = {field.name: _spark_type(field.type) for field in schema}
+    except (OSError, pa.ArrowException, RecursionError) as exc:
         raise StorageError(
             f"the columns of the file can't be read: {exc}", where=uri, remedy="look at the file, then try again"
         ) from exc
     place = local_path(uri) if is_local(uri) else unquote(uri)
     folders = (part.partition("=") for part in place.split("/")[len(root.rstrip("/").split("/")) : -1])
-    return {field.name: _spark_type(field.type) for field in schema} | {
-        name: "string" for name, separator, _ in folders if separator
-    }
+    return columns | {name: "string" for name, separator, _ in folders if separator}
 
 
 def _spark_type(kind: Any) -> str:

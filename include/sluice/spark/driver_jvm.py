@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import IO
 
 from sluice.errors import BatchFailedError
-from sluice.spark.java_options import EXTRA_JAVA_OPTIONS
 from sluice.spark.launch_profile import usable_profile
 from sluice.spark.numpy_values import spare_numpy
-from sluice.spark.settings_file import settings_file, settings_path
+from sluice.spark.settings_file import launch_settings, options_argument, settings_path
 
 logger = logging.getLogger(__name__)
 
@@ -119,11 +118,11 @@ def _launch_with_profile(conf: Mapping[str, str]) -> Gateway | None:
     if profile is None:
         return None
     memory = f"-Xmx{conf.get('spark.driver.memory', _DEFAULT_MEMORY)}"
-    options = [memory, *shlex.split(conf.get(EXTRA_JAVA_OPTIONS, ""))]
     try:
-        with settings_file(conf) as file:
-            command = profile.command(options, ["--properties-file", settings_path(file), _SHELL])
-            return launch_jvm(command, inherited=[file])
+        with launch_settings(conf) as (settings, options):
+            arguments = ["--properties-file", settings_path(settings), _SHELL]
+            command = profile.command([memory, options_argument(options)], arguments)
+            return launch_jvm(command, inherited=[settings, options])
     except BatchFailedError as exc:
         logger.warning("Spark is started without its launch profile: %s", exc.problem)
         return None
@@ -134,10 +133,10 @@ def _launch_with_launcher(conf: Mapping[str, str]) -> Gateway:
     from pyspark.find_spark_home import _find_spark_home
 
     submit = os.path.join(_find_spark_home(), "bin", "spark-submit")
-    with settings_file(conf) as file:
+    with launch_settings(conf) as inherited:
         given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", _SHELL))
-        command = [submit, "--properties-file", settings_path(file), "--load-spark-defaults", *given]
-        return launch_jvm(command, inherited=[file])
+        command = [submit, "--properties-file", settings_path(inherited[0]), "--load-spark-defaults", *given]
+        return launch_jvm(command, inherited=inherited)
 
 
 def _not_started(reason: str) -> BatchFailedError:

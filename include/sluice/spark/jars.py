@@ -6,6 +6,7 @@ import hashlib
 import importlib.resources
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 import tomllib
@@ -27,6 +28,7 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    size_bytes: int
 
     @property
     def file_name(self) -> str:
@@ -39,7 +41,15 @@ class Jar:
 
     def is_cached(self) -> bool:
         """Whether the cache has it, with the right hash."""
-        return self.path().is_file() and _sha256(self.path()) == self.sha256
+        return self.is_whole() and _sha256(self.path()) == self.sha256
+
+    def is_whole(self) -> bool:
+        """Whether the cache has a file of its size: what was cut off, or is empty, is none. To hash it takes longer."""
+        try:
+            found = self.path().stat()
+        except OSError:
+            return False
+        return stat.S_ISREG(found.st_mode) and found.st_size == self.size_bytes
 
 
 def cache_folder() -> Path:
@@ -57,12 +67,14 @@ def class_path() -> list[str]:
     """The paths of the pinned jars, for Spark's class path.
 
     Raises:
-        JarsError: One is not in the cache.
+        JarsError: One is not in the cache, or not as a whole.
     """
-    missing = [jar.file_name for jar in manifest() if not jar.path().is_file()]
+    missing = [jar.file_name for jar in manifest() if not jar.is_whole()]
     if missing:
         raise JarsError(
-            f"jars are missing: {', '.join(missing)}", where=str(cache_folder()), remedy="run `sluice jars fetch`"
+            f"jars are missing, or are no whole files: {', '.join(missing)}",
+            where=str(cache_folder()),
+            remedy="run `sluice jars fetch`",
         )
     return [str(jar.path()) for jar in manifest()]
 

@@ -187,7 +187,7 @@ def current_profile() -> LaunchProfile:
     spark_jars = sorted(str(jar) for jar in Path(home, "jars").glob("*.jar"))
     # As Spark's launcher does: its own logging comes first.
     spark_jars.sort(key=lambda jar: not os.path.basename(jar).startswith("slf4j-api-"))
-    pinned = [str(jar.path()) for jar in jars.manifest() if jar.path().is_file()]
+    pinned = [str(jar.path()) for jar in jars.manifest() if jar.is_whole()]
     installation = Installation(os.path.realpath(java), home, (*pinned, *spark_jars))
     try:
         return LaunchProfile(installation, profiles_folder() / installation.key)

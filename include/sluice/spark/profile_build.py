@@ -192,6 +192,8 @@ def _keep(profile: LaunchProfile, *, failure: str | None = None) -> None:
         failure=failure,
     )
     Storage().replace(str(profile.record_file), encode_document(record))
+    # An image builds it as root, and its drivers run as somebody else.
+    profile.record_file.chmod(0o644)
 
 
 def _remove_orphans(built: LaunchProfile) -> None:

@@ -6,9 +6,12 @@ dies. This file has no name: who inherits its descriptor can read it, and it is 
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+from sluice.spark.java_options import EXTRA_JAVA_OPTIONS
 
 
 @contextmanager
@@ -22,6 +25,30 @@ def settings_file(settings: Mapping[str, str]) -> Iterator[int]:
         file.write(_properties(settings))
         file.flush()
         yield file.fileno()
+
+
+@contextmanager
+def launch_settings(conf: Mapping[str, str]) -> Iterator[tuple[int, int]]:
+    """The descriptors of Spark's settings, as above, and of Java's options among them, each for whoever inherits it.
+
+    Java's options would stand on the command line of its JVM; that names their file instead, as Java allows.
+
+    Args:
+        conf: Spark's settings by name.
+    """
+    with tempfile.TemporaryFile("w", encoding="utf-8") as options:
+        for option in shlex.split(conf.get(EXTRA_JAVA_OPTIONS, "")):
+            quoted = option.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n").replace("\r", r"\r")
+            options.write(f'"{quoted}"\n')
+        options.flush()
+        named = {EXTRA_JAVA_OPTIONS: options_argument(options.fileno())}
+        with settings_file({**conf, **named}) as settings:
+            yield settings, options.fileno()
+
+
+def options_argument(descriptor: int) -> str:
+    """How Java is told to read its options from an inherited file."""
+    return f"@{settings_path(descriptor)}"
 
 
 def settings_path(descriptor: int) -> str:

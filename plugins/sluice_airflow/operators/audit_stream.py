@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from sluice.redaction import redacted
 from sluice.running.auditing.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
 from sluice.running.record import describe_quality
 from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors
-from sluice_airflow.projects import airflow_project
+from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import number, text
 from sluice_airflow.submission import audit_driver
 
@@ -86,7 +87,7 @@ class AuditStreamOperator(BaseOperator):
             AirflowException: It failed; a retry may succeed.
         """
         with as_airflow_errors():
-            project = airflow_project(self.project)
+            project = task_project(self.project)
             request = self._request(project)
             home = project.stream_home(request.stream)
             check_audit(project, request)
@@ -131,8 +132,9 @@ class AuditStreamOperator(BaseOperator):
         self.log.info("::group::Driver log (process %s)", driver.pid)
         try:
             for line in driver.stdout or ():
-                self.log.info("%s", line.rstrip())
-                said = line.strip() or said
+                shown = redacted(line.rstrip())
+                self.log.info("%s", shown)
+                said = shown.strip() or said
         except BaseException:
             self.on_kill()
             raise

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
 from sluice.planning.planner import Limits
+from sluice.redaction import redacted
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request, first_bound, prepare_run
@@ -29,7 +30,7 @@ from sluice_airflow.assets import emit_events
 from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors, conclude
-from sluice_airflow.projects import airflow_project
+from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import number
 from sluice_airflow.run_keys import RunKey, run_key
 from sluice_airflow.submission import launch
@@ -125,7 +126,7 @@ class RunStreamOperator(BaseOperator):
             AirflowException: It failed; a retry may succeed.
         """
         with as_airflow_errors():
-            project = airflow_project(self.project)
+            project = task_project(self.project)
             stream = project.stream(self.stream)
             home = project.stream_home(stream)
             records, drivers = RunRecords(home), Drivers(home)
@@ -145,7 +146,7 @@ class RunStreamOperator(BaseOperator):
             record = _prepare(project, request)
             if record.status != "planned":
                 return self._conclude(context, project, record)
-            self.log.info("run %s: %s", record.run_id, record.plan["reason"])
+            self.log.info("run %s: %s", record.run_id, record.reason)
             self._name_downstream(record)
             try:
                 self._check_alive()
@@ -160,7 +161,7 @@ class RunStreamOperator(BaseOperator):
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Go on when the run is over; see `execute`."""
         with as_airflow_errors():
-            project = airflow_project(self.project)
+            project = task_project(self.project)
             # By its name: the declaration may be gone, or wrong, by now.
             home = StreamHome(join(project.home, self.stream), project.storage())
             return self._end(context, project, home, event["run_id"])
@@ -267,13 +268,13 @@ class RunStreamOperator(BaseOperator):
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""
-        for found in record.plan.get("downstream", ()):
+        for found in record.planned().downstream:
             then = (
                 "passes over what is replaced: backfill it too"
-                if found["skips_changes"]
+                if found.skips_changes
                 else "will be refused at its next run, for it does not declare `skip_change_commits`"
             )
-            self.log.warning("stream %s reads this table, and %s", found["stream"], then)
+            self.log.warning("stream %s reads this table, and %s", found.stream, then)
 
     def _show_log_of_lost_try(self, context: Context, drivers: Drivers, record: RunRecord) -> None:
         """Show what the driver of a former try said, if that try did not live to do so."""
@@ -292,7 +293,7 @@ class RunStreamOperator(BaseOperator):
             return
         self.log.info("::group::Driver log (%s)", driver.log)
         for line in lines:
-            self.log.info("%s", line)
+            self.log.info("%s", redacted(line))
         self.log.info("::endgroup::")
         context["task_state_store"].set(_LOG_SHOWN, _name_of(driver))
 

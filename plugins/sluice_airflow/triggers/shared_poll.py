@@ -25,6 +25,7 @@ import anyio
 import anyio.to_thread
 
 from sluice.errors import SluiceError
+from sluice.foreign_code import described, is_failure
 
 logger = logging.getLogger(__name__)
 
@@ -217,8 +218,10 @@ def look(read: Callable[[], T]) -> Sighting[T]:
         return Sighting(read())
     except SluiceError as exc:
         return Sighting(problem=str(exc), is_final=not exc.retryable)
-    except Exception as exc:
-        return Sighting(problem=f"{type(exc).__name__}: {exc}")
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
+        return Sighting(problem=described(exc))
 
 
 _POLLS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, SharedPoll[object]]] = WeakKeyDictionary()

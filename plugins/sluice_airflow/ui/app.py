@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from sluice.errors import SluiceError
+from sluice.foreign_code import described, is_failure
 from sluice.home import StreamHome
 from sluice.running.auditing.gate_state import read_gate, release_gate
 from sluice.running.auditing.judged_runs import hold_of
@@ -31,6 +32,7 @@ from sluice_airflow.ui import reading, wording
 from sluice_airflow.ui.access import Reader, ReaderDep, require_same_origin
 from sluice_airflow.ui.backstage import Backstage
 from sluice_airflow.ui.dag_tasks import DagTasks, StreamTask, run_keys
+from sluice_airflow.ui.guarded_route import GuardedRoute
 from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
 from sluice_airflow.ui.lineage import choose, draw, find_readings
 from sluice_airflow.ui.outlook import Outlook, hanging, look_ahead
@@ -86,6 +88,7 @@ app = FastAPI(
     openapi_url=None,
     dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
 )
+app.router.route_class = GuardedRoute
 
 
 SearchParameter = Annotated[str, Query(max_length=_LONGEST_SEARCH)]
@@ -393,8 +396,10 @@ def _try(errors: list[str], read: Callable[[], Any]) -> Any:
     """What was read; None, and a line on the page, where that fails."""
     try:
         return read()
-    except Exception as exc:
-        errors.append(str(exc))
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
+        errors.append(str(exc) if isinstance(exc, SluiceError) else described(exc))
         return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from sluice.errors import Problem, SluiceError
+from sluice.foreign_code import described, is_failure
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, source_lags
 from sluice.planning.plan import Plan
@@ -62,9 +63,11 @@ def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
         plan = with_stop(build_plan(seen, Limits(), now), gate if stream.quality is not None else None)
     except SluiceError as exc:
         return replace(outlook, error=str(exc))
-    except Exception as exc:
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
         # Sources and sinks may be a user's own.
-        return replace(outlook, error=f"{type(exc).__name__}: {exc}")
+        return replace(outlook, error=described(exc))
     found = [*seen.checkpoint.problems, *([plan.problem] if plan.problem else []), *plan.warnings]
     return replace(outlook, plan=plan, problems=tuple(dict.fromkeys(found)))
 

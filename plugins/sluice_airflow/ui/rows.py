@@ -150,7 +150,7 @@ def run_row(stream: str, run: RunFile, now: datetime) -> RunRow:
         line_row(stream, run_line(run), now),
         reason=plan.reason if plan else "",
         task=f"{key.dag_id} / {key.task_id}" if key else "",
-        error=text_of(record.error, "message"),
+        error=record.failure.message if record.failure else "",
     )
 
 

@@ -24,7 +24,6 @@ from sluice_airflow.ui.rows import (
     run_row,
     run_seconds,
     sum_known,
-    text_of,
 )
 
 _MOST_BATCHES = 60
@@ -136,7 +135,7 @@ def run_page(
     done = len(record.batches)
     planned = max(done, len(plan.batches) if plan else 0)
     shown = record.batches[-_MOST_BATCHES:]
-    retryable = record.error.get("retryable") if record.error else None
+    failure = record.failure
     return RunPage(
         row=row,
         key=parse_run_key(record.run_key),
@@ -152,9 +151,9 @@ def run_page(
         phases=_backfill_phases(record, now) if record.interval else _batch_phases(shown),
         quality=quality,
         problems=_plan_problems(plan),
-        error_type=text_of(record.error, "type"),
-        error=text_of(record.error, "message"),
-        retryable=_RETRYABLE.get(str(retryable), ""),
+        error_type=failure.type if failure else "",
+        error=failure.message if failure else "",
+        retryable=_RETRYABLE.get(str(failure.retryable), "") if failure else "",
         driver=_driver(record, holder) if record.status == "running" else "",
         backfill=_backfill(plan, is_visible) if record.interval and plan else None,
         explain=(record.explain or "")[:_MOST_EXPLAIN],

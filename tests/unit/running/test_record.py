@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
-from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.record import BatchRecord, RecordedError, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from tests.builders import NOW, QUERY_ID, put
 
@@ -207,3 +207,31 @@ def test_damage(tmp_path: Path, content: bytes) -> None:
         with pytest.raises(RefusedError) as caught:
             read()
         assert caught.value.finding.file == str(file)
+
+
+@pytest.mark.parametrize("plan", [{}, {"batches": 1, "strategy": "exact"}, {"strategy": "exact"}, {"batches": [{}]}])
+def test_plan_of_another_shape(plan: dict[str, Any]) -> None:
+    """Who goes by it is refused with one clear message; who only shows it gets what there is."""
+    record = make_record(plan=plan)
+
+    assert record.reason == ""
+    with pytest.raises(RefusedError, match="the plan in the record is none"):
+        record.planned()
+
+
+@pytest.mark.parametrize("error", [{}, {"type": 1}, {"message": None}, {"retryable": "yes"}, {"a": [1]}])
+def test_error_of_another_shape(error: dict[str, Any]) -> None:
+    """A failure is one, though its record does not say why."""
+    failure = make_record(error=error, status="failed").failure
+
+    assert failure is not None
+    assert failure.message == "its record does not say why"
+    assert failure.retryable
+
+
+def test_error_of_the_known_shape() -> None:
+    """It is what was written."""
+    failure = make_record(error={"type": "T", "message": "m", "retryable": False}).failure
+
+    assert failure == RecordedError("T", "m", retryable=False)
+    assert make_record().failure is None

@@ -15,7 +15,10 @@ from sluice.spark.jars import Jar
 
 CONTENT = b"a jar"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-PINNED = (Jar("io.delta", "delta-core", "1.0", SHA256), Jar("io.delta", "delta-store", "2.0", SHA256))
+PINNED = (
+    Jar("io.delta", "delta-core", "1.0", SHA256, len(CONTENT)),
+    Jar("io.delta", "delta-store", "2.0", SHA256, len(CONTENT)),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +84,14 @@ class TestCache:
         """The class path names every jar, and what is missing is told with the command that brings it."""
         cache.mkdir(parents=True)
         PINNED[0].path().write_bytes(CONTENT)
-        with pytest.raises(JarsError, match=r"jars are missing: delta-store-2\.0\.jar .*sluice jars fetch"):
+        missing = r"jars are missing, or are no whole files: delta-store-2\.0\.jar .*sluice jars fetch"
+        with pytest.raises(JarsError, match=missing):
             jars.class_path()
 
+        for cut in (b"", CONTENT[:-1]):
+            PINNED[1].path().write_bytes(cut)
+            with pytest.raises(JarsError, match=missing):
+                jars.class_path()
         PINNED[1].path().write_bytes(CONTENT)
         assert jars.class_path() == [f"{cache}/delta-core-1.0.jar", f"{cache}/delta-store-2.0.jar"]
 

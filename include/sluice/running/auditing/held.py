@@ -178,7 +178,7 @@ def _known_rereads(plan: QualityPlan, quality: QualityRecord) -> tuple[CheckResu
 
 def _is_whole(record: RunRecord) -> bool:
     """Whether a run did all that it planned: what more rows may mend fails only then."""
-    planned = {batch["batch_id"] for batch in record.plan["batches"]}
+    planned = {batch.batch_id for batch in record.planned().batches}
     return planned <= {batch.batch_id for batch in record.batches}
 
 
@@ -228,7 +228,7 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
         by = releasers(unsettled.gate) if unsettled.is_excused else None
         gate, columns = record.quality.gate, record.quality.columns
         changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
-    is_mended = record.error is not None and record.error["type"] == "QualityFailedError"
+    is_mended = record.failure is not None and record.failure.type == "QualityFailedError"
     if is_mended and not (unsettled.is_held or unsettled.is_blocked):
         changes |= {"status": "succeeded", "error": None, "passed_later": True}
     record = msgspec.structs.replace(record, **changes)
