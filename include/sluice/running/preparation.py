@@ -20,6 +20,7 @@ from sluice.planning.survey import Survey, survey
 from sluice.planning.transform_text import check_functions
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
+from sluice.redaction import redacted
 from sluice.running.auditing.audit_record import QUALITY_METRICS
 from sluice.running.auditing.contracts import broken_contracts
 from sluice.running.auditing.gate_choice import choose_gate
@@ -361,7 +362,7 @@ class Preparation:
             exc.run_id = record.run_id
         error = {
             "type": type(exc).__name__,
-            "message": str(exc) or "ended by a signal",
+            "message": redacted(str(exc)) or "ended by a signal",
             # What nobody foresaw is as likely to pass as not, and a retry loses nothing.
             "retryable": exc.retryable if isinstance(exc, SluiceError) else True,
         }

@@ -31,6 +31,7 @@ def all_jars(no_jars: None) -> list[str]:
     for jar in jars.manifest():
         jar.path().parent.mkdir(exist_ok=True)
         jar.path().touch()
+        os.truncate(jar.path(), jar.size_bytes)
     return [str(jar.path()) for jar in jars.manifest()]
 
 
