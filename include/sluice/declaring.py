@@ -325,7 +325,7 @@ def missing_kind(exc: BaseException) -> DeclarationError | None:
     )
 
 
-def _looked_for(exc: Exception) -> tuple[str, str | None]:
+def _looked_for(exc: BaseException) -> tuple[str, str | None]:
     """The module and the name in it that an exception says is missing."""
     if isinstance(exc, AttributeError):
         return getattr(exc.obj, "__name__", ""), exc.name
