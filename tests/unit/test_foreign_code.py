@@ -86,7 +86,7 @@ class TestDeclarations:
         """Each gives an error of ours that names the file, or goes on without it."""
         project = make_project(tmp_path, ending)
 
-        for read in (project.streams, lambda: project.stream("s"), lambda: DeclaredStreams(str(tmp_path)).find("s")):
+        for read in (lambda: project.stream("s"), lambda: DeclaredStreams(str(tmp_path)).find("s")):
             with pytest.raises(DeclarationError) as caught:
                 in_thread(read)
             assert "bad.py" in (caught.value.where or "")
@@ -211,7 +211,7 @@ class DeclaredFile:
         self.project = project
 
     def __call__(self) -> Any:
-        return self.project.streams()
+        return self.project.stream("s")
 
 
 def told(_request: Request, exc: Exception) -> PlainTextResponse:

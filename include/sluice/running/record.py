@@ -181,8 +181,8 @@ class RecordedDownstream(msgspec.Struct, frozen=True):
 class RecordedPlan(msgspec.Struct, frozen=True):
     """What later runs need of a plan in a record."""
 
-    strategy: str
     batches: tuple[RecordedBatch, ...]
+    strategy: str = ""
     downstream: tuple[RecordedDownstream, ...] = ()
 
 
