@@ -146,13 +146,18 @@ def test_duplicates() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"name": 1, "expectations": []}', b'{"name": "s"}', b'{"name":"s","expectations":[{}]}', DEEP],
+    [b"{", b"[]", b'{"name": 1, "expectations": []}', b'{"name": "s"}', b'{"name":"s","expectations":[{}]}', DEEP],
     ids=lambda content: repr(content[:30]),
 )
 def test_no_suite(content: bytes) -> None:
     """What is no suite is refused, whatever it is."""
     with pytest.raises(DeclarationError, match="does not parse"):
         parse_suite(content, source="suite.json")
+
+
+def test_an_empty_suite() -> None:
+    with pytest.raises(DeclarationError, match="the suite is empty"):
+        parse_suite(b"", source="suite.json")
 
 
 @given(st.data())
