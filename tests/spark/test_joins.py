@@ -105,7 +105,7 @@ def test_any_interleaving(lab: Lab, name: str, seed: int) -> None:
 
 @in_campaigns
 @pytest.mark.parametrize("seed", range(max(2, CAMPAIGN // 50)))
-@pytest.mark.parametrize("name", ["left_outer", "windows_of_windows", "watermark_of_windows"])
+@pytest.mark.parametrize("name", ["left_outer", "windows_of_windows"])
 def test_the_largest_of_several(lab: Lab, name: str, seed: int) -> None:
     """By the policy `max`, which is pinned in the checkpoint, the side that is ahead moves the whole."""
     policy = "spark.sql.streaming.multipleWatermarkPolicy"
