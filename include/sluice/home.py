@@ -16,10 +16,15 @@
 <home>/<stream>/quarantines/<digest>.json a table that has taken rows of the stream
 <home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
 <home>/<stream>/table_audits/<audit_id>.json  what came of an audit of the sink's table
+
+<checkpoint>/_sluice/leases/<token>.json  those of a checkpoint that is elsewhere: whoever names it finds them
+<checkpoint>/_sluice/owner.json           whose it is
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,9 +33,15 @@ from typing import Any
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.storage import Storage, join
+from sluice.errors import Problem, RefusedError
+from sluice.storage import Storage, join, real_location
 from sluice.times import iso_time
 from sluice.watermarks import Watermarks
+
+_GENERATION = re.compile(r"(.+)/generations/(\d{4})")
+"""Where the checkpoint of a generation is, in whatever home."""
+_BESIDE = "_sluice"
+"""The folder of ours in a checkpoint that is elsewhere; Spark passes over it."""
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -94,6 +105,11 @@ class _Taken(Document, frozen=True, kw_only=True):
 
 class _Current(Document, frozen=True, kw_only=True):
     generation: int
+
+
+class _Owner(Document, frozen=True, kw_only=True):
+    home: str
+    """The folder of the stream that has a checkpoint, in its project's home."""
 
 
 class Checked(Document, frozen=True, kw_only=True):
@@ -172,8 +188,86 @@ class StreamHome:
         self.storage.replace(self._watermarks_file(number), encode_document(known))
 
     def lease_folder(self, generation: int) -> str:
-        """Where the leases of a generation are."""
-        return join(self.location, "leases", f"{generation:04d}")
+        """Where the leases of a generation are: the same folder for every stream that has its checkpoint."""
+        if self.checkpoint is None:
+            return join(self.location, "leases", f"{generation:04d}")
+        generation_of = _GENERATION.fullmatch(real_location(self.checkpoint))
+        if generation_of is not None:
+            return join(generation_of[1], "leases", generation_of[2])
+        return join(self.checkpoint, _BESIDE, "leases")
+
+    def claim_checkpoint(self) -> None:
+        """Note in a checkpoint that is elsewhere that it is this stream's, unless it is another one's already.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        if self.checkpoint is not None and _GENERATION.fullmatch(real_location(self.checkpoint)) is None:
+            owner = _Owner(home=real_location(self.location))
+            self.storage.put_if_absent(join(self.checkpoint, _BESIDE, "owner.json"), encode_document(owner))
+
+    def foreign_owner(self) -> Problem | None:
+        """The other stream that has this one's checkpoint; None when there is none.
+
+        Raises:
+            RefusedError: The note of whose it is is damaged.
+        """
+        if self.checkpoint is None:
+            return None
+        generation_of = _GENERATION.fullmatch(real_location(self.checkpoint))
+        if generation_of is not None:
+            owner, remedy = generation_of[1], "give this stream a checkpoint of its own"
+        else:
+            file = join(self.checkpoint, _BESIDE, "owner.json")
+            noted = read_document(self.storage, file, _Owner)
+            owner = None if noted is None else noted.home
+            remedy = f"give this stream a checkpoint of its own; if that one is given up or has moved, delete {file}"
+        if owner in {None, real_location(self.location)}:
+            return None
+        return Problem(
+            code="CHECKPOINT_OF_ANOTHER_STREAM",
+            file=self.checkpoint,
+            cause=f"the checkpoint is that of the stream whose home is {owner}",
+            consequence="each of the two would read what the other does not: rows would be missing in both sinks",
+            remedy=remedy,
+        )
+
+    def has_begun(self, generation: int) -> bool:
+        """Whether a generation had a checkpoint at some time, there or elsewhere.
+
+        Raises:
+            StorageError: The home can't be read.
+        """
+        files = (self._generation_file(generation), join(self.location, "current.json"))
+        return any(self.storage.stat(file) is not None for file in files)
+
+    def is_there(self) -> bool:
+        """Whether the stream's folder is there, because it has run, or because somebody has put a file into it.
+
+        What audits and releases leave tells of no run.
+
+        Raises:
+            StorageError: The home can't be read.
+        """
+        listed = self.storage.list_folder(self.location)
+        return listed is not None and bool(listed.files or "runs" in listed.folders)
+
+    def known_queries(self) -> frozenset[str]:
+        """The query ids of all streams of this home; what is damaged in one of them tells of none.
+
+        Raises:
+            StorageError: The home can't be read.
+        """
+        found: set[str] = set()
+        streams = self.storage.list_folder(self.root)
+        for name in streams.folders if streams is not None else ():
+            folder = join(self.root, name, "generations")
+            listed = self.storage.list_folder(folder)
+            for file in listed.files if listed is not None else ():
+                with contextlib.suppress(RefusedError):
+                    generation = read_document(self.storage, join(folder, file), Generation)
+                    found.update(() if generation is None else (generation.query_id,))
+        return frozenset(found)
 
     def interval_lease_folder(self, start: datetime, end: datetime) -> str:
         """Where the leases of an interval are: the right to backfill it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import hashlib
@@ -22,7 +23,7 @@ from sluice.home import StreamHome
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
 from sluice.spark_master import CONNECT_SCHEME, check_master
-from sluice.storage import Storage, is_local, is_within, join
+from sluice.storage import Storage, is_local, is_within, join, real_location
 from sluice.stream import Stream
 
 FILE_NAME = "sluice.toml"
@@ -88,13 +89,37 @@ class Project:
             DeclarationError: A folder of declarations does not exist.
         """
         found, errors = self._readable()
+        shared = self.shared_checkpoints()
+        errors += shared.values()
         streams: dict[str, Declared] = {}
         for name, declared in found.items():
+            if name in shared:
+                continue
             try:
                 streams[name] = Declared(self.resolve(declared.stream), declared.file)
             except DeclarationError as exc:
                 errors.append(exc)
         return streams, errors
+
+    def shared_checkpoints(self) -> dict[str, DeclarationError]:
+        """The streams that declare one checkpoint with another one, by name, and what is wrong with that."""
+        by_place: dict[str, list[str]] = {}
+        streams = self._readable()[0]
+        for name, declared in streams.items():
+            if declared.stream.checkpoint is not None:
+                with contextlib.suppress(DeclarationError):
+                    place = resolve_path(declared.stream.checkpoint, self.root, place=f"stream `{name}`")
+                    by_place.setdefault(real_location(place), []).append(name)
+        return {
+            name: DeclarationError(
+                f"the streams {' and '.join(f'`{found}`' for found in names)} have one checkpoint",
+                where=f"{' and '.join(dict.fromkeys(streams[found].file for found in names))}: {place}",
+                remedy="give each one a checkpoint of its own: each would read what the others do not",
+            )
+            for place, names in by_place.items()
+            if len(names) > 1
+            for name in names
+        }
 
     def _readable(self) -> tuple[dict[str, Declared], list[DeclarationError]]:
         """Every declaration that can be read and whose name is its own, as it was written; and what is wrong."""
@@ -135,6 +160,9 @@ class Project:
             near = difflib.get_close_matches(name, streams, n=1)
             known = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(streams) or 'none'}"
             raise UnknownStreamError(f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=known)
+        shared = self.shared_checkpoints() if streams[name].stream.checkpoint is not None else {}
+        if name in shared:
+            raise shared[name]
         return self.resolve(streams[name].stream)
 
     def declaration_files(self) -> list[str]:

@@ -393,6 +393,11 @@ def is_within(path: str, folder: str) -> bool:
     return os.path.commonpath([os.path.realpath(path), real_folder]) == real_folder
 
 
+def real_location(location: str) -> str:
+    """A location with links followed, where it is local: the same for every name of a file or folder."""
+    return os.path.realpath(local_path(location)) if is_local(location) else location
+
+
 def join(location: str, *parts: str) -> str:
     """A location below another one."""
     return "/".join((location.rstrip("/"), *parts))

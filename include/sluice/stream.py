@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -362,14 +362,14 @@ class Sink(ABC):
             StorageError: It can't be read right now.
         """
 
-    def was_streamed_into(self, *, storage: Storage) -> bool:
-        """Whether the sink's own log tells of batches of a streaming query, of whatever checkpoint.
+    def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
+        """The ids of the queries that have streamed into the sink, as far as its own log tells; the newest first.
 
         Raises:
             RefusedError: The log is damaged.
             StorageError: It can't be read right now.
         """
-        return False
+        return iter(())
 
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         """What the sink's log says about one batch; None when it does not know the batch."""

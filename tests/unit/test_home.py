@@ -49,11 +49,11 @@ def test_layout(tmp_path: Path) -> None:
 
 
 def test_checkpoint_elsewhere(tmp_path: Path) -> None:
-    """A declared checkpoint takes the place of a generation's."""
+    """A declared checkpoint takes the place of a generation's; whoever names it finds its leases in it."""
     home = make_home(tmp_path, checkpoint="s3://lake/checkpoints/visits")
 
     assert home.checkpoint_location(1) == "s3://lake/checkpoints/visits"
-    assert home.lease_folder(1).startswith(str(tmp_path))
+    assert home.lease_folder(1) == "s3://lake/checkpoints/visits/_sluice/leases"
 
 
 def test_keep_generation(tmp_path: Path) -> None:

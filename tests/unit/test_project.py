@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sluice import find_project, sinks, sources
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.project import Project, error_line, load_declarations, load_project, resolve_path
+from sluice.running.check import check_project
 from tests.builders import make_files_source, make_stream, put
 from tests.fuzzing import DEEP, damaged, outcome
 
@@ -373,6 +374,36 @@ class TestDeclarations:
         assert stream.checkpoint == f"{tmp_path}/ckpt/visits"
         assert project.stream_home(stream).checkpoint_location(1) == f"{tmp_path}/ckpt/visits"
         assert project.stream_home(stream).location == f"{tmp_path}/var/home/visits"
+
+
+class TestSharedCheckpoints:
+    """Two streams that declare one checkpoint."""
+
+    @pytest.mark.parametrize("written", ["ckpt/visits", "ckpt/../ckpt/visits", "file:{root}/ckpt/visits", "link"])
+    def test_they_are_refused(self, tmp_path: Path, written: str) -> None:
+        """Whatever they call it: by the list, by the check, and by name; a third one is not concerned."""
+        (tmp_path / "ckpt" / "visits").mkdir(parents=True)
+        (tmp_path / "link").symlink_to(tmp_path / "ckpt" / "visits")
+        names = {"visits": "ckpt/visits", "others": written.format(root=tmp_path), "third": "ckpt/third"}
+        declared = {
+            name: DECLARATION.replace('name="visits"', f'name="{name}", checkpoint="{checkpoint}"')
+            for name, checkpoint in names.items()
+        }
+        project = make_project(tmp_path, **declared)
+
+        for name in ("visits", "others"):
+            with pytest.raises(
+                DeclarationError, match="the streams `others` and `visits` have one checkpoint"
+            ) as found:
+                project.stream(name)
+            assert str(tmp_path / "declared" / f"{name}.py") in str(found.value.where)
+        streams, errors = project.streams()
+        assert (set(streams), ["have one checkpoint" in error.problem for error in errors]) == ({"third"}, [True, True])
+        assert project.stream("third").checkpoint == f"{tmp_path}/ckpt/third"
+        wrong = {
+            found.stream for found in check_project(project, analyse=False) if "one checkpoint" in str(found.error)
+        }
+        assert wrong == {"visits", "others"}
 
 
 class TestFunctions:

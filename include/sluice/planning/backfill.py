@@ -221,7 +221,9 @@ def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     record = home.generation(number)
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
-    return Survey(stream, number, record, checkpoint, lines, {}, dict(record.sources) if record else {}, {})
+    sources = dict(record.sources) if record else {}
+    seen = Survey(stream, number, record, checkpoint, lines, {}, sources, {})
+    return replace(seen, foreign_owner=home.foreign_owner())
 
 
 def _look_at_writers(sight: Sight, home: StreamHome) -> Sight:

@@ -78,6 +78,8 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
 def find_refusal(seen: Survey) -> Problem | None:
     """The first reason not to go on: nothing of the checkpoint, the sources and the sink may contradict the rest."""
     checkpoint, record, sink = seen.checkpoint, seen.record, seen.sink
+    if seen.foreign_owner is not None:
+        return seen.foreign_owner
     if checkpoint.blocking is not None:
         return checkpoint.blocking
     if record is not None and checkpoint.query_id not in (None, record.query_id):

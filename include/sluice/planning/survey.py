@@ -42,6 +42,8 @@ class Survey:
     """Why a source or the sink does not allow going on."""
     watermarks: Watermarks | None = None
     """How far each `withWatermark` has come; None when nothing was measured on this checkpoint."""
+    foreign_owner: Problem | None = None
+    """Whose checkpoint it is, if it is not the stream's."""
 
     @property
     def starts(self) -> dict[str, Mapping[str, Any]]:
@@ -70,36 +72,61 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     lines = source_lines(stream, record, checkpoint)
     seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, number, record), {})
     watermarks = usable(home.watermarks(number), checkpoint)
-    seen = replace(seen, watermarks=watermarks, sizes=partial(home.taken_sizes, number))
-    if checkpoint.blocking is not None or lines is None:
+    seen = replace(
+        seen, watermarks=watermarks, foreign_owner=home.foreign_owner(), sizes=partial(home.taken_sizes, number)
+    )
+    if seen.foreign_owner is not None or checkpoint.blocking is not None or lines is None:
         return seen
     try:
         sink = stream.sink.state(record.query_id if record else checkpoint.query_id, storage=home.storage)
         seen = replace(seen, sink=sink)
-        if checkpoint.is_new and record is None and sink.exists:
-            _check_home(stream, home)
+        if checkpoint.is_new and checkpoint.query_id is None and sink.exists:
+            _check_past(stream, home, checkpoint, number)
         return _survey_sources(seen, home, bound, now)
     except RefusedError as refused:
         return replace(seen, refusal=refused.finding)
 
 
-def _check_home(stream: Stream, home: StreamHome) -> None:
-    """A stream without a past is new, or its home is away: then every row would be appended again.
+def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, number: int) -> None:
+    """A stream without a past is new, or its past is away: then every row would be written again.
 
     Raises:
-        RefusedError: The home is away.
+        RefusedError: Its checkpoint is away, or its home.
     """
-    if home.storage.list_folder(home.root) is None and stream.sink.was_streamed_into(storage=home.storage):
+    consequence = "the stream would begin anew, and every row that it reads again would be there twice"
+    if home.has_begun(number):
+        raise RefusedError(
+            Problem(
+                code="CHECKPOINT_GONE",
+                file=checkpoint.location,
+                cause="the stream has run before, and there is no checkpoint",
+                consequence=consequence,
+                remedy="restore the folder from a backup; to begin anew, declare a new stream with a sink of its own",
+            )
+        )
+    writer = None if home.is_there() else _unknown_writer(stream, home)
+    if writer is not None:
         raise RefusedError(
             Problem(
                 code="HOME_MISSING",
-                file=home.root,
-                cause=f"the home does not exist, and a streaming query has written to {stream.sink.location} before",
-                consequence="the stream would begin anew, and every row that it reads again would be there twice",
-                remedy="mount or restore the home; if this really is the first run of this project, create the folder"
-                " (on an object store, put any file below it)",
+                file=home.location,
+                cause=f"the home has no folder of the stream, and query {writer} has streamed into"
+                f" {stream.sink.location}, which is none of another stream of this home",
+                consequence=consequence,
+                remedy="mount or restore the home; if this really is the stream's first run, make the folder, with any"
+                " file in it",
             )
         )
+
+
+def _unknown_writer(stream: Stream, home: StreamHome) -> str | None:
+    """A streaming query that has written to the sink, and is that of no stream of the home; None when none is."""
+    writers = stream.sink.streaming_queries(storage=home.storage)
+    first = next(writers, None)
+    if first is None:
+        return None
+    known = home.known_queries()
+    return next((writer for writer in (first, *writers) if writer not in known), None)
 
 
 def _started_at(home: StreamHome, number: int, record: Generation | None) -> dict[str, Mapping[str, Any]]:

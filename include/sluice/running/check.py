@@ -62,6 +62,9 @@ def check_project(project: Project, *, analyse: bool = True) -> Iterator[Finding
 
 def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceError | None:
     try:
+        shared = project.shared_checkpoints() if stream.checkpoint is not None else {}
+        if stream.name in shared:
+            return shared[stream.name]
         resolved = project.resolve(stream)
         shared_sink(resolved, project.readable_streams())
         check_functions(project, resolved)

@@ -286,6 +286,7 @@ class _Run:
     def _keep_generation(self, seen: Survey, generation: Generation) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""
         home = self.preparation.home
+        home.claim_checkpoint()
         if seen.checkpoint.query_id is None:
             write_metadata(seen.checkpoint.location, generation.query_id, storage=home.storage)
         if generation != seen.record:

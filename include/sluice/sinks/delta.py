@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -97,14 +97,12 @@ class DeltaSink(ReplaceableSink, StagingSink):
             remedy=f"did you mean `{near[0]}`?" if near else f"{declared}: declare that, or write to a new table",
         )
 
-    def was_streamed_into(self, *, storage: Storage) -> bool:
+    def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)
-        if log is None:
-            return False
         # The newest first: where a stream writes, nearly every commit is one of its batches.
-        commits = (read_commit(log, version, storage=storage) for version in reversed(log.versions))
-        writers = (writer for commit in commits if commit is not None for writer in commit.transactions)
-        return any(_QUERY_ID.fullmatch(writer) for writer in writers)
+        for version in reversed(log.versions) if log is not None else ():
+            commit = read_commit(log, version, storage=storage) if log is not None else None
+            yield from filter(_QUERY_ID.fullmatch, commit.transactions if commit is not None else ())
 
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         log = open_log(self.path, storage=storage)

@@ -1,15 +1,18 @@
-"""A home that is away looks like one of a new project: the sink's own log tells them apart."""
+"""A home that is away looks like one of a new stream: the sink's own log tells them apart."""
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_lab import Lab, make_lab
+from engine_lab import AppendingSink, Lab, TransactionalSink, make_lab
 
 from sluice import sinks
 from sluice.errors import RefusedError
+from sluice.home import Generation
 from sluice.planning.planner import Limits
 from sluice.running.preparation import plan_stream
 from tests.builders import QUERY_ID, make_delta
@@ -25,22 +28,34 @@ def lab(tmp_path: Path) -> Lab:
     return lab
 
 
+def verdict(lab: Lab, limits: Limits | None = None) -> str:
+    plan = plan_stream(lab.project, lab.request(limits or Limits()))
+    return plan.verdict if plan.problem is None else plan.problem.code
+
+
+@pytest.mark.parametrize("beside", ["nothing", "other streams", "an audit"])
 @pytest.mark.parametrize("arrived", [True, False])
-def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, *, arrived: bool) -> None:
-    """Refused as long as the home is away: nothing is written, also where there is nothing to do."""
+def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, beside: str, *, arrived: bool) -> None:
+    """Refused as long as the stream's folder is away: nothing is written, also where there is nothing to do."""
     make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
     make_delta(tmp_path / "lake", [2])
+    folder = {"nothing": None, "other streams": lab.home.parent / "others", "an audit": lab.home / "table_audits"}
+    if (made := folder[beside]) is not None:
+        made.mkdir(parents=True)
     limits = Limits() if arrived else Limits(max_batches=0)
-    plan = plan_stream(lab.project, lab.request(limits))
-    assert plan.problem is not None
-    assert (plan.verdict, plan.problem.code, plan.problem.file) == ("refuse", "HOME_MISSING", str(lab.home.parent))
+    assert verdict(lab, limits) == "HOME_MISSING"
 
     for _ in range(2):
-        with pytest.raises(RefusedError, match=r"the home does not exist.*mount or restore the home"):
+        with pytest.raises(RefusedError, match=rf"{QUERY_ID} has streamed into.*mount or restore the home") as refused:
             lab.settle(limits)
-    assert not lab.home.parent.exists()
+    assert refused.value.finding.file == str(lab.home)
+    assert list(lab.root.rglob("runs")) == []
 
-    lab.home.parent.mkdir()
+    lab.home.mkdir(parents=True, exist_ok=True)
+    assert verdict(lab, limits) == "HOME_MISSING"
+    (lab.home / "this is the first run").touch()
+    assert lab.settle().status == "planned"
+    (lab.home / "this is the first run").unlink()
     assert lab.settle().status == "planned"
 
 
@@ -51,6 +66,45 @@ def test_a_sink_that_no_stream_has_written(lab: Lab, tmp_path: Path, app_id: str
     assert lab.settle().status == "planned"
 
 
+def test_a_sink_that_another_stream_of_the_home_has_written(lab: Lab, tmp_path: Path) -> None:
+    """Its batches are known: they are no past of this one."""
+    make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
+    other = replace(lab.project.stream_home(lab.stream), location=f"{lab.home.parent}/others")
+    other.keep_generation(Generation(generation=1, query_id=QUERY_ID, created_at="x", lines=()))
+    assert lab.settle().status == "planned"
+
+
 def test_a_new_project(lab: Lab) -> None:
     """Neither home nor sink."""
     assert lab.settle().status == "planned"
+
+
+@pytest.mark.parametrize("sink", [TransactionalSink, AppendingSink])
+@pytest.mark.parametrize("gone", ["generations/0001", "generations", "current.json"])
+def test_a_checkpoint_that_is_gone(tmp_path: Path, sink: type, gone: str) -> None:
+    """Who deletes a checkpoint to begin anew would have every row twice."""
+    lab = make_lab(tmp_path, sink=sink)
+    lab.arrive()
+    lab.run()
+    place = lab.home / gone
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+        shutil.rmtree(lab.home / "generations" / "0001")
+    lab.arrive(1)
+    with pytest.raises(RefusedError) as refused:
+        lab.run()
+    assert refused.value.finding.code in {"CHECKPOINT_GONE", "SINK_AHEAD"}
+    assert lab.sink.ids() == Counter([0])
+
+
+def test_a_checkpoint_that_was_moved(tmp_path: Path) -> None:
+    """A new place for it, and nothing there."""
+    lab = make_lab(tmp_path)
+    lab.arrive()
+    lab.run()
+    lab.stream = replace(lab.stream, checkpoint=str(tmp_path / "elsewhere"))
+    assert verdict(lab) == "CHECKPOINT_GONE"
+    shutil.copytree(lab.home / "generations" / "0001", tmp_path / "elsewhere")
+    assert verdict(lab) == "skip"
