@@ -24,6 +24,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
-from sluice.storage import Storage, join, real_location
+from sluice.storage import Storage, is_local, join, real_location
 from sluice.times import iso_time
 from sluice.watermarks import Watermarks
 
@@ -109,7 +110,7 @@ class _Current(Document, frozen=True, kw_only=True):
 
 class _Owner(Document, frozen=True, kw_only=True):
     home: str
-    """The folder of the stream that has a checkpoint, in its project's home."""
+    """The folder of the stream that has a checkpoint, in its project's home; from the checkpoint, if both are local."""
 
 
 class Checked(Document, frozen=True, kw_only=True):
@@ -203,7 +204,8 @@ class StreamHome:
             StorageError: It could not be written.
         """
         if self.checkpoint is not None and _GENERATION.fullmatch(real_location(self.checkpoint)) is None:
-            owner = _Owner(home=real_location(self.location))
+            home, checkpoint = real_location(self.location), real_location(self.checkpoint)
+            owner = _Owner(home=os.path.relpath(home, checkpoint) if is_local(home) and is_local(checkpoint) else home)
             self.storage.put_if_absent(join(self.checkpoint, _BESIDE, "owner.json"), encode_document(owner))
 
     def foreign_owner(self) -> Problem | None:
@@ -221,6 +223,8 @@ class StreamHome:
             file = join(self.checkpoint, _BESIDE, "owner.json")
             noted = read_document(self.storage, file, _Owner)
             owner = None if noted is None else noted.home
+            if owner is not None and is_local(owner):
+                owner = os.path.normpath(join(real_location(self.checkpoint), owner))
             remedy = f"give this stream a checkpoint of its own; if that one is given up or has moved, delete {file}"
         if owner in {None, real_location(self.location)}:
             return None

@@ -24,7 +24,7 @@ from sluice.redaction import redacted
 from sluice.running.auditing.audit_record import QUALITY_METRICS
 from sluice.running.auditing.contracts import broken_contracts
 from sluice.running.auditing.gate_choice import choose_gate
-from sluice.running.auditing.gate_state import read_audit, read_gate, with_stop
+from sluice.running.auditing.gate_state import keep_record, read_audit, read_gate, with_stop
 from sluice.running.auditing.held import Unsettled, earlier_batches, find_unsettled, gated, settle
 from sluice.running.auditing.staged_batch import Decision, read_decision
 from sluice.running.connect_session import RemoteSession, end_remote
@@ -164,7 +164,10 @@ class Preparation:
 
     def done_by(self, run_ids: Iterable[str], seen: Survey) -> tuple[BatchRecord, ...]:
         """The batches that former runs have committed, also those that their drivers did not live to record."""
-        return earlier_batches(self.home, run_ids, lambda former: self._done_batches(former, seen))
+        gate = read_gate(self.home)
+        if gate is None:
+            return ()
+        return earlier_batches(self.home, gate, run_ids, lambda former: self._done_batches(former, seen))
 
     def _with_what_was_begun(self, seen: Survey, plan: Plan) -> Plan:
         """A plan that goes on with a batch, by what that one was begun with."""
@@ -374,6 +377,7 @@ class Preparation:
         )
         try:
             self.records.save(closed)
+            keep_record(self.home, closed)
         except SluiceError:
             # The first error is the one that matters, and it is raised.
             logger.warning("the run record could not be closed", exc_info=True)

@@ -94,7 +94,17 @@ def test_a_stream_that_is_given_up(one: Lab) -> None:
     owner.unlink()
     two.run()
     assert two.sink.ids() == Counter([2])
-    assert json.loads(owner.read_bytes())["home"] == f"{one.root}/home/others"
+    assert json.loads(owner.read_bytes())["home"] == "../home/others"
+
+
+def test_a_project_that_is_moved(one: Lab, tmp_path: Path) -> None:
+    """Home and checkpoint keep their places to each other: it is the same stream."""
+    one.run()
+    assert one.project.stream_home(one.stream).foreign_owner() is None
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    there = Lab(moved, replace(one.stream, checkpoint=str(moved / "checkpoint")))
+    assert there.project.stream_home(there.stream).foreign_owner() is None
+    moved.rename(tmp_path)
 
 
 def test_the_generation_of_the_stream_itself(one: Lab) -> None:

@@ -17,7 +17,10 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.home import StreamHome
 from sluice.planning.plan import Plan
-from sluice.running.record import RunRecords
+from sluice.running.record import RunRecord, RunRecords
+
+RECORD_GONE = "its record is gone, and what it wrote was never judged"
+"""Why the rows of a run hold a stream that died, and whose record somebody has deleted before another run judged it."""
 
 
 class GateState(Document, frozen=True, kw_only=True):
@@ -44,6 +47,9 @@ class GateState(Document, frozen=True, kw_only=True):
     """The types of the result, by name: whoever finds the gate open judges by them what was measured."""
     released_by: str | None = None
     """Who lets the blocked batch through, whatever its verdict."""
+    records: tuple[RunRecord, ...] = ()
+    """The records of that run and of those carried, as they ended, without Spark's plan: those of ended runs may be
+    deleted, and nothing is let go by that."""
 
 
 class BatchAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +81,38 @@ def keep_gate(home: StreamHome, state: GateState) -> None:
         StorageError: It could not be written.
     """
     home.storage.replace(home.gate_file(), encode_document(state))
+
+
+def record_of(home: StreamHome, gate: GateState, run_id: str) -> RunRecord | None:
+    """The record of a run that a gate is about, also when its own file is deleted; None where neither is there.
+
+    Raises:
+        RefusedError: Its file is damaged.
+        StorageError: It can't be read.
+    """
+    kept = next((record for record in gate.records if record.run_id == run_id), None)
+    return RunRecords(home).read(run_id) or kept
+
+
+def with_record(gate: GateState, record: RunRecord) -> GateState:
+    """A gate with the record of a run that has ended, if it is about that run."""
+    run_ids = (*gate.carried, gate.run_id)
+    if record.run_id not in run_ids:
+        return gate
+    kept = {found.run_id: found for found in (*gate.records, msgspec.structs.replace(record, explain=None))}
+    return msgspec.structs.replace(gate, records=tuple(kept[run_id] for run_id in run_ids if run_id in kept))
+
+
+def keep_record(home: StreamHome, record: RunRecord) -> None:
+    """Let the gate have the record of a run that has ended, if it is about that run.
+
+    Raises:
+        RefusedError: The gate's file is damaged.
+        StorageError: It could not be written.
+    """
+    gate = read_gate(home)
+    if gate is not None and (changed := with_record(gate, record)) != gate:
+        keep_gate(home, changed)
 
 
 def close_gate(home: StreamHome) -> None:
@@ -157,8 +195,10 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
         StorageError: It could not be written.
     """
     gate = read_gate(home)
-    if gate is None or gate.state == "open":
+    if gate is None or (gate.state == "open" and record_of(home, gate, gate.run_id) is not None):
         return None
+    if gate.state == "open":
+        gate = msgspec.structs.replace(gate, failed=RECORD_GONE)
     if gate.state == "blocked":
         keep_gate(home, msgspec.structs.replace(gate, released_by=released_by, since=now))
     else:

@@ -26,7 +26,17 @@ from sluice.running.auditing.audit_record import (
     together,
     with_columns,
 )
-from sluice.running.auditing.gate_state import GateState, close_gate, keep_gate, let_through_by, read_gate, releasers
+from sluice.running.auditing.gate_state import (
+    RECORD_GONE,
+    GateState,
+    close_gate,
+    keep_gate,
+    let_through_by,
+    read_gate,
+    record_of,
+    releasers,
+    with_record,
+)
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.stream import StagingSink, Stream
 
@@ -45,6 +55,8 @@ class Unsettled:
     suite_name: str = ""
     is_excused: bool = False
     """Whether it fails only for a batch that somebody has let through."""
+    is_gone: bool = False
+    """Whether its record is nowhere any more: then nobody can say that it passes."""
 
     @property
     def is_held(self) -> bool:
@@ -82,18 +94,18 @@ def find_unsettled(
         DeclarationError: The suite is wrong.
     """
     gate = read_gate(home)
-    if gate is None:
+    suite = declared_suite(project, stream, storage=home.storage) if gate is not None else None
+    if gate is None or suite is None:
+        # All is judged, or nobody wants to know.
         return None
-    record = RunRecords(home).read(gate.run_id)
-    suite = declared_suite(project, stream, storage=home.storage) if record is not None else None
-    if record is None or suite is None:
-        # Nobody can say any more what it wrote, or nobody wants to know.
-        return None
+    record = record_of(home, gate, gate.run_id)
+    if record is None:
+        return None if gate.state == "blocked" else _gone(gate, stream, suite)
     record = msgspec.structs.replace(record, batches=recovered(record))
     if gate.state == "blocked" and (record.quality is not None or not record.batches):
         # Its driver lived to say what became of the batches before.
         return None
-    earlier = earlier_batches(home, gate.carried, recovered)
+    earlier = earlier_batches(home, gate, gate.carried, recovered)
     if not record.batches:
         return Unsettled(gate, record, earlier, Judgement("pass", (), 0, {}), suite.name)
     if gate.columns:
@@ -116,15 +128,31 @@ def find_unsettled(
     return judge_former(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)
 
 
+def _gone(gate: GateState, stream: Stream, suite: Suite) -> Unsettled:
+    """A run that has left rows and no record."""
+    record = RunRecord(
+        run_id=gate.run_id,
+        stream=stream.name,
+        generation=gate.generation,
+        planned_at=gate.since,
+        plan={"batches": []},
+        status="failed",
+    )
+    return Unsettled(gate, record, (), Judgement("fail", (), None, {}), suite.name, is_gone=True)
+
+
 def earlier_batches(
-    home: StreamHome, run_ids: Iterable[str], recovered: Callable[[RunRecord], tuple[BatchRecord, ...]]
+    home: StreamHome,
+    gate: GateState,
+    run_ids: Iterable[str],
+    recovered: Callable[[RunRecord], tuple[BatchRecord, ...]],
 ) -> tuple[BatchRecord, ...]:
     """The batches that runs have committed, in the order of their ids; a run whose record is gone has none.
 
     Raises:
         RefusedError: A record is damaged.
     """
-    records = map(RunRecords(home).read, run_ids)
+    records = (record_of(home, gate, run_id) for run_id in run_ids)
     found: tuple[BatchRecord, ...] = ()
     for record in records:
         found = together(found, recovered(record) if record is not None else ())
@@ -221,7 +249,7 @@ def held_by(unsettled: Unsettled, stream: str) -> Problem:
 def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
     """Write down the judgement of a former run; gives its record."""
     judged, record = unsettled.judged, unsettled.record
-    if judged is None:
+    if judged is None or unsettled.is_gone:
         return record
     changes: dict[str, Any] = {}
     if record.quality is not None and judged.results:
@@ -235,16 +263,19 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
     # The verdict first: the gate must not be closed on rows that no record judges.
     RunRecords(home).save(record)
     if unsettled.is_held:
-        keep_gate(home, msgspec.structs.replace(unsettled.gate, state="failed", failed=_why(unsettled)))
+        held = with_record(unsettled.gate, record)
+        keep_gate(home, msgspec.structs.replace(held, state="failed", failed=_why(unsettled)))
     elif unsettled.is_blocked:
         # A batch is not published: that stands.
-        keep_gate(home, msgspec.structs.replace(unsettled.gate, state="blocked"))
+        keep_gate(home, msgspec.structs.replace(with_record(unsettled.gate, record), state="blocked"))
     else:
         close_gate(home)
     return record
 
 
 def _why(unsettled: Unsettled) -> str:
+    if unsettled.is_gone:
+        return unsettled.gate.failed or RECORD_GONE
     if unsettled.judged is None:
         return unsettled.gate.failed
     return describe_failed(failing_results(unsettled.judged))

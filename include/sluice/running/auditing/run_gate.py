@@ -198,6 +198,7 @@ class RunGate:
             carried=carried_runs(self.found, record.run_id),
             let_through=dict(self.let_through),
             columns=dict(self.columns),
+            records=self.found.records if self.found is not None else (),
         )
 
     def _failed(self, remedy: str) -> QualityFailedError:
