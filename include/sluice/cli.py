@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from sluice.errors import DeclarationError, RefusedError, SluiceError, UnknownStreamError
+from sluice.exit_code import leave_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -131,12 +132,17 @@ Checkpoint = Annotated[str | None, typer.Option(help="Use this Spark checkpoint,
 
 
 def main() -> None:
-    """Run the command line; exits with the code that the error has."""
+    """Run the command line; ends the process with the code that the error has."""
+    leave_with(_run)
+
+
+def _run() -> int:
     try:
         app()
     except SluiceError as exc:
         _print_error(exc)
-        sys.exit(exc.exit_code)
+        return exc.exit_code
+    return 0
 
 
 @app.command("init")

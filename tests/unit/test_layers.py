@@ -23,6 +23,7 @@ LAYERS: Mapping[str, int] = {
             "schema_text",
             "spark_master",
             "foreign_code",
+            "exit_code",
             "times",
             "stream",
             "storage",

@@ -221,8 +221,7 @@ def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     record = home.generation(number)
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
-    sources = dict(record.sources) if record else {}
-    seen = Survey(stream, number, record, checkpoint, lines, {}, sources, {})
+    seen = Survey(stream, number, record, checkpoint, lines, {}, dict(record.sources) if record else {}, {})
     return replace(seen, foreign_owner=home.foreign_owner())
 
 

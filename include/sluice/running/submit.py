@@ -126,4 +126,6 @@ if __name__ == "__main__":
     here = Path(__file__).resolve()
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here.parent]
     sys.path.append(str(here.parents[2]))
-    sys.exit(main())
+    from sluice.exit_code import leave_with
+
+    leave_with(main)
