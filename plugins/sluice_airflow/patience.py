@@ -1,4 +1,7 @@
-"""Looking at storage from places that must not wait for it: the scheduler's loop, the end of a task."""
+"""Looking at storage from places that must not wait for it: the scheduler's loop, the end of a task.
+
+Airflow loads this with the plugin in every process: so the library is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Thread
 from typing import TypeVar
-
-from sluice.errors import DeclarationError
-from sluice.foreign_code import described
-from sluice.project import error_line
 
 T = TypeVar("T")
 
@@ -29,6 +28,10 @@ def look_within(seconds: float, look: Callable[[], T]) -> T:
         except Exception as exc:
             found.set_exception(exc)
         except BaseException as exc:
+            from sluice.errors import DeclarationError
+            from sluice.foreign_code import described
+            from sluice.project import error_line
+
             found.set_exception(DeclarationError(described(exc), where=error_line(exc), remedy="correct it"))
 
     Thread(target=work, name="sluice-look", daemon=True).start()

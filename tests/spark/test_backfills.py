@@ -210,7 +210,7 @@ def test_duplicates_across_intervals(flights: Flights, transform: str) -> None:
     flights.lab.run(stream)
     rows = flights.rows()
 
-    with pytest.raises(RefusedError, match="put `flight_date`") as refused:
+    with pytest.raises(RefusedError, match="with `flight_date`, or the columns") as refused:
         flights.backfill(stream, 8, 9)
 
     assert refused.value.finding.code == "BACKFILL_DUPLICATES"

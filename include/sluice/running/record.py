@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -183,7 +183,15 @@ class RecordedPlan(msgspec.Struct, frozen=True):
 
     batches: tuple[RecordedBatch, ...]
     strategy: str = ""
+
+
+class RecordedBackfill(msgspec.Struct, frozen=True):
+    """What its task needs of a backfill's plan in a record."""
+
     downstream: tuple[RecordedDownstream, ...] = ()
+
+
+P = TypeVar("P", RecordedPlan, RecordedBackfill)
 
 
 class RunRecord(Document, frozen=True, kw_only=True):
@@ -241,13 +249,24 @@ class RunRecord(Document, frozen=True, kw_only=True):
             return RecordedError()
 
     def planned(self) -> RecordedPlan:
-        """The plan, for whoever goes by it.
+        """The plan of a run of the live stream, for whoever goes by it.
 
         Raises:
             RefusedError: It has another shape than every plan that Sluice writes.
         """
+        return self._planned(RecordedPlan)
+
+    def planned_backfill(self) -> RecordedBackfill:
+        """The plan of a backfill, for whoever goes by it.
+
+        Raises:
+            RefusedError: It has another shape than every plan that Sluice writes.
+        """
+        return self._planned(RecordedBackfill)
+
+    def _planned(self, kind: type[P]) -> P:
         try:
-            return msgspec.convert(self.plan, RecordedPlan)
+            return msgspec.convert(self.plan, kind)
         except (msgspec.ValidationError, RecursionError) as exc:
             raise RefusedError(
                 Problem(

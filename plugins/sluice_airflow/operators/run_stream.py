@@ -268,7 +268,7 @@ class RunStreamOperator(BaseOperator):
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""
-        for found in record.planned().downstream:
+        for found in record.planned_backfill().downstream:
             then = (
                 "passes over what is replaced: backfill it too"
                 if found.skips_changes
