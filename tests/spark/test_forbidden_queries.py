@@ -124,14 +124,14 @@ def test_missing_function(own_lab: Lab) -> None:
     stream = declared("transforms:departure")
     with pytest.raises(DeclarationError, match="did you mean `departures`") as refused:
         own_lab.run(stream)
-    assert refused.value.where == file
+    assert (refused.value.where or "").endswith(f": {file}")
     assert not own_lab.checkpoint(stream).exists()
 
 
 def test_missing_module(own_lab: Lab) -> None:
     """A module that is not there is refused with the folders that were searched."""
     stream = declared("transforms.absent:go")
-    with pytest.raises(DeclarationError, match=re.escape("`transforms.absent` does not import")):
+    with pytest.raises(DeclarationError, match=re.escape("there is no module `transforms.absent`")):
         own_lab.run(stream)
     assert not own_lab.checkpoint(stream).exists()
 
