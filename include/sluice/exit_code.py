@@ -1,8 +1,8 @@
 """The end of a process of ours: its exit code tells what came of its work, and nothing else.
 
-A process may abort while it ends (exit code 134), its work done: C++ libraries keep threads (Arrow's read ahead for
-delta-rs, through Python), and one that comes back to a Python that is gone takes the process with it. So Python's own
-clean-up is done, and nothing after it.
+A process may abort while it ends (exit code 134), its work done: that was seen with delta-rs' reader beside Spark, and
+C++ libraries keep threads, one of which may come back to a Python that is gone. So Python's own clean-up is done, and
+nothing after it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,8 @@ def _code(exc: SystemExit) -> int | None:
 
 def _clean_up() -> None:
     """What Python does at its end: other threads' work is waited for, exit functions are called, output is written."""
-    main = threading.main_thread()
-    for thread in threading.enumerate():
-        if thread is not main and not thread.daemon:
-            thread.join()
+    # Pools are told to end before their threads are waited for: nothing public does both.
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001 - nothing public calls them
     for stream in (sys.stdout, sys.stderr):
         # Whoever read it may be gone; that is no outcome of the work.

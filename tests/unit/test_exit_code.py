@@ -61,6 +61,13 @@ def test_python_cleans_up() -> None:
     assert (done.returncode, done.stdout.split("\n")) == (0, ["work", "thread", "exit function", ""])
 
 
+def test_a_pool_that_nobody_has_closed() -> None:
+    """As Spark Connect's client leaves one: its threads wait for work until they are told to end."""
+    pool = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+    done = call(f"{LEAVES}{pool}leave_with(lambda: pool.submit(int, '4').result())")
+    assert done.returncode == 4
+
+
 def test_commands_and_drivers(tmp_path: Path) -> None:
     """Both end so."""
     put(tmp_path / "sluice.toml", "")
