@@ -68,7 +68,7 @@ def spark_options(
             options[names[name]] = str(value)
         else:
             raise DeclarationError(
-                f"option `{name}` is a {type(value).__name__}",
+                f"option `{name}` is {'None' if value is None else f'a {type(value).__name__}'}",
                 where=place,
                 remedy="give a string, a number or a boolean",
             )

@@ -81,7 +81,7 @@ def test_value_that_is_no_option(value: Any) -> None:
     with pytest.raises(DeclarationError) as caught:
         spark_options({"header": value}, FORMATS["csv"], place="here")
 
-    assert caught.value.problem == f"option `header` is a {type(value).__name__}"
+    assert caught.value.problem == f"option `header` is {'None' if value is None else f'a {type(value).__name__}'}"
 
 
 def test_check_format() -> None:
