@@ -32,6 +32,8 @@ class Sides(RuleBasedStateMachine):
         self.at: dict[int, tuple[str, int]] = {}
         """The side and the event time of every row."""
         self.seconds = 0
+        self.drained = False
+        """Whether Spark has ever made batches of its own."""
 
     @initialize(sink=st.sampled_from([TransactionalSink, AppendingSink]), limit=st.sampled_from([None, 1]))
     def declare(self, sink: type, limit: int | None) -> None:
@@ -62,16 +64,17 @@ class Sides(RuleBasedStateMachine):
         if fault is not None:
             self.lab.fault.kind, self.lab.fault.countdown = fault
         self.lab.dies_at = dies_at
+        # Also a drained run that dies leaves batches that Spark has made.
+        self.drained = self.drained or strategy == "drain"
         try:
             self.lab.run(limits)
         except (KilledError, BatchFailedError, StorageError):
             assert fault is not None or dies_at is not None
             return
-        self.check(is_drained=strategy == "drain")
+        self.check()
 
-    def check(self, *, is_drained: bool) -> None:
+    def check(self) -> None:
         """A run that ends well leaves the watermark where a query that never stopped would have it."""
-        self.drained = getattr(self, "drained", False) or is_drained
         ran_with, taken = self.batches()
         reached, newest = 0, {"a": 0, "b": 0}
         for watermark_ms, rows in zip(ran_with, taken, strict=True):
@@ -122,7 +125,7 @@ class Sides(RuleBasedStateMachine):
         with self.folder:
             if hasattr(self, "lab"):
                 self.lab.run()
-                self.check(is_drained=False)
+                self.check()
 
 
 def read_log(folder: Path) -> dict[int, list[Path]]:
