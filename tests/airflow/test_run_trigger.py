@@ -16,7 +16,8 @@ from until import SOON, until
 from sluice.home import StreamHome
 from sluice.running.driver import Driver, Drivers
 from sluice.running.process import boot_id, machine
-from sluice.running.record import RecordedInterval, RecordedPhase, RunRecord, RunRecords
+from sluice.running.record import RecordedPhase, RunRecord, RunRecords
+from sluice.running.summary import RecordedInterval
 from sluice_airflow.triggers import run as run_trigger
 from sluice_airflow.triggers.run import RunTrigger
 from tests.builders import NOW

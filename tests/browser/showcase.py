@@ -23,8 +23,9 @@ from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
 from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
 from sluice.running.lease import acquire
-from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
+from sluice.running.record import BackfillRecord, BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.running.stop import StopRequest, stop_request
+from sluice.running.summary import RecordedInterval
 from sluice.storage import join
 from sluice.stream import Interval, Slice
 from sluice.times import iso_millis, iso_time

@@ -22,7 +22,8 @@ from sluice.running.auditing.release_record import check_releases, read_releases
 from sluice.running.backfill_names import application_of, settled_application
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
-from sluice.running.record import BackfillRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
+from sluice.running.record import BackfillRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.summary import RecordedInterval
 from sluice.storage import join
 from sluice.stream import Interval, ReplaceableSink, Replaced, StagingSink, Stream
 from sluice.times import iso_time

@@ -14,7 +14,7 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import LeaseLostError, Problem, RefusedError
 from sluice.home import StreamHome
-from sluice.running.summary import Status, keep_summary
+from sluice.running.summary import RecordedInterval, Status, keep_summary
 from sluice.storage import join
 from sluice.times import iso_time
 
@@ -59,13 +59,6 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     run that committed it has decided it."""
     changed: tuple[str, ...] = ()
     """What was declared otherwise when the batch was begun: `transform`, `suite`, `quarantine`, `output mode`."""
-
-
-class RecordedInterval(msgspec.Struct, frozen=True):
-    """The rows that a backfill recomputes: those whose interval column lies in `[start, end)`."""
-
-    start: datetime
-    end: datetime
 
 
 class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):

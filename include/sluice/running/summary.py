@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -21,6 +21,9 @@ from sluice.documents import Document, encode_document, read_document
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
 from sluice.storage import FileStat, join
+
+if TYPE_CHECKING:
+    from sluice.running.record import RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +34,8 @@ RUNS = 20
 """How many runs a summary has."""
 
 
-class LineInterval(msgspec.Struct, frozen=True):
-    """The rows that a backfill recomputes."""
+class RecordedInterval(msgspec.Struct, frozen=True):
+    """The rows that a backfill recomputes: those whose interval column lies in `[start, end)`."""
 
     start: datetime
     end: datetime
@@ -60,7 +63,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many it read; of a backfill, how many it wrote. None where that is not known."""
     verdict: str = ""
     """What quality said; empty for runs that were not judged."""
-    interval: LineInterval | None = None
+    interval: RecordedInterval | None = None
     """The rows that a backfill recomputes; None for a run of the live stream."""
 
 
@@ -88,7 +91,7 @@ class _Record(Document, frozen=True, kw_only=True):
     batches: tuple[_Batch, ...] = ()
     plan: Any = None
     quality: Any = None
-    interval: LineInterval | None = None
+    interval: RecordedInterval | None = None
     backfill: _Backfill | None = None
 
 
@@ -160,35 +163,39 @@ def _line(
         return RunLine(run_id=run_id, error=str(exc))
     if record is None:
         return None
+    return msgspec.structs.replace(line_of(run_id, record), size_bytes=stat.size_bytes, mtime_ms=stat.mtime_ms)
+
+
+def line_of(run_id: str, record: _Record | RunRecord) -> RunLine:
+    """What lists show of a run, from its record; of the record's file, nothing."""
     return RunLine(
         run_id=run_id,
-        size_bytes=stat.size_bytes,
-        mtime_ms=stat.mtime_ms,
         status=record.status,
         run_key=record.run_key,
         planned_at=record.planned_at,
         started_at=record.started_at,
         ended_at=record.ended_at,
-        planned_batches=_length(record.plan, "batches"),
+        planned_batches=_planned_batches(record.plan),
         batches=len(record.batches),
         rows=_rows(record),
-        verdict=_text(record.quality, "verdict"),
+        verdict=verdict_of(record.quality),
         interval=record.interval,
     )
 
 
-def _rows(record: _Record) -> int | None:
+def verdict_of(quality: object) -> str:
+    """The verdict in what a record says of quality; empty where there is none."""
+    verdict = quality.get("verdict") if isinstance(quality, dict) else getattr(quality, "verdict", None)
+    return "" if verdict is None else str(verdict)
+
+
+def _rows(record: _Record | RunRecord) -> int | None:
     if record.interval is not None:
         return record.backfill.rows_written if record.backfill else None
     known = [batch.input_rows for batch in record.batches if batch.input_rows is not None]
     return sum(known) if known else None
 
 
-def _length(document: Any, key: str) -> int:
-    found = document.get(key) if isinstance(document, dict) else None
+def _planned_batches(plan: object) -> int:
+    found = plan.get("batches") if isinstance(plan, dict) else None
     return len(found) if isinstance(found, list) else 0
-
-
-def _text(document: Any, key: str) -> str:
-    found = document.get(key) if isinstance(document, dict) else None
-    return "" if found is None else str(found)

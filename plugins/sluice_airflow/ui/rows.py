@@ -9,7 +9,7 @@ from typing import Any
 
 from sluice.errors import Problem
 from sluice.running.record import BatchRecord
-from sluice.running.summary import LineInterval, RunLine
+from sluice.running.summary import RunLine, line_of, verdict_of
 from sluice.times import iso_millis
 from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import wording
@@ -181,38 +181,12 @@ def run_line(run: RunFile) -> RunLine:
     record = run.record
     if record is None:
         return RunLine(run_id=run.run_id, error=run.error or "the record can't be read")
-    plan = read_plan(record.plan)
-    return RunLine(
-        run_id=run.run_id,
-        status=record.status,
-        run_key=record.run_key,
-        planned_at=record.planned_at,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-        planned_batches=len(plan.batches) if plan else 0,
-        batches=len(record.batches),
-        rows=run_rows(record),
-        verdict=text_of(record.quality, "verdict"),
-        interval=LineInterval(record.interval.start, record.interval.end) if record.interval else None,
-    )
-
-
-def run_rows(record: ShownRecord) -> int | None:
-    """How many rows a run read; of a backfill, how many it wrote."""
-    if record.interval is not None:
-        return record.backfill.rows_written if record.backfill else None
-    return sum_known(batch.input_rows for batch in record.batches)
-
-
-def text_of(document: Any, key: str) -> str:
-    """A value of a document as text; empty when there is none, or no such document."""
-    found = document.get(key) if isinstance(document, dict) else None
-    return "" if found is None else str(found)
+    return line_of(run.run_id, record)
 
 
 def quality_badge(document: Any) -> Badge | None:
     """The verdict of quality; None for runs without."""
-    return _verdict_badge(text_of(document, "verdict"))
+    return _verdict_badge(verdict_of(document))
 
 
 def _verdict_badge(verdict: str) -> Badge | None:

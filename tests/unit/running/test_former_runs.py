@@ -9,7 +9,8 @@ from sluice.home import StreamHome
 from sluice.quality.compile import compile_suite
 from sluice.quality.gate import judge_run
 from sluice.running.auditing.audit_record import former_runs
-from sluice.running.record import QualityRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
+from sluice.running.record import QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.summary import RecordedInterval
 from sluice.storage import Storage
 from tests.unit.quality.suites import suite
 

@@ -10,7 +10,8 @@ import pytest
 
 from sluice.home import StreamHome
 from sluice.running.auditing.quality_outcome import QualityOutcome, quality_outcome
-from sluice.running.record import BatchRecord, QualityRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
+from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.running.summary import RecordedInterval
 from sluice.storage import Storage
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -21,9 +21,9 @@ from sluice.quality.expectations import EXPECTATIONS
 from sluice.quality.report import Hold
 from sluice.quality.report_page import report_page
 from sluice.running.lease import LeaseFile, Process
-from sluice.running.record import BackfillRecord, BatchRecord, RecordedInterval, RecordedPhase
+from sluice.running.record import BackfillRecord, BatchRecord, RecordedPhase
 from sluice.running.stop import StopRequest
-from sluice.running.summary import LineInterval, RunLine, Status
+from sluice.running.summary import RecordedInterval, RunLine, Status
 from sluice.stream import Interval, Slice
 from sluice.times import iso_time
 from sluice.watermarks import InputWatermark, Watermarks
@@ -214,10 +214,9 @@ def line(status: Status, **changes: Any) -> RunLine:
 
 def test_streams_that_need_somebody_are_on_the_first_page() -> None:
     """By the last run of the live stream that has ended; then by name."""
-    backfill = LineInterval(JANUARY.start, JANUARY.end)
     runs: dict[str, list[RunLine]] = {
         "a": [line("succeeded")],
-        "b": [line("succeeded", interval=backfill), line("running"), line("failed")],
+        "b": [line("succeeded", interval=JANUARY), line("running"), line("failed")],
         "c": [],
         "d": [line("stopped")],
         "e": [line("succeeded", verdict="fail")],
