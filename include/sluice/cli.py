@@ -165,7 +165,8 @@ def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None
     from sluice.display import print_table
     from sluice.project import find_project
 
-    streams, errors = find_project(project).streams()
+    declarations = find_project(project).declarations()
+    streams, errors = declarations.streams, declarations.errors()
     if as_json:
         _print_json([_described(declared.stream, declared.file) for declared in streams.values()])
     else:
@@ -174,7 +175,7 @@ def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None
             for name, found in streams.items()
         ]
         print_table("Streams", ("stream", "sources", "transform", "sink", "declared in"), rows)
-    for error in errors:
+    for _, error in errors:
         _print_error(error)
     if errors:
         raise typer.Exit(DeclarationError.exit_code)

@@ -61,3 +61,17 @@ def foreign_code(
         if not is_failure(exc):
             raise
         raise DeclarationError(f"{fails}: {described(exc)}", where=where(exc), remedy=remedy) from exc
+
+
+def error_line(exc: BaseException, file: str | None = None) -> str | None:
+    """`file:line` of the innermost frame of an exception that lies in `file` (or of the innermost frame at all)."""
+    if isinstance(exc, SyntaxError) and exc.filename:
+        return f"{exc.filename}:{exc.lineno}"
+    line = None
+    trace = exc.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if (file is None and not name.startswith("<frozen")) or name == file:
+            line = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line

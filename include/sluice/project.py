@@ -1,29 +1,24 @@
-"""A project: `sluice.toml`, the declarations that it points at, and the functions that they name."""
+"""A project: what `sluice.toml` says, and the declarations and functions that are found by it."""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import functools
-import hashlib
-import importlib.util
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from sluice.declaring import missing_kind
-from sluice.errors import DeclarationError, SluiceError, UnknownStreamError
-from sluice.foreign_code import described, foreign_code, is_failure
+from sluice.declarations import Declarations, read_declarations, resolve_stream
+from sluice.errors import DeclarationError, UnknownStreamError
+from sluice.foreign_code import error_line, foreign_code
 from sluice.home import StreamHome
+from sluice.paths import VARIABLE, expand, resolve_path
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
 from sluice.spark_master import CONNECT_SCHEME, check_master
-from sluice.storage import Storage, is_local, is_within, join, real_location
+from sluice.storage import Storage, join
 from sluice.stream import Stream
 
 FILE_NAME = "sluice.toml"
@@ -33,16 +28,7 @@ _TABLES: dict[str, dict[str, type]] = {
     "spark": {"master": str, "conf": dict},
     "storage": {},
 }
-_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _DEFAULT_MASTER = "local[*]"
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A stream and the file that declares it."""
-
-    stream: Stream
-    file: str
 
 
 @dataclass(frozen=True)
@@ -82,88 +68,36 @@ class Project:
         storage = self.storage()
         return {stream.name: StreamHome(join(self.home, stream.name), storage, stream.checkpoint) for stream in streams}
 
-    def streams(self) -> tuple[dict[str, Declared], list[DeclarationError]]:
-        """Load every declaration: the streams by name, in the order of files and lines, and what is wrong with others.
+    def declarations(self) -> Declarations:
+        """Load every declaration of the project.
 
         Raises:
             DeclarationError: A folder of declarations does not exist.
         """
-        found, errors = self._readable()
-        shared = self.shared_checkpoints()
-        errors += shared.values()
-        streams: dict[str, Declared] = {}
-        for name, declared in found.items():
-            if name in shared:
-                continue
-            try:
-                streams[name] = Declared(self.resolve(declared.stream), declared.file)
-            except DeclarationError as exc:
-                errors.append(exc)
-        return streams, errors
+        return read_declarations(self.declaration_files(), self.root, self.moving_folder)
 
-    def shared_checkpoints(self) -> dict[str, DeclarationError]:
-        """The streams that declare one checkpoint with another one, by name, and what is wrong with that."""
-        by_place: dict[str, list[str]] = {}
-        streams = self._readable()[0]
-        for name, declared in streams.items():
-            if declared.stream.checkpoint is not None:
-                with contextlib.suppress(DeclarationError):
-                    place = resolve_path(declared.stream.checkpoint, self.root, place=f"stream `{name}`")
-                    by_place.setdefault(real_location(place), []).append(name)
-        return {
-            name: DeclarationError(
-                f"the streams {' and '.join(f'`{found}`' for found in names)} have one checkpoint",
-                where=f"{' and '.join(dict.fromkeys(streams[found].file for found in names))}: {place}",
-                remedy="give each one a checkpoint of its own: each would read what the others do not",
-            )
-            for place, names in by_place.items()
-            if len(names) > 1
-            for name in names
-        }
-
-    def _readable(self) -> tuple[dict[str, Declared], list[DeclarationError]]:
-        """Every declaration that can be read and whose name is its own, as it was written; and what is wrong."""
-        found: dict[str, Declared] = {}
-        twice: set[str] = set()
-        errors: list[DeclarationError] = []
-        for file in self.declaration_files():
-            try:
-                streams = load_declarations(file)
-            except DeclarationError as exc:
-                errors.append(exc)
-                continue
-            for stream in streams:
-                if stream.name in found:
-                    where = f"{file} and {found[stream.name].file}"
-                    what = f"stream `{stream.name}` is declared twice"
-                    errors.append(DeclarationError(what, where=where, remedy="give one of them another name"))
-                    twice.add(stream.name)
-                else:
-                    found[stream.name] = Declared(stream, file)
-        return {name: declared for name, declared in found.items() if name not in twice}, errors
-
-    def readable_streams(self) -> dict[str, Stream]:
-        """The streams by name whose declarations can be read; what is wrong with others is no concern of these."""
-        return {name: declared.stream for name, declared in self.streams()[0].items()}
+    def streams(self) -> dict[str, Stream]:
+        """The streams by name that can be used; what is wrong with others is no concern of these."""
+        return {name: declared.stream for name, declared in self.declarations().streams.items()}
 
     def stream(self, name: str) -> Stream:
         """The stream of this name, with absolute locations; what is wrong with others is no concern of it.
 
         Raises:
             UnknownStreamError: No declaration has this name.
-            DeclarationError: No readable declaration has this name, and a declaration does not import.
+            DeclarationError: The stream can't be used, or none has this name and a file does not load.
         """
-        streams, errors = self._readable()
-        if name not in streams and errors:
-            raise errors[0]
-        if name not in streams:
-            near = difflib.get_close_matches(name, streams, n=1)
-            known = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(streams) or 'none'}"
-            raise UnknownStreamError(f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=known)
-        shared = self.shared_checkpoints() if streams[name].stream.checkpoint is not None else {}
-        if name in shared:
-            raise shared[name]
-        return self.resolve(streams[name].stream)
+        found = self.declarations()
+        if name in found.unusable:
+            raise found.unusable[name].error
+        if name in found.streams:
+            return found.streams[name].stream
+        for error in found.unreadable.values():
+            raise error
+        known = (*found.streams, *found.unusable)
+        near = difflib.get_close_matches(name, known, n=1)
+        remedy = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(known) or 'none'}"
+        raise UnknownStreamError(f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=remedy)
 
     def declaration_files(self) -> list[str]:
         """Every `.py` file directly in the declaration folders, sorted; names that start with `_` are left out.
@@ -188,22 +122,7 @@ class Project:
         Raises:
             DeclarationError: A path leaves the project, or a source or sink of somebody's own fails.
         """
-        changes: dict[str, Any] = {}
-        place = f"stream `{stream.name}`"
-        try:
-            with foreign_code("a source or the sink fails", where=lambda exc: error_line(exc) or place):
-                changes["sources"] = {name: source.resolved(self.root) for name, source in stream.sources.items()}
-                changes["sink"] = stream.sink.resolved(self.root)
-                if stream.quarantine is not None:
-                    changes["quarantine"] = stream.quarantine.resolved(self.root)
-            if stream.checkpoint is not None:
-                changes["checkpoint"] = resolve_path(stream.checkpoint, self.root, place=place)
-        except DeclarationError as exc:
-            raise exc.at(stream.declared_at) from exc
-        resolved = replace(stream, **changes)
-        if self.moving_folder is not None:
-            _check_lasting(resolved, self.moving_folder)
-        return resolved
+        return resolve_stream(stream, self.root, self.moving_folder)
 
     def check_function(self, reference: str) -> None:
         """Make sure that a function can be imported, as far as can be told before Spark is there.
@@ -314,148 +233,12 @@ def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _secrets({f"{key}.{inner}": found for inner, found in value.items()})
         elif isinstance(value, str):
-            told = [os.environ[name] for name in _VARIABLE.findall(value) if name in os.environ]
-            expanded = _VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
+            told = [os.environ[name] for name in VARIABLE.findall(value) if name in os.environ]
+            expanded = VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), value)
             yield from (text for text in told if not is_harmless(text))
             yield from secrets_of_url(expanded)
             if is_secret_name(key):
                 yield expanded
-
-
-def load_declarations(file: str) -> list[Stream]:
-    """Import one declaration file under a private module name and return its streams, in order.
-
-    A process imports a file once, and again when it has changed: a DAG file may name a hundred streams.
-
-    Raises:
-        DeclarationError: The file does not import; the message names the line.
-    """
-    try:
-        found = os.stat(file)
-    except OSError as exc:
-        raise DeclarationError(
-            f"the declaration can't be read: {exc.strerror}", where=file, remedy="check that it exists"
-        ) from exc
-    return list(_load_declarations(file, (found.st_mtime_ns, found.st_size, found.st_ino)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _load_declarations(file: str, version: tuple[int, ...]) -> tuple[Stream, ...]:  # noqa: ARG001 - the key
-    module = import_file(file, "declaration")
-    return tuple(value for value in vars(module).values() if isinstance(value, Stream))
-
-
-def import_file(file: str, what: str) -> ModuleType:
-    """Import a file under a private module name, for files may be called alike.
-
-    Args:
-        file: Where it is.
-        what: What it is to have, for messages: `declaration`.
-
-    Raises:
-        DeclarationError: It does not import; the message names the line.
-    """
-    name = f"_sluice_{what}_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise DeclarationError("the file can't be imported", where=file, remedy="give it the ending .py")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except SluiceError as exc:
-        found = DeclarationError(exc.problem, where=exc.where, remedy=exc.remedy)
-        raise found.at(error_line(exc, file) or file) from exc
-    except BaseException as exc:
-        if not is_failure(exc):
-            raise
-        found = missing_kind(exc) or DeclarationError(
-            f"the {what} does not import: {' '.join(described(exc).split())}",
-            remedy="correct it; `sluice check` shows every problem",
-        )
-        raise found.at(error_line(exc, file) or file) from exc
-    return module
-
-
-def resolve_path(path: str, root: str, *, place: str) -> str:
-    """Make a declared path a location: `${ENV}` expanded, relative ones below the project.
-
-    A relative path may not leave the project, neither through `..` nor through a link; to point elsewhere, an
-    absolute path or a URL says so openly.
-
-    Raises:
-        DeclarationError: It leaves the project, or names a variable that is not set.
-    """
-    if not isinstance(path, str) or not path or "\0" in path:
-        raise DeclarationError(f"{path!r} is not a path", where=place, remedy="give a path or a URL")
-    expanded = expand(path, place=place)
-    if not is_local(expanded):
-        return expanded.rstrip("/")
-    if expanded.startswith("file:"):
-        # Spark takes what follows as it is: a `%20` in it is a `%20` in the folder's name.
-        expanded = "/" + expanded.removeprefix("file:").lstrip("/")
-    if expanded.startswith("/"):
-        return expanded.rstrip("/") or "/"
-    absolute = os.path.normpath(os.path.join(root, expanded))
-    # What a glob matches is checked where it is listed; the fixed part in front of it is checked here.
-    fixed = re.split(r"[*?\[{]", absolute, maxsplit=1)[0]
-    if not is_within(fixed, root):
-        raise DeclarationError(
-            f"the path {path!r} leaves the project",
-            where=place,
-            remedy="write the absolute path if that is what you mean",
-        )
-    return absolute
-
-
-def _check_lasting(stream: Stream, moving: str) -> None:
-    """Make sure that a stream neither reads nor writes where the next version has another folder.
-
-    Raises:
-        DeclarationError: It does.
-    """
-    places = {f"source `{name}`": source.location for name, source in stream.sources.items()}
-    places |= {"the sink": stream.sink.location or "", "the checkpoint": stream.checkpoint or ""}
-    places |= {"the quarantine": stream.quarantine.location or ""} if stream.quarantine is not None else {}
-    for what, location in places.items():
-        if location and is_local(location) and is_within(re.split(r"[*?\[{]", location, maxsplit=1)[0], moving):
-            raise DeclarationError(
-                f"{what} of stream `{stream.name}` is `{location}`, in a folder that another version of its bundle has"
-                " elsewhere, and that Airflow deletes in the end",
-                where=f"stream `{stream.name}`",
-                remedy="write an absolute path or a URL, with ${VARIABLE} if you like",
-            )
-
-
-def expand(text: str, *, place: str) -> str:
-    """Replace every `${NAME}` by the environment's value.
-
-    Raises:
-        DeclarationError: A variable is not set.
-    """
-
-    def value(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1])
-        if found is None:
-            raise DeclarationError(
-                f"the environment variable {match[1]} is not set", where=place, remedy="set it, or write the value"
-            )
-        return found
-
-    return _VARIABLE.sub(value, text)
-
-
-def error_line(exc: BaseException, file: str | None = None) -> str | None:
-    """`file:line` of the innermost frame of an exception that lies in `file` (or of the innermost frame at all)."""
-    if isinstance(exc, SyntaxError) and exc.filename:
-        return f"{exc.filename}:{exc.lineno}"
-    line = None
-    trace = exc.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if (file is None and not name.startswith("<frozen")) or name == file:
-            line = f"{name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return line
 
 
 def _check_tables(tables: dict[str, Any], place: str) -> None:

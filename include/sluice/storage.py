@@ -398,6 +398,27 @@ def real_location(location: str) -> str:
     return os.path.realpath(local_path(location)) if is_local(location) else location
 
 
+def same_for_every_name(location: str) -> object:
+    """What is equal for all names of one file or folder, and for those of one that is yet to be made.
+
+    Links are followed. It costs one call of the system, and a few where there is nothing yet: see `real_location` for a
+    name to show.
+    """
+    if not is_local(location):
+        return location.rstrip("/")
+    path, rest = os.path.normpath(local_path(location)), ""
+    while True:
+        try:
+            found = os.stat(path)
+        except OSError:
+            above, name = os.path.split(path)
+            if above == path:
+                return location
+            path, rest = above, f"{name}/{rest}"
+        else:
+            return found.st_dev, found.st_ino, rest
+
+
 def join(location: str, *parts: str) -> str:
     """A location below another one."""
     return "/".join((location.rstrip("/"), *parts))

@@ -29,8 +29,7 @@ def look_within(seconds: float, look: Callable[[], T]) -> T:
             found.set_exception(exc)
         except BaseException as exc:
             from sluice.errors import DeclarationError
-            from sluice.foreign_code import described
-            from sluice.project import error_line
+            from sluice.foreign_code import described, error_line
 
             found.set_exception(DeclarationError(described(exc), where=error_line(exc), remedy="correct it"))
 

@@ -21,7 +21,7 @@ from fastapi.responses import PlainTextResponse
 
 from sluice import find_project
 from sluice.errors import DeclarationError, SluiceError
-from sluice.foreign_code import described, foreign_code, is_failure
+from sluice.foreign_code import described, error_line, foreign_code, is_failure
 from sluice.project import Project
 from sluice.quality.suite import build_suite
 from sluice.running.check import check_project
@@ -30,8 +30,7 @@ from sluice_airflow.triggers.declared import DeclaredStreams
 from sluice_airflow.triggers.shared_poll import SharedPoll, Sighting, look
 from sluice_airflow.ui.guarded_route import GuardedRoute
 from sluice_airflow.ui.outlook import look_ahead
-from sluice_airflow.ui.reading import read_streams
-from tests.builders import make_stream, put
+from tests.builders import make_files_source, make_stream, put
 
 ENDINGS = {
     "exit": "import sys; sys.exit(3)",
@@ -91,8 +90,8 @@ class TestDeclarations:
                 in_thread(read)
             assert "bad.py" in (caught.value.where or "")
             assert "does not import" in caught.value.problem
-        assert in_thread(project.readable_streams) == {}
-        assert len(in_thread(lambda: read_streams(project))[1]) == 1
+        assert in_thread(project.streams) == {}
+        assert len(in_thread(project.declarations).unreadable) == 1
         assert [type(found.error) for found in in_thread(lambda: list(check_project(project, analyse=False)))] == [
             DeclarationError
         ]
@@ -258,3 +257,14 @@ def test_described() -> None:
     """The class and the words, without secrets, also where there are none."""
     assert described(ValueError("password=hunter2")) == "ValueError: password=***"
     assert described(SystemExit()) == "SystemExit"
+
+
+def test_error_line_of_a_nested_call(tmp_path: Path) -> None:
+    """The innermost line of the given file counts, not the library's below it."""
+    with pytest.raises(DeclarationError) as caught:
+        make_files_source(tmp_path, unknown_option=1)
+
+    line = error_line(caught.value, __file__)
+    assert line is not None
+    assert line.startswith(f"{__file__}:")
+    assert (error_line(caught.value) or "").partition(":")[0].endswith("declaring.py")

@@ -29,6 +29,8 @@ LAYERS: Mapping[str, int] = {
             "storage",
             "documents",
             "home",
+            "declarations",
+            "paths",
             "project",
             "project_code",
             "spark_options",

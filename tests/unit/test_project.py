@@ -7,39 +7,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from sluice import find_project, sinks, sources
-from sluice.errors import DeclarationError, UnknownStreamError
-from sluice.project import Project, error_line, load_declarations, load_project, resolve_path
-from sluice.running.check import check_project
-from tests.builders import make_files_source, make_stream, put
+from sluice.errors import DeclarationError
+from sluice.project import Project, load_project
+from tests.builders import put
 from tests.fuzzing import DEEP, damaged, outcome
-
-TOML = """
-[project]
-name = "shop"
-home = "var/home"
-streams = ["declared"]
-path = ["."]
-
-[spark]
-master = "local[2]"
-conf = { "spark.driver.memory" = "2g", "spark.ui.enabled" = false, "spark.task.maxFailures" = 1 }
-
-[storage]
-endpoint = "http://localhost:9000"
-"""
-DECLARATION = """
-from sluice import Stream, sinks, sources
-
-visits = Stream(
-    name="visits",
-    sources={"visits": sources.files("data/visits", format="json", schema="id bigint")},
-    transform="shop_jobs:visits",
-    sink=sinks.delta("data/lake"),
-)
-"""
+from tests.unit.shop import TOML, make_project
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +22,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"SLUICE_{variable}", raising=False)
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-
-def make_project(folder: Path, toml: str = TOML, **declarations: str) -> Project:
-    for name, content in (declarations or {"visits": DECLARATION}).items():
-        put(folder / "declared" / f"{name}.py", content)
-    return load_project(put(folder / "sluice.toml", toml))
 
 
 class TestToml:
@@ -262,150 +230,6 @@ class TestFindProject:
         assert "sluice init" in (caught.value.remedy or "")
 
 
-class TestDeclarations:
-    """Loading the files that declare streams."""
-
-    def test_streams(self, tmp_path: Path) -> None:
-        """Declarations are loaded with absolute locations, and know their file."""
-        declared, errors = make_project(tmp_path).streams()
-
-        assert errors == []
-        assert list(declared) == ["visits"]
-        assert declared["visits"].file == f"{tmp_path}/declared/visits.py"
-        assert declared["visits"].stream.sink.location == f"{tmp_path}/data/lake"
-        assert declared["visits"].stream.sources["visits"].location == f"{tmp_path}/data/visits"
-
-    def test_private_files_are_left_out(self, tmp_path: Path) -> None:
-        """A helper module, `_name.py`, and other files declare nothing."""
-        project = make_project(tmp_path, b=DECLARATION, a="", _helper="raise SystemError")
-        put(tmp_path / "declared" / "notes.txt", "not python")
-
-        assert project.declaration_files() == [f"{tmp_path}/declared/a.py", f"{tmp_path}/declared/b.py"]
-
-    def test_stream_by_name(self, tmp_path: Path) -> None:
-        """A stream is found by its name."""
-        assert make_project(tmp_path).stream("visits").name == "visits"
-
-    def test_unknown_stream(self, tmp_path: Path) -> None:
-        """A name that is nearly right gets a suggestion, any other the list."""
-        project = make_project(tmp_path)
-
-        with pytest.raises(UnknownStreamError, match="did you mean `visits`"):
-            project.stream("vists")
-        with pytest.raises(UnknownStreamError, match="declared are: visits"):
-            project.stream("zzz")
-
-    def test_name_declared_twice(self, tmp_path: Path) -> None:
-        """Two files that declare the same name are both named."""
-        project = make_project(tmp_path, a=DECLARATION, b=DECLARATION)
-
-        (error,) = project.streams()[1]
-
-        assert error.problem == "stream `visits` is declared twice"
-        assert error.where == f"{tmp_path}/declared/b.py and {tmp_path}/declared/a.py"
-
-    def test_missing_folder(self, tmp_path: Path) -> None:
-        """A folder of declarations that is not there is named."""
-        project = load_project(put(tmp_path / "sluice.toml", ""))
-
-        with pytest.raises(DeclarationError) as caught:
-            project.streams()
-
-        assert caught.value.where == f"{tmp_path}/streams"
-
-    @pytest.mark.parametrize(
-        ("content", "problem"),
-        [
-            ("\nimport absent_module", "ModuleNotFoundError: No module named 'absent_module'"),
-            ("\n1 / 0", "ZeroDivisionError: division by zero"),
-            ("\nname = (", "SyntaxError: '(' was never closed"),
-        ],
-    )
-    def test_file_that_does_not_import(self, tmp_path: Path, content: str, problem: str) -> None:
-        """The message has Python's own words and the line in the declaration."""
-        file = put(tmp_path / "visits.py", content)
-
-        with pytest.raises(DeclarationError) as caught:
-            load_declarations(str(file))
-
-        assert problem in caught.value.problem
-        assert caught.value.where == f"{file}:2"
-
-    def test_error_of_ours_in_a_declaration(self, tmp_path: Path) -> None:
-        """A wrong option keeps its own message and gets the line where it is declared."""
-        file = put(tmp_path / "visits.py", DECLARATION.replace('schema="id bigint"', 'schema="id bigint", heade=1'))
-
-        with pytest.raises(DeclarationError) as caught:
-            load_declarations(str(file))
-
-        assert caught.value.problem == "unknown option `heade`"
-        assert caught.value.where == f"{file}:6: sources.files('data/visits')"
-
-    def test_error_of_ours_without_a_place(self, tmp_path: Path) -> None:
-        """An error that names no place gets the line alone."""
-        content = "from sluice.errors import DeclarationError\nraise DeclarationError('not today')\n"
-        file = put(tmp_path / "visits.py", content)
-
-        with pytest.raises(DeclarationError, match="not today") as caught:
-            load_declarations(str(file))
-
-        assert caught.value.where == f"{file}:2"
-
-    def test_file_that_is_no_python(self, tmp_path: Path) -> None:
-        """A file of another kind can't be loaded."""
-        with pytest.raises(DeclarationError, match="can't be imported"):
-            load_declarations(str(put(tmp_path / "visits.txt")))
-
-    def test_same_file_name_in_two_projects(self, tmp_path: Path) -> None:
-        """Declarations are loaded under private names: two projects' `visits.py` do not meet."""
-        one = put(tmp_path / "one" / "visits.py", DECLARATION)
-        two = put(tmp_path / "two" / "visits.py", DECLARATION.replace('name="visits"', 'name="others"'))
-
-        names = [load_declarations(str(file))[0].name for file in (one, two, one)]
-
-        assert names == ["visits", "others", "visits"]
-        assert "visits" not in sys.modules
-
-    def test_checkpoint_is_resolved(self, tmp_path: Path) -> None:
-        """A declared checkpoint becomes a location, too."""
-        project = make_project(tmp_path)
-        stream = project.resolve(make_stream(checkpoint="ckpt/visits"))
-
-        assert stream.checkpoint == f"{tmp_path}/ckpt/visits"
-        assert project.stream_home(stream).checkpoint_location(1) == f"{tmp_path}/ckpt/visits"
-        assert project.stream_home(stream).location == f"{tmp_path}/var/home/visits"
-
-
-class TestSharedCheckpoints:
-    """Two streams that declare one checkpoint."""
-
-    @pytest.mark.parametrize("written", ["ckpt/visits", "ckpt/../ckpt/visits", "file:{root}/ckpt/visits", "link"])
-    def test_they_are_refused(self, tmp_path: Path, written: str) -> None:
-        """Whatever they call it: by the list, by the check, and by name; a third one is not concerned."""
-        (tmp_path / "ckpt" / "visits").mkdir(parents=True)
-        (tmp_path / "link").symlink_to(tmp_path / "ckpt" / "visits")
-        names = {"visits": "ckpt/visits", "others": written.format(root=tmp_path), "third": "ckpt/third"}
-        declared = {
-            name: DECLARATION.replace('name="visits"', f'name="{name}", checkpoint="{checkpoint}"')
-            for name, checkpoint in names.items()
-        }
-        project = make_project(tmp_path, **declared)
-
-        for name in ("visits", "others"):
-            with pytest.raises(
-                DeclarationError, match="the streams `others` and `visits` have one checkpoint"
-            ) as found:
-                project.stream(name)
-            assert str(tmp_path / "declared" / f"{name}.py") in str(found.value.where)
-        streams, errors = project.streams()
-        assert (set(streams), ["have one checkpoint" in error.problem for error in errors]) == ({"third"}, [True, True])
-        assert project.stream("third").checkpoint == f"{tmp_path}/ckpt/third"
-        wrong = {
-            found.stream for found in check_project(project, analyse=False) if "one checkpoint" in str(found.error)
-        }
-        assert wrong == {"visits", "others"}
-
-
 class TestFunctions:
     """Importing what `module:function` names."""
 
@@ -448,91 +272,3 @@ class TestFunctions:
         with pytest.raises(DeclarationError, match="No module named 'shop_jobs'") as needed:
             make_project(tmp_path).load_function("shop_jobs_d:visits")
         assert needed.value.where == f"{file}:1"
-
-
-class TestResolvePath:
-    """Declared paths become locations, and relative ones stay in the project."""
-
-    @pytest.mark.parametrize(
-        ("path", "location"),
-        [
-            ("data/visits", "{root}/data/visits"),
-            ("data/../data/visits/", "{root}/data/visits"),
-            ("data/2026-*/{a,b}", "{root}/data/2026-*/{{a,b}}"),
-            ("/data/visits/", "/data/visits"),
-            ("/", "/"),
-            ("file:///data/visits", "/data/visits"),
-            ("file:/data/a%20b", "/data/a%20b"),
-            ("s3://bucket/visits/", "s3://bucket/visits"),
-        ],
-    )
-    def test_locations(self, tmp_path: Path, path: str, location: str) -> None:
-        """Relative paths lie below the project; absolute ones and URLs are taken as they are."""
-        assert resolve_path(path, str(tmp_path), place="here") == location.format(root=tmp_path)
-
-    @pytest.mark.parametrize(
-        "path", ["..", "../other", "data/../../other", "a/b/../../../x", "../*/visits", "*/../../x"]
-    )
-    def test_dots_that_leave_the_project(self, tmp_path: Path, path: str) -> None:
-        """`..` may not lead out, also not behind a glob."""
-        with pytest.raises(DeclarationError, match="leaves the project"):
-            resolve_path(path, str(tmp_path / "project"), place="here")
-
-    @pytest.mark.parametrize("path", ["link", "link/visits", "link/*.json", "data/../link/{a,b}"])
-    def test_links_that_leave_the_project(self, tmp_path: Path, path: str) -> None:
-        """A link inside the project to a folder outside is refused."""
-        (tmp_path / "outside").mkdir()
-        (tmp_path / "project").mkdir()
-        (tmp_path / "project" / "link").symlink_to(tmp_path / "outside")
-
-        with pytest.raises(DeclarationError, match="leaves the project"):
-            resolve_path(path, str(tmp_path / "project"), place="here")
-
-    def test_links_inside_the_project(self, tmp_path: Path) -> None:
-        """A link to another folder of the project is fine, also when the project itself is reached by a link."""
-        (tmp_path / "project" / "data").mkdir(parents=True)
-        (tmp_path / "project" / "link").symlink_to("data")
-        (tmp_path / "by_link").symlink_to("project")
-
-        assert resolve_path("link/a", str(tmp_path / "by_link"), place="here") == f"{tmp_path}/by_link/link/a"
-
-    def test_a_sibling_with_the_same_beginning(self, tmp_path: Path) -> None:
-        """`project2` is not inside `project`."""
-        with pytest.raises(DeclarationError, match="leaves the project"):
-            resolve_path("../project2", str(tmp_path / "project"), place="here")
-
-    def test_expansion_comes_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A variable may hold a URL, and its `..` is not overlooked."""
-        monkeypatch.setenv("LANDING", "s3://bucket/landing")
-        assert resolve_path("${LANDING}/visits", str(tmp_path), place="here") == "s3://bucket/landing/visits"
-
-        monkeypatch.setenv("LANDING", "..")
-        with pytest.raises(DeclarationError, match="leaves the project"):
-            resolve_path("${LANDING}/visits", str(tmp_path), place="here")
-
-    @pytest.mark.parametrize("path", ["", "a\0b", None, 5])
-    def test_no_path(self, tmp_path: Path, path: str) -> None:
-        """What can't be a path is refused with its place."""
-        with pytest.raises(DeclarationError, match="is not a path") as caught:
-            resolve_path(path, str(tmp_path), place="sources.files(...)")
-
-        assert caught.value.where == "sources.files(...)"
-
-    @given(path=st.text(min_size=1, max_size=30) | st.text("./*{}[]ab:$%\\", min_size=1, max_size=20))
-    def test_any_text_stays_inside(self, path: str) -> None:
-        """Whatever is written, a location that is neither absolute nor a URL lies below the project."""
-        found = outcome(lambda: resolve_path(path, "/work/shop", place="here"))
-
-        is_open = path.startswith(("/", "file:")) or ":" in path
-        assert isinstance(found, DeclarationError) or is_open or f"{found}/".startswith("/work/shop/")
-
-
-def test_error_line_of_a_nested_call(tmp_path: Path) -> None:
-    """The innermost line of the given file counts, not the library's below it."""
-    with pytest.raises(DeclarationError) as caught:
-        make_files_source(tmp_path, unknown_option=1)
-
-    line = error_line(caught.value, __file__)
-    assert line is not None
-    assert line.startswith(f"{__file__}:")
-    assert (error_line(caught.value) or "").partition(":")[0].endswith("declaring.py")

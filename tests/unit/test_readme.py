@@ -56,7 +56,7 @@ def without_docstrings(code: str) -> str:
 
 def declared(folder: Path) -> Stream:
     """The stream `visits` of a project."""
-    return find_project(str(folder)).streams()[0]["visits"].stream
+    return find_project(str(folder)).stream("visits")
 
 
 def test_blocks_name_their_files() -> None:

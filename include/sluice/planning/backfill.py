@@ -28,7 +28,7 @@ from sluice.planning.backfill_refusals import (
 from sluice.planning.plan import GateChoice, total_bytes
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
-from sluice.storage import join
+from sluice.storage import join, same_for_every_name
 from sluice.stream import Interval, ReplaceableSink, SinkSnapshot, SinkState, Slice, Stream
 from sluice.times import epoch_micros, iso_millis, iso_time, parse_time
 
@@ -301,12 +301,14 @@ def _offsets_gone(file: str, batch_id: int) -> Problem:
 
 
 def _downstream(stream: Stream, streams: Mapping[str, Stream]) -> tuple[Downstream, ...]:
-    place = (stream.sink.location or "").rstrip("/")
+    if stream.sink.location is None:
+        return ()
+    wanted = same_for_every_name(stream.sink.location)
     found = {
         name: bool(getattr(source, "skip_change_commits", False))
         for name, other in streams.items()
         for source in other.sources.values()
-        if source.kind == stream.sink.kind and source.location.rstrip("/") == place
+        if source.kind == stream.sink.kind and same_for_every_name(source.location) == wanted
     }
     return tuple(Downstream(name, skips) for name, skips in sorted(found.items()))
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.errors import Problem
 from sluice.planning.survey import Survey
+from sluice.planning.table_writers import other_writer, written_tables
 from sluice.stream import Interval, Stream
 from sluice.times import epoch_micros, iso_millis, iso_time
 
@@ -81,11 +82,10 @@ def shared_table(stream: Stream, streams: Mapping[str, Stream]) -> Problem | Non
         stream: The declaration, with absolute locations.
         streams: Every stream of the project.
     """
-    own = _tables(stream)
-    for name, other in sorted(streams.items()):
-        both = sorted(own & _tables(other)) if name != stream.name else []
-        if both:
-            return shared_by(both[0], f"stream `{name}`")
+    for place in written_tables(stream).values():
+        writer = other_writer(place, stream, streams)
+        if writer is not None:
+            return shared_by(place, f"stream `{writer.stream.name}`")
     return None
 
 
@@ -98,13 +98,6 @@ def shared_by(table: str, writer: str) -> Problem:
         consequence="its rows of the interval would be replaced by nothing: nothing tells whose row is whose",
         remedy="give each stream a table of its own, and put them together in a view",
     )
-
-
-def _tables(stream: Stream) -> set[str]:
-    """Where a stream writes rows."""
-    quarantine = stream.quarantine_table if stream.quality is not None else None
-    places = (stream.sink.location, quarantine.location if quarantine is not None else None)
-    return {place.rstrip("/") for place in places if place}
 
 
 def _millis(moment: datetime) -> int:

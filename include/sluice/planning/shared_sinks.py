@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.errors import DeclarationError, Problem
+from sluice.planning.table_writers import other_writer
 from sluice.stream import Stream
 
 
@@ -18,10 +19,11 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
     Raises:
         DeclarationError: Rows of one of them would be lost for certain.
     """
-    place = _place(stream)
-    other = next((other for name, other in others.items() if name != stream.name and _place(other) == place), None)
-    if not place or other is None:
+    place = stream.sink.location
+    writer = other_writer(place, stream, others) if place else None
+    if place is None or writer is None:
         return None
+    other = writer.stream
     why = None
     if stream.sink.kind == "files" or other.sink.kind == "files":
         why = "Spark's manifest there tells of the batches of one, and passes over those of the other as done"
@@ -41,7 +43,3 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
         remedy="give each stream a sink of its own, or declare one stream with both sources",
         is_blocking=False,
     )
-
-
-def _place(stream: Stream) -> str:
-    return (stream.sink.location or "").rstrip("/")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sluice.declarations import import_file
 from sluice.errors import DeclarationError
-from sluice.project import Project, import_file, resolve_path
+from sluice.paths import resolve_path
+from sluice.project import Project
 from sluice.quality.suite import Suite, build_suite, read_suite
 from sluice.storage import Storage
 from sluice.stream import Stream

@@ -59,7 +59,7 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
         found = _late_rows(records, generation)
         return sum(found.values()) if found.keys() >= set(range(batch_id + 1)) else None
 
-    streams = project.readable_streams()
+    streams = project.streams()
     plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
     if plan.verdict == "run" and (problem := _released(home, stream.name, request.interval)) is not None:
         plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)

@@ -142,9 +142,13 @@ class BatchRunner:
         # Only Spark writes the second format of its log.
         if planned is None or planned.version != 1:
             return False
+        # A listing after every batch is dear, where no watermark has moved for nothing.
+        mode = self._query.stream.output_mode
+        return is_no_data_due(self._state, self._watermarks.known, mode, has_state=True) and self._has_state()
+
+    def _has_state(self) -> bool:
         state = self._storage.list_folder(join(self._state.location, "state"))
-        has_state = state is not None and bool(state.folders)
-        return is_no_data_due(self._state, self._watermarks.known, self._query.stream.output_mode, has_state=has_state)
+        return state is not None and bool(state.folders)
 
     def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> BatchRecord:
         self._lease.check()

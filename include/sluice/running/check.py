@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sluice.errors import DeclarationError, SluiceError
 from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.transform_text import check_functions
-from sluice.project import Project, load_declarations
+from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import failing_columns, quality_failed
 from sluice.quality.suite import Suite
@@ -40,48 +40,37 @@ def check_project(project: Project, *, analyse: bool = True) -> Iterator[Finding
     Raises:
         DeclarationError: A folder of declarations does not exist.
     """
-    files: dict[str, str] = {}
-    for file in project.declaration_files():
-        try:
-            streams = load_declarations(file)
-        except SluiceError as exc:
-            yield Finding(None, file, exc)
-            continue
-        for stream in streams:
-            if stream.name in files:
-                twice = DeclarationError(
-                    f"stream `{stream.name}` is declared twice",
-                    where=f"{file} and {files[stream.name]}",
-                    remedy="give one of them another name",
-                )
-                yield Finding(stream.name, file, twice)
-                continue
-            files[stream.name] = file
-            yield Finding(stream.name, file, _check_stream(project, stream, analyse=analyse))
+    declarations = project.declarations()
+    for file, error in declarations.unreadable.items():
+        yield Finding(None, file, error)
+    for name, unusable in declarations.unusable.items():
+        yield Finding(name, unusable.file, unusable.error)
+    streams = {name: declared.stream for name, declared in declarations.streams.items()}
+    for name, stream in streams.items():
+        found = _check_stream(project, stream, streams, analyse=analyse)
+        yield Finding(name, declarations.streams[name].file, found)
 
 
-def _check_stream(project: Project, stream: Stream, *, analyse: bool) -> SluiceError | None:
+def _check_stream(
+    project: Project, stream: Stream, streams: Mapping[str, Stream], *, analyse: bool
+) -> SluiceError | None:
     try:
-        shared = project.shared_checkpoints() if stream.checkpoint is not None else {}
-        if stream.name in shared:
-            return shared[stream.name]
-        resolved = project.resolve(stream)
-        shared_sink(resolved, project.readable_streams())
-        check_functions(project, resolved)
-        project.check_function(resolved.transform)
-        if resolved.sink.function is not None:
-            project.check_function(resolved.sink.function)
-        storage = project.stream_home(resolved).storage
-        suite = declared_suite(project, resolved, storage=storage)
+        shared_sink(stream, streams)
+        check_functions(project, stream)
+        project.check_function(stream.transform)
+        if stream.sink.function is not None:
+            project.check_function(stream.sink.function)
+        storage = project.stream_home(stream).storage
+        suite = declared_suite(project, stream, storage=storage)
         if suite is not None:
-            choose_gate(project, resolved, suite, (), storage=storage)
+            choose_gate(project, stream, suite, (), storage=storage)
         if analyse:
-            session = open_session(project, resolved, work=Work(0))
+            session = open_session(project, stream, work=Work(0))
             try:
-                query = build_query(project, resolved, session, {})
-                _check_interval_column(resolved, query)
+                query = build_query(project, stream, session, {})
+                _check_interval_column(stream, query)
                 if suite is not None:
-                    _check_suite(resolved, suite, query, storage)
+                    _check_suite(stream, suite, query, storage)
             finally:
                 close_session(session)
     except SluiceError as exc:

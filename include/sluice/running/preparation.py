@@ -143,7 +143,7 @@ class Preparation:
         """Look at everything, and plan."""
         project, stream = self.project, self.request.stream
         check_functions(project, stream)
-        shared = shared_sink(stream, project.readable_streams())
+        shared = shared_sink(stream, project.streams())
         seen = survey(stream, self.home, self.request.limits.bound, self.now)
         limits = self.request.limits
         if limits.max_batches is not None:

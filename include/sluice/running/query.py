@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
-from sluice.foreign_code import is_failure
+from sluice.foreign_code import error_line, is_failure
 from sluice.home import SourceLine
 from sluice.planning.transform_text import check_parameters
-from sluice.project import Project, error_line
+from sluice.project import Project
 from sluice.running.classic_plan import ClassicPlans, files_of_batch
 from sluice.running.code_shipping import carrying_code, ship_code
 from sluice.running.connect_plan import ConnectPlans

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
 from sluice.delta_table import Commit, load_table, open_log, read_commit, refuse_other
 from sluice.errors import DeclarationError
-from sluice.project import resolve_path
+from sluice.paths import resolve_path
 from sluice.sinks import published_batch, replacement
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, spark_location

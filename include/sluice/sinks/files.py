@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.checkpoint.manifest import latest_batch
 from sluice.declaring import KIND_WORDS, SINK_WORDS, check_path, declares, partition_columns
-from sluice.project import resolve_path
+from sluice.paths import resolve_path
 from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
 from sluice.storage import Storage, spark_location
 from sluice.stream import FunctionLoader, OutputMode, Sink, SinkState

@@ -33,7 +33,7 @@ from sluice.delta_table import (
     spark_columns,
 )
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
-from sluice.project import resolve_path
+from sluice.paths import resolve_path
 from sluice.sources.listing import file_uri
 from sluice.spark_options import spark_options
 from sluice.storage import Storage, spark_location

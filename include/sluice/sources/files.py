@@ -22,7 +22,7 @@ from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_path, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
-from sluice.project import resolve_path
+from sluice.paths import resolve_path
 from sluice.schema_text import schema_problem
 from sluice.sources.listing import (
     ListedFile,

@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from sluice.errors import SluiceError
+from sluice.errors import DeclarationError, SluiceError
 from sluice.foreign_code import described, is_failure
 from sluice.home import StreamHome
 from sluice.running.auditing.gate_state import read_gate, release_gate
@@ -37,7 +37,7 @@ from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
 from sluice_airflow.ui.lineage import choose, draw, find_readings
 from sluice_airflow.ui.outlook import Outlook, hanging, look_ahead
 from sluice_airflow.ui.quality_view import report_on
-from sluice_airflow.ui.reading import BrokenFile, LeaseHolder, RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import Badge, run_line, run_row
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
@@ -267,7 +267,7 @@ def _find_runs(visible: Mapping[str, _Found], keys: set[str], tasks: Sequence[St
 
 def _streams(request: Request, user: Reader, dag_id: str | None, search: str, number: int) -> Response:
     now = datetime.now(UTC)
-    visible, broken_files = _visible(user, dag_id)
+    visible, errors = _visible(user, dag_id)
     words = search.split()
     found = {name: it for name, it in visible.items() if is_found(words, _searched(it))}
     runs = {name: it.lines for name, it in found.items()}
@@ -285,7 +285,7 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
         rows[name] = stream_row(name, it.lines, outlook, now, hold=hold, error=it.error)
     verdicts = {name: Badge("error", "bad") if row.error else row.verdict for name, row in rows.items()}
     picture = draw(readings, drawn, found=hits, verdicts=verdicts, outlooks=outlooks, now=now) if readings else None
-    page = streams_page([rows[name] for name in part.names], part, broken_files if user.sees_import_errors else [])
+    page = streams_page([rows[name] for name in part.names], part, errors if user.sees_import_errors else [])
     is_pending = any(row.is_pending for row in rows.values())
     refresh = 1 if is_pending else 3 if any(row.running for row in rows.values()) else 30
     base = f"{_root(request)}{'/dag' if dag_id else '/'}"
@@ -316,10 +316,11 @@ def _searched(found: _Found) -> Iterator[str]:
     yield found.stream.sink.location or ""
 
 
-def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found], list[BrokenFile]]:
-    """The streams that the user may see, and the files of declarations that do not load."""
+def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found], list[tuple[str, DeclarationError]]]:
+    """The streams that the user may see, and what is wrong with other declarations, by file."""
     project = airflow_project()
-    streams, broken_files = reading.read_streams(project)
+    declarations = project.declarations()
+    streams = {name: declared.stream for name, declared in declarations.streams.items()}
     tasks = _dag_tasks.all()
     declared: dict[str | None, set[str]] = {}
     for task in tasks:
@@ -332,13 +333,13 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
         dag_ids = declared.get(name, set()) | _dag_ids(runs.lines)
         if _may_see(user, dag_ids, is_known=not runs.error) and (dag_id is None or dag_id in dag_ids):
             visible[name] = _Found(stream, homes[name], dag_ids, runs.error, lines=runs.lines)
-    return visible, broken_files
+    return visible, declarations.errors()
 
 
 def _find(user: Reader, name: str) -> _Found:
     """One stream; what the user may not see does not exist for them."""
     project = airflow_project()
-    streams, _ = reading.read_streams(project)
+    streams = project.streams()
     if name not in streams:
         raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
     home = project.stream_home(streams[name])

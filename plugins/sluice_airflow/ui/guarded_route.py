@@ -9,8 +9,7 @@ from typing import Any
 from fastapi.routing import APIRoute
 
 from sluice.errors import DeclarationError
-from sluice.foreign_code import described
-from sluice.project import error_line
+from sluice.foreign_code import described, error_line
 
 
 class GuardedRoute(APIRoute):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,15 +11,13 @@ from typing import Any, Literal
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, read_offset_file
 from sluice.documents import read_document
-from sluice.errors import DeclarationError, SluiceError
+from sluice.errors import SluiceError
 from sluice.home import Checked, Generation, StreamHome
-from sluice.project import Project, load_declarations
 from sluice.running.lease import LeaseFile, is_dead, newest_lease
 from sluice.running.record import RunRecord, RunRecords, new_run_id
 from sluice.running.stop import StopRequest, stop_request
 from sluice.running.summary import RUN_ID
 from sluice.storage import join
-from sluice.stream import Stream
 
 _GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")
 _KEY_SUFFIX_LENGTH = 9
@@ -43,14 +40,6 @@ class RunFile:
 
 
 @dataclass(frozen=True)
-class BrokenFile:
-    """A file of declarations that does not load."""
-
-    file: str
-    error: str
-
-
-@dataclass(frozen=True)
 class LoggedBatch:
     """One batch as the checkpoint's two logs know it."""
 
@@ -66,53 +55,6 @@ class LeaseHolder:
 
     lease: LeaseFile
     state: Literal["held", "expired", "dead", "released"]
-
-
-def read_streams(project: Project) -> tuple[dict[str, Stream], list[BrokenFile]]:
-    """Load every declaration; a file that does not load, or repeats a name, hides no other.
-
-    Raises:
-        DeclarationError: A folder of declarations does not exist.
-    """
-    streams: dict[str, Stream] = {}
-    broken: list[BrokenFile] = []
-    for file in project.declaration_files():
-        try:
-            declared = _resolved(project, file)
-        except SluiceError as exc:
-            broken.append(BrokenFile(file, str(exc)))
-            continue
-        for stream in declared:
-            if isinstance(stream, SluiceError):
-                broken.append(BrokenFile(file, str(stream)))
-            elif stream.name in streams:
-                broken.append(BrokenFile(file, f"stream `{stream.name}` is declared twice; give one another name"))
-            else:
-                streams[stream.name] = stream
-    return streams, broken
-
-
-_known: dict[tuple[str, str], tuple[list[Stream], list[Stream | DeclarationError]]] = {}
-"""By project and file, its streams as they were declared, and with absolute locations: to follow every link of a
-thousand streams takes longer than a page may."""
-
-
-def _resolved(project: Project, file: str) -> list[Stream | DeclarationError]:
-    """The streams of a file, and in the place of those that can't be what their project needs, why not."""
-    declared = load_declarations(file)
-    known = _known.get((project.root, file))
-    # A process loads a file once, and again when it has changed: then these are other streams.
-    if known is None or len(known[0]) != len(declared) or any(map(operator.is_not, known[0], declared)):
-        known = declared, [_resolve(project, stream) for stream in declared]
-        _known[project.root, file] = known
-    return known[1]
-
-
-def _resolve(project: Project, stream: Stream) -> Stream | DeclarationError:
-    try:
-        return project.resolve(stream)
-    except DeclarationError as exc:
-        return exc
 
 
 def read_runs(home: StreamHome, count: int) -> list[RunFile]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sluice.errors import DeclarationError
 from sluice.monitoring.inspection import SourceLag
 from sluice.quality.report import Hold
 from sluice.running.summary import RunLine
@@ -13,7 +14,6 @@ from sluice.times import iso_millis
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, sparkline
 from sluice_airflow.ui.outlook import Outlook
-from sluice_airflow.ui.reading import BrokenFile
 from sluice_airflow.ui.rows import (
     STATUS_TONES,
     VERDICT_TONES,
@@ -72,7 +72,7 @@ class StreamsPage:
 
     rows: tuple[StreamRow, ...]
     part: Part
-    broken: tuple[BrokenFile, ...]
+    errors: tuple[tuple[str, str], ...]
     has_quality: bool
     is_pending: bool
     counts: tuple[Badge, ...]
@@ -111,7 +111,7 @@ def _urgency(runs: Sequence[RunLine]) -> int:
     return 1 if last.status == "stopped" else 2
 
 
-def streams_page(rows: Sequence[StreamRow], part: Part, broken: Sequence[BrokenFile]) -> StreamsPage:
+def streams_page(rows: Sequence[StreamRow], part: Part, errors: Sequence[tuple[str, DeclarationError]]) -> StreamsPage:
     """The list of streams; those that need somebody come first."""
     order = {"bad": 0, "warn": 1, "info": 2, "calm": 3, "good": 3, "none": 4}
     ordered = sorted(rows, key=lambda row: (0 if row.error else order.get(row.verdict.tone, 4), row.name))
@@ -124,7 +124,7 @@ def streams_page(rows: Sequence[StreamRow], part: Part, broken: Sequence[BrokenF
     return StreamsPage(
         rows=tuple(ordered),
         part=part,
-        broken=tuple(broken),
+        errors=tuple((file, str(error)) for file, error in errors),
         has_quality=any(row.quality or row.hold for row in ordered),
         is_pending=any(row.is_pending for row in ordered),
         counts=tuple(counts.values()),

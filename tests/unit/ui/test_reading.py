@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sluice.home import StreamHome
-from sluice.project import find_project
 from sluice.running.lease import acquire
 from sluice.running.record import RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
@@ -19,19 +18,8 @@ from sluice_airflow.ui.reading import (
     read_lease,
     read_run,
     read_runs,
-    read_streams,
 )
 from tests.builders import NOW, ManualClock, make_checkpoint, put
-
-DECLARATION = """
-from sluice import Stream, sinks, sources
-{name} = Stream(
-    name="{name}",
-    sources={{"in": sources.files("in", format="json", schema="n bigint")}},
-    transform="jobs:one",
-    sink=sinks.noop(),
-)
-"""
 
 
 @pytest.fixture
@@ -120,21 +108,3 @@ def test_lease_states(home: StreamHome) -> None:
 
     assert [*states, holder.state] == ["held", "expired", "released"]
     assert holder.lease.run_id == "r"
-
-
-def test_a_broken_declaration_hides_no_other(tmp_path: Path) -> None:
-    """A file that does not import, and a name that two files declare."""
-    put(tmp_path / "sluice.toml", '[project]\nname = "p"\n')
-    put(tmp_path / "streams" / "a.py", DECLARATION.format(name="one"))
-    put(tmp_path / "streams" / "b.py", "import nothing_like_this\n")
-    put(tmp_path / "streams" / "c.py", DECLARATION.format(name="one") + DECLARATION.format(name="two"))
-    outside = DECLARATION.format(name="outside").replace('files("in"', 'files("../in"')
-    put(tmp_path / "streams" / "d.py", outside + DECLARATION.format(name="four"))
-
-    streams, broken = read_streams(find_project(str(tmp_path)))
-
-    assert list(streams) == ["one", "two", "four"]
-    assert [Path(found.file).name for found in broken] == ["b.py", "c.py", "d.py"]
-    assert "nothing_like_this" in broken[0].error
-    assert "declared twice" in broken[1].error
-    assert "leaves the project" in broken[2].error

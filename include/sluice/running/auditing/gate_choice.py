@@ -7,12 +7,13 @@ from typing import Any, Literal, get_args
 
 from sluice.errors import DeclarationError
 from sluice.planning.plan import GateChoice, PlannedBatch
+from sluice.planning.table_writers import other_writer
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
 from sluice.running.session import is_remote
-from sluice.storage import Storage
-from sluice.stream import BatchSink, Sink, StagingSink, Stream
+from sluice.storage import Storage, same_for_every_name
+from sluice.stream import BatchSink, StagingSink, Stream
 
 Gate = Literal["publish", "cache", "write"]
 Measured = Literal["observe", "pass"]
@@ -122,6 +123,7 @@ def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, s
 
 
 def _check_quarantine(project: Project, stream: Stream, suite: Suite) -> None:
+    table = stream.quarantine_table
     problem, remedy = None, ""
     if is_remote(project):
         problem, remedy = "Spark Connect can't split a batch", "use `drop`, or run it with a Spark of its own"
@@ -130,8 +132,8 @@ def _check_quarantine(project: Project, stream: Stream, suite: Suite) -> None:
         remedy = "use `drop`, or a Delta sink"
     elif stream.output_mode != "append":
         problem, remedy = f"in output mode `{stream.output_mode}` a batch has rows of former ones", "use `drop`"
-    elif (user := _user_of(_place(stream.quarantine_table), project, stream)) is not None:
-        problem = f"its table, {_place(stream.quarantine_table)}, is {user}"
+    elif table is not None and table.location and (user := _user_of(table.location, project, stream)) is not None:
+        problem = f"its table, {table.location}, is {user}"
         remedy = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
     if problem is not None:
         place = next(e.place for e in suite.expectations if e.policy == "quarantine")
@@ -140,23 +142,14 @@ def _check_quarantine(project: Project, stream: Stream, suite: Suite) -> None:
 
 def _user_of(place: str, project: Project, stream: Stream) -> str | None:
     """What else a place is, of this stream or another one; None when nothing."""
-    if place == _place(stream.sink):
+    wanted = same_for_every_name(place)
+    if stream.sink.location and same_for_every_name(stream.sink.location) == wanted:
         return "the sink itself"
     for name, source in stream.sources.items():
-        if source.location.rstrip("/") == place:
+        if same_for_every_name(source.location) == wanted:
             return f"the source `{name}`"
-    for name, other in project.readable_streams().items():
-        if name == stream.name:
-            continue
-        if _place(other.sink) == place:
-            return f"the sink of stream `{name}`"
-        if other.quality is not None and _place(other.quarantine_table) == place:
-            return f"the quarantine of stream `{name}`"
-    return None
-
-
-def _place(sink: Sink | None) -> str:
-    return (sink.location or "").rstrip("/") if sink is not None else ""
+    writer = other_writer(place, stream, project.streams())
+    return f"the {writer.table} of stream `{writer.stream.name}`" if writer is not None else None
 
 
 def _aside_obstacle(stream: Stream, storage: Storage) -> str | None:

@@ -1,0 +1,228 @@
+"""Files of declarations: the streams that they declare, and what is wrong with others."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+from sluice.declaring import missing_kind
+from sluice.errors import DeclarationError, SluiceError
+from sluice.foreign_code import described, error_line, foreign_code, is_failure
+from sluice.paths import resolve_path
+from sluice.storage import is_local, is_within, real_location
+from sluice.stream import Stream
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A stream with absolute locations, and the file that declares it."""
+
+    stream: Stream
+    file: str
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Why a stream can't be used, and the file that declares it."""
+
+    error: DeclarationError
+    file: str
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """What the files of a project declare, in the order of files and lines."""
+
+    streams: dict[str, Declared]
+    """By name, those that can be used."""
+    unusable: dict[str, Unusable]
+    """By name, those that can't: declared twice, with the checkpoint of another one, at a place outside the project."""
+    unreadable: dict[str, DeclarationError]
+    """By file, why it does not load."""
+
+    def errors(self) -> list[tuple[str, DeclarationError]]:
+        """Everything that is wrong, with the file where it is."""
+        return [*self.unreadable.items(), *((found.file, found.error) for found in self.unusable.values())]
+
+
+def read_declarations(files: Iterable[str], root: str, moving_folder: str | None) -> Declarations:
+    """Load files of declarations; what is wrong with one stream, or with one file, hides no other.
+
+    Args:
+        files: Where they are.
+        root: See `resolve_stream`.
+        moving_folder: See `resolve_stream`.
+    """
+    declared: dict[str, tuple[Stream, str]] = {}
+    unusable: dict[str, Unusable] = {}
+    unreadable: dict[str, DeclarationError] = {}
+    for file in files:
+        try:
+            found = load_declarations(file)
+        except DeclarationError as exc:
+            unreadable[file] = exc
+            continue
+        for stream in found:
+            if stream.name in declared:
+                unusable[stream.name] = Unusable(_declared_twice(stream.name, file, declared[stream.name][1]), file)
+            else:
+                declared[stream.name] = stream, file
+    for name, error in _shared_checkpoints(declared, root).items():
+        unusable.setdefault(name, Unusable(error, declared[name][1]))
+    streams: dict[str, Declared] = {}
+    for name, (stream, file) in declared.items():
+        if name not in unusable:
+            try:
+                streams[name] = Declared(_resolve(stream, file, root, moving_folder), file)
+            except DeclarationError as exc:
+                unusable[name] = Unusable(exc, file)
+    return Declarations(streams, unusable, unreadable)
+
+
+def _declared_twice(name: str, file: str, other: str) -> DeclarationError:
+    where = f"{file} and {other}" if file != other else file
+    return DeclarationError(f"stream `{name}` is declared twice", where=where, remedy="give one of them another name")
+
+
+def load_declarations(file: str) -> list[Stream]:
+    """Import one declaration file under a private module name and return its streams, in order.
+
+    A process imports a file once, and again when it has changed: a DAG file may name a hundred streams.
+
+    Raises:
+        DeclarationError: The file does not import; the message names the line.
+    """
+    try:
+        found = os.stat(file)
+    except OSError as exc:
+        raise DeclarationError(
+            f"the declaration can't be read: {exc.strerror}", where=file, remedy="check that it exists"
+        ) from exc
+    return list(_imported_streams(file, (found.st_mtime_ns, found.st_size, found.st_ino)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _imported_streams(file: str, version: tuple[int, ...]) -> tuple[Stream, ...]:  # noqa: ARG001 - the key
+    module = import_file(file, "declaration")
+    return tuple(value for value in vars(module).values() if isinstance(value, Stream))
+
+
+def import_file(file: str, what: str) -> ModuleType:
+    """Import a file under a private module name, for files may be called alike.
+
+    Args:
+        file: Where it is.
+        what: What it is to have, for messages: `declaration`.
+
+    Raises:
+        DeclarationError: It does not import; the message names the line.
+    """
+    name = f"_sluice_{what}_{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise DeclarationError("the file can't be imported", where=file, remedy="give it the ending .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SluiceError as exc:
+        found = DeclarationError(exc.problem, where=exc.where, remedy=exc.remedy)
+        raise found.at(error_line(exc, file) or file) from exc
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
+        found = missing_kind(exc) or DeclarationError(
+            f"the {what} does not import: {' '.join(described(exc).split())}",
+            remedy="correct it; `sluice check` shows every problem",
+        )
+        raise found.at(error_line(exc, file) or file) from exc
+    return module
+
+
+def resolve_stream(stream: Stream, root: str, moving_folder: str | None) -> Stream:
+    """The same stream with every relative path made absolute.
+
+    Args:
+        stream: As it was declared.
+        root: The folder that relative paths begin at.
+        moving_folder: What the stream may neither read nor write in: the next version of it lies elsewhere.
+
+    Raises:
+        DeclarationError: A path leaves the project, or a source or sink of somebody's own fails.
+    """
+    changes: dict[str, Any] = {}
+    place = f"stream `{stream.name}`"
+    try:
+        with foreign_code("a source or the sink fails", where=lambda exc: error_line(exc) or place):
+            changes["sources"] = {name: source.resolved(root) for name, source in stream.sources.items()}
+            changes["sink"] = stream.sink.resolved(root)
+            if stream.quarantine is not None:
+                changes["quarantine"] = stream.quarantine.resolved(root)
+        if stream.checkpoint is not None:
+            changes["checkpoint"] = resolve_path(stream.checkpoint, root, place=place)
+    except DeclarationError as exc:
+        raise exc.at(stream.declared_at) from exc
+    resolved = replace(stream, **changes)
+    if moving_folder is not None:
+        _check_lasting(resolved, moving_folder)
+    return resolved
+
+
+_resolved: dict[tuple[str, str | None, str, str], tuple[Stream, Stream]] = {}
+"""By project, file and name, a stream as it was declared, and with absolute locations: to follow every link of a
+thousand streams takes longer than a page or a plan may."""
+
+
+def _resolve(declared: Stream, file: str, root: str, moving_folder: str | None) -> Stream:
+    key = root, moving_folder, file, declared.name
+    known = _resolved.get(key)
+    # A process loads a file once, and again when it has changed: then this is another stream.
+    if known is None or known[0] is not declared:
+        known = _resolved[key] = declared, resolve_stream(declared, root, moving_folder)
+    return known[1]
+
+
+def _shared_checkpoints(declared: Mapping[str, tuple[Stream, str]], root: str) -> dict[str, DeclarationError]:
+    """The streams that declare one checkpoint with another one, by name, and what is wrong with that."""
+    by_place: dict[str, list[str]] = {}
+    for name, (stream, _) in declared.items():
+        if stream.checkpoint is not None:
+            with contextlib.suppress(DeclarationError):
+                place = resolve_path(stream.checkpoint, root, place=f"stream `{name}`")
+                by_place.setdefault(real_location(place), []).append(name)
+    return {
+        name: DeclarationError(
+            f"the streams {' and '.join(f'`{found}`' for found in names)} have one checkpoint",
+            where=f"{' and '.join(dict.fromkeys(declared[found][1] for found in names))}: {place}",
+            remedy="give each one a checkpoint of its own: each would read what the others do not",
+        )
+        for place, names in by_place.items()
+        if len(names) > 1
+        for name in names
+    }
+
+
+def _check_lasting(stream: Stream, moving: str) -> None:
+    """Make sure that a stream neither reads nor writes where the next version has another folder.
+
+    Raises:
+        DeclarationError: It does.
+    """
+    places = {f"source `{name}`": source.location for name, source in stream.sources.items()}
+    places |= {"the sink": stream.sink.location or "", "the checkpoint": stream.checkpoint or ""}
+    places |= {"the quarantine": stream.quarantine.location or ""} if stream.quarantine is not None else {}
+    for what, location in places.items():
+        if location and is_local(location) and is_within(re.split(r"[*?\[{]", location, maxsplit=1)[0], moving):
+            raise DeclarationError(
+                f"{what} of stream `{stream.name}` is `{location}`, in a folder that another version of its bundle has"
+                " elsewhere, and that Airflow deletes in the end",
+                where=f"stream `{stream.name}`",
+                remedy="write an absolute path or a URL, with ${VARIABLE} if you like",
+            )
