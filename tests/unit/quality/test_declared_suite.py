@@ -38,8 +38,9 @@ from sluice.quality.declared_suite import declared_suite
 from sluice.storage import Storage
 from tests.builders import make_stream
 project = Project(sys.argv[1], "p", sys.argv[1] + "/home", (), (sys.argv[1],))
-found = declared_suite(project, make_stream(quality=sys.argv[2]), storage=Storage())
-print(found.expectations[0].policy, compile_suite(found, "n INT, t STRING").checks[0].unexpected)
+for declared in sys.argv[2:]:
+    found = declared_suite(project, make_stream(quality=declared), storage=Storage())
+    print(found.expectations[0].policy, compile_suite(found, "n INT, t STRING").checks[0].unexpected)
 """
 
 
@@ -64,18 +65,17 @@ def test_json(project: Project, tmp_path: Path) -> None:
     assert (len(found.expectations), found.source) == (1, str(tmp_path / "s.json"))
 
 
-@pytest.mark.parametrize("declared", ["built_suite.py", "built_suite.py:suite", "built_suite:suite"])
-def test_python(tmp_path: Path, declared: str) -> None:
+def test_python(tmp_path: Path) -> None:
     """Python builds a suite with Great Expectations itself: in its file, or as a function of the project."""
+    declared = ["built_suite.py", "built_suite.py:suite", "built_suite:suite"]
     (tmp_path / "built_suite.py").write_text(BUILDS)
 
     done = subprocess.run(
-        [sys.executable, "-c", READS, str(tmp_path), declared], capture_output=True, text=True, check=False
+        [sys.executable, "-c", READS, str(tmp_path), *declared], capture_output=True, text=True, check=False
     )
 
-    assert done.stdout.strip() == (
-        "drop (coalesce((`t` == 'x' AND `n` IS NOT NULL), false)) AND (`n` IS NOT NULL AND NOT (`n` >= 1.0D))"
-    ), done.stderr[-2000:]
+    compiled = "drop (coalesce((`t` == 'x' AND `n` IS NOT NULL), false)) AND (`n` IS NOT NULL AND NOT (`n` >= 1.0D))"
+    assert done.stdout.splitlines() == [compiled] * len(declared), done.stderr[-2000:]
 
 
 @pytest.mark.parametrize(
