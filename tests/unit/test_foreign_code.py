@@ -26,6 +26,7 @@ from sluice.project import Project
 from sluice.quality.suite import build_suite
 from sluice.running.check import check_project
 from sluice_airflow.patience import look_within
+from sluice_airflow.triggers import shared_poll
 from sluice_airflow.triggers.declared import DeclaredStreams
 from sluice_airflow.triggers.shared_poll import SharedPoll, Sighting, look
 from sluice_airflow.ui.guarded_route import GuardedRoute
@@ -158,8 +159,10 @@ class TestLongLivedProcesses:
         """It becomes the problem of a sighting."""
         assert in_thread(lambda: look(lambda: run(ending))).problem
 
-    def test_the_loop_of_the_triggerer(self, tmp_path: Path) -> None:
+    def test_the_loop_of_the_triggerer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Every stream that ends so has its own problem, and the others in the same loop are seen."""
+        # How long it rests after its work is another matter.
+        monkeypatch.setattr(shared_poll, "_REST_PER_WORK", 0.0)
         poll: SharedPoll[Any] = SharedPoll()
 
         async def first(key: str, read: Callable[[], Any]) -> Sighting[Any]:

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-import pytest
-
 from sluice.quality.suite import Policy, parse_suite
 
 FOLDER = Path(__file__).parents[3] / "include" / "expectations"
@@ -25,7 +23,10 @@ def test_they_are_what_great_expectations_writes() -> None:
     """Also their row conditions and notes: who edits one there changes nothing else."""
     files = sorted(FOLDER.glob("*.json"))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WRITE_AGAIN, *map(str, files)], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", WRITE_AGAIN, *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     described = [json.loads(file.read_bytes()) for file in files]
     written = json.loads(done.stdout.splitlines()[-1])
