@@ -227,6 +227,7 @@ def test_a_name_with_a_glob_character_in_a_drained_run(lab: Lab, monkeypatch: py
     with pytest.raises(BatchFailedError, match="rows that are there twice") as caught:
         lab.run(stream, drained)
     assert str(caught.value.where).endswith("a*b.json")
+    assert [batch["batch_id"] for batch in lab.records(stream)[-1]["batches"]] == [0]
     assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 0, 1]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,11 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError
+from sluice.running import bounded_stream
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.batches import BatchRunner
+from sluice.stream import Interval
 from tests.spark.lab import Lab, ids, uncommit, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -21,6 +27,12 @@ CALLS: list[list[int]] = []
 
 def same(numbers: DataFrame) -> DataFrame:
     return numbers
+
+
+def once(numbers: DataFrame) -> DataFrame:
+    """Spark refuses this in a batch, so a backfill runs it as a stream."""
+    timed = numbers.selectExpr("id", "DATE'2026-01-02' AS day", "TIMESTAMP'2026-01-02' AS at")
+    return timed.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["id", "day"])
 
 
 def take(frame: DataFrame, batch_id: int) -> None:
@@ -69,6 +81,9 @@ def test_after_the_last_check(lab: Lab, at_start: Callable[[Callable[[], None]],
 
     assert caught.value.where == f"file://{gone}"
     assert ids(lab.table("out")) == [0, 2]
+    (record,) = lab.records(stream)
+    assert [(batch["batch_id"], batch["output_rows"]) for batch in record["batches"]] == [(0, 2)]
+    assert (record["status"], record["error"]["type"]) == ("failed", "BatchFailedError")
     gone.with_name("0001-again.json").write_text(content)
     lab.run(stream)
     assert ids(lab.table("out")) == [0, 1, 2]
@@ -114,3 +129,32 @@ def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.Monk
         lab.run(stream)
     assert caught.value.finding.code == "INPUT_GONE"
     assert not (lab.checkpoint(stream) / "commits" / "1").exists()
+
+
+def test_in_a_backfill_that_runs_as_a_stream(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its interval is not replaced by what is left; once the file is back, it is replaced by all."""
+    write_numbers(lab.root / "in", 2)
+    stream = replace(
+        declared(sinks.delta("out", partition_by="day")), transform=f"{__name__}:once", interval_column="day"
+    )
+    lab.run(stream)
+    gone = lab.root / "in" / "0001.json"
+    aside = gone.with_name("_aside")
+    interval = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    request = BackfillRequest(lab.project.resolve(stream), interval)
+    run_one = bounded_stream._run_one
+
+    def without_a_file(*args: Any) -> Any:
+        gone.rename(aside)
+        return run_one(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bounded_stream, "_run_one", without_a_file)
+        with pytest.raises(BatchFailedError, match="1 input files vanished before Spark read them") as caught:
+            backfill_stream(lab.project, request, session=lab.spark)
+
+    assert caught.value.where == f"file://{gone}"
+    assert ids(lab.table("out")) == [0, 1]
+    aside.rename(gone)
+    backfill_stream(lab.project, request, session=lab.spark)
+    assert ids(lab.table("out")) == [0, 1]

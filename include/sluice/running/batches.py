@@ -87,7 +87,7 @@ class BatchRunner:
         """Whether everything that was planned, and what became due by it, is done."""
 
     def run(self, plan: Plan) -> Iterator[BatchRecord]:
-        """Run a plan; yields each batch once it is committed.
+        """Run a plan; yields each batch once it is committed, also one of which rows turn out to be missing.
 
         Raises:
             BatchFailedError: Spark failed a batch, or did something else than was planned.
@@ -101,7 +101,7 @@ class BatchRunner:
             for batch in plan.batches if plan.strategy == "exact" else plan.batches[: int(self._state.is_pending)]:
                 if self._stop.is_set():
                     return
-                yield self._run_one(batch, progress)
+                yield from self._run_one(batch, progress)
             if plan.strategy == "drain":
                 # Spark would begin with the watermark that the last commit left.
                 yield from self._run_no_data(plan, progress)
@@ -134,7 +134,7 @@ class BatchRunner:
             at = dict(zip((line.source for line in self._generation.lines), planned.offsets.values(), strict=True))
             ranges = {name: SourceRange(offset, offset) for name, offset in at.items()}
             clock = max([planned.timestamp_ms, *(batch.timestamp_ms for batch in plan.batches)])
-            yield self._run_one(PlannedBatch(planned.batch_id + 1, "no_data", clock, ranges), progress)
+            yield from self._run_one(PlannedBatch(planned.batch_id + 1, "no_data", clock, ranges), progress)
         return True
 
     def _is_no_data_due(self) -> bool:
@@ -150,7 +150,7 @@ class BatchRunner:
         state = self._storage.list_folder(join(self._state.location, "state"))
         return state is not None and bool(state.folders)
 
-    def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> BatchRecord:
+    def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> Iterator[BatchRecord]:
         self._lease.check()
         if batch.kind == "uncommitted":
             self._check_inputs(batch)
@@ -167,14 +167,16 @@ class BatchRunner:
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, progress, was_in_sink=was_in_sink)
-        self._check_report(batch, planned, report)
-        warnings = [*self._check_read(batch.batch_id, taken, query)]
+        failure = self._difference(batch, planned, report) or self._shortfall(batch.batch_id, taken, query)
+        warnings = [*self._doubts(batch.batch_id, taken)] if not self._query.knows_files else []
         if not was_in_sink:
             warnings += self._surplus(batch, report)
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
-        return msgspec.structs.replace(
+        yield msgspec.structs.replace(
             record, unread_files=_unread_files(batch, report), warnings=(*record.warnings, *_logged(warnings))
         )
+        if failure is not None:
+            raise failure
 
     def _keep_watermarks(
         self,
@@ -214,7 +216,7 @@ class BatchRunner:
             for batch_id, report in sorted(progress.latest(str(query.runId)).items()):
                 if batch_id == next_id and self._committed(batch_id) is not None:
                     self._keep_drained(query, progress.latest(str(query.runId)), range(first + 1, next_id + 1))
-                    yield self._drained(batch_id, report)
+                    yield from self._drained(batch_id, report)
                     next_id += 1
         self._check_exception(query)
         commits = list_log(join(self._state.location, "commits"), storage=self._storage)
@@ -225,7 +227,7 @@ class BatchRunner:
         self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
         self._watermarks.catch_up(self._state, progress, check=self._lease.check)
         for batch_id in range(next_id, newest + 1):
-            yield self._drained(batch_id, reports.get(batch_id, {}))
+            yield from self._drained(batch_id, reports.get(batch_id, {}))
 
     def _keep_drained(self, query: StreamingQuery, reports: Mapping[int, Report], done: range) -> None:
         """Count the batches of one start in, as far as it tells."""
@@ -235,43 +237,45 @@ class BatchRunner:
         if event_times is not None:
             self._watermarks.keep(done[-1], event_times)
 
-    def _drained(self, batch_id: int, report: Report) -> BatchRecord:
+    def _drained(self, batch_id: int, report: Report) -> Iterator[BatchRecord]:
+        """What became of a batch that Spark took by itself: the plan has nothing of what came after it.
+
+        Raises:
+            BatchFailedError: It is not committed, or Spark has read files twice.
+        """
         committed = self._committed(batch_id)
         if committed is None:
             raise self._differs(batch_id, "it was reported and is not committed")
         kind = "data" if report.get("numInputRows") or not report else "no_data"
         record = self._record(batch_id, kind, committed, report, was_in_sink=False)
-        return msgspec.structs.replace(record, warnings=(*record.warnings, *_logged([*self._check_drained(batch_id)])))
-
-    def _check_drained(self, batch_id: int) -> Iterator[str]:
-        """Look at what Spark took by itself: the plan has nothing of what came after it.
-
-        Yields:
-            A warning where only a doubt is left.
-
-        Raises:
-            BatchFailedError: Spark has read files twice.
-        """
-        ends = self._offsets(batch_id)
-        starts = self._offsets(batch_id - 1)
-        lines = self._generation.lines
-        for index, line in {line.log: (index, line) for index, line in enumerate(lines)}.values():
-            declared = self._query.stream.sources[line.source]
-            first, last = _log_id(starts, index), _log_id(ends, index)
-            if not isinstance(declared, FilesSource) or last is None:
-                continue
-            folder = list_log(join(self._state.location, "sources", line.log), storage=self._storage)
-            first = -1 if first is None else first
-            taken = [] if folder is None else read_entries(folder, first, last, storage=self._storage)
-            if (pattern := declared.read_twice(taken)) is not None:
+        taken = self._drained_files(batch_id)
+        warnings = [doubt for files in taken.values() for doubt in self._doubts(batch_id, [e.path for e in files])]
+        yield msgspec.structs.replace(record, warnings=(*record.warnings, *_logged(warnings)))
+        for name, files in taken.items():
+            declared = self._query.stream.sources[name]
+            if isinstance(declared, FilesSource) and (pattern := declared.read_twice(files)) is not None:
                 raise BatchFailedError(
                     f"batch {batch_id} is committed with rows that are there twice: Spark took a file's name for a"
                     " pattern",
                     where=pattern,
-                    remedy=f"delete the second rows of the other {len(taken) - 1} files of the batch, and rename the"
+                    remedy=f"delete the second rows of the other {len(files) - 1} files of the batch, and rename the"
                     " file",
                 )
-            yield from self._doubts(batch_id, [entry.path for entry in taken])
+
+    def _drained_files(self, batch_id: int) -> dict[str, list[LogEntry]]:
+        """What a batch has taken of each source of files, by the source's log."""
+        ends = self._offsets(batch_id)
+        starts = self._offsets(batch_id - 1)
+        lines = self._generation.lines
+        found = {}
+        for index, line in {line.log: (index, line) for index, line in enumerate(lines)}.values():
+            first, last = _log_id(starts, index), _log_id(ends, index)
+            if not isinstance(self._query.stream.sources[line.source], FilesSource) or last is None:
+                continue
+            folder = list_log(join(self._state.location, "sources", line.log), storage=self._storage)
+            first = -1 if first is None else first
+            found[line.source] = [] if folder is None else read_entries(folder, first, last, storage=self._storage)
+        return found
 
     def _offsets(self, batch_id: int) -> Sequence[str | None]:
         location = join(self._state.location, "offsets", str(batch_id))
@@ -383,27 +387,18 @@ class BatchRunner:
         found = query.files_of_batch(started)
         return [path for path in taken if path not in found]
 
-    def _check_read(self, batch_id: int, taken: Sequence[str], started: StreamingQuery) -> Iterator[str]:
-        """Compare what Spark found with what was planned, now that the batch is committed.
-
-        Yields:
-            A warning where only a doubt is left.
-
-        Raises:
-            BatchFailedError: A file's rows are missing for good.
-        """
-        if taken and self._query.knows_files:
-            missing = self._missing(self._query, started, taken)
-            if missing:
-                raise BatchFailedError(
-                    f"{len(missing)} planned input files vanished just before Spark read them: batch {batch_id} is"
-                    " committed without their rows",
-                    where=missing[0],
-                    remedy="copy them back under new names, and the next run reads them; under their old ones they"
-                    " count as read",
-                )
-            return
-        yield from self._doubts(batch_id, taken)
+    def _shortfall(self, batch_id: int, taken: Sequence[str], started: StreamingQuery) -> BatchFailedError | None:
+        """What to raise of a committed batch for which Spark did not find all that was planned."""
+        missing = self._missing(self._query, started, taken) if taken and self._query.knows_files else []
+        if not missing:
+            return None
+        return BatchFailedError(
+            f"{len(missing)} planned input files vanished just before Spark read them: batch {batch_id} is committed"
+            " without their rows",
+            where=missing[0],
+            remedy="copy them back under new names, and the next run reads them; under their old ones they count as"
+            " read, and backfills would read them a second time",
+        )
 
     def _doubts(self, batch_id: int, taken: Sequence[str]) -> Iterator[str]:
         if gone := [path for path in taken if self._storage.stat(path) is None]:
@@ -439,15 +434,17 @@ class BatchRunner:
     def _committed(self, batch_id: int) -> CommitFile | None:
         return read_commit_file(join(self._state.location, "commits", str(batch_id)), batch_id, storage=self._storage)
 
-    def _check_report(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> None:
+    def _difference(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> BatchFailedError | None:
+        """What to raise of a committed batch that Spark reports otherwise than it was planned."""
         # Spark reports a source once however often the plan reads it; an offset file has a line each time.
         lines = self._generation.lines
         first_of_log = {line.log: index for index, line in reversed(list(enumerate(lines)))}
         offsets = list(planned.offsets.values())
         ends = [_decoded(offsets[index]) for index in sorted(first_of_log.values())]
         reported = [source.get("endOffset") for source in report.get("sources", [])]
-        if report and reported != ends:
-            raise self._differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
+        if not report or reported == ends:
+            return None
+        return self._differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
 
     def _surplus(self, batch: PlannedBatch, report: Report) -> Iterator[str]:
         """Spark counts a row as often as it reads it, so that a surplus is no proof that one counts twice."""
