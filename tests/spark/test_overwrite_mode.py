@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
+from sluice import Stream, sinks, sources
 from sluice.sinks import parquet_aside
 from sluice.sinks.delta import DeltaSink
 from sluice.spark_setting import spark_setting
 from sluice.storage import Storage
 from sluice.stream import Interval, Replacement, SinkBatch
-from tests.spark.lab import Lab, rows
+from tests.spark.lab import Lab, rows, write_files
+from tests.unit.quality.suites import document, row
 
 pytestmark = pytest.mark.spark
 
@@ -30,6 +33,32 @@ def days(lab: Lab, *numbers: int) -> DataFrame:
 
 def found(lab: Lab) -> list[int]:
     return [row[0] for row in rows(lab.table("out").select("n"))]
+
+
+def delivered_once(days: DataFrame) -> DataFrame:
+    """A day is there until something comes for it again."""
+    return days.groupBy("day").agg(functions.count("*").alias("n")).where("n = 1")
+
+
+def test_dynamic_partition_overwrites_in_a_run(lab: Lab) -> None:
+    """A stream with a suite that writes all of its result anew: a group that is gone from it is gone from the table."""
+    check = row("expect_column_values_to_be_between", policy="fail", column="n", max_value=1)
+    (lab.root / "suite.json").write_bytes(document(check))
+    stream = Stream(
+        name="s",
+        sources={"days": sources.files("land", format="json", schema="day date")},
+        transform=f"{__name__}:delivered_once",
+        sink=sinks.delta("out", partition_by="day"),
+        output_mode="complete",
+        quality="suite.json",
+    )
+    with spark_setting(lab.spark, MODE, "dynamic"):
+        for number, arrived in enumerate([("2026-01-01", "2026-01-02"), ("2026-01-01",)]):
+            lines = "\n".join(json.dumps({"day": day}) for day in arrived)
+            write_files(lab.root / "land", {f"{number}.json": lines}, first=number)
+            lab.run(stream)
+
+    assert rows(lab.table("out").select("day")) == [(date(2026, 1, 2),)]
 
 
 def test_dynamic_partition_overwrites(lab: Lab) -> None:

@@ -20,6 +20,7 @@ from sluice.delta_table import (
     read_commit,
     refuse_other,
     snapshot_files,
+    spark_columns,
 )
 from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.storage import Storage
@@ -87,6 +88,32 @@ class TestLog:
 
         with pytest.raises(StorageError) as caught:
             opened(tmp_path)
+
+        assert caught.value.where == str(tmp_path)
+        assert "\n" not in caught.value.problem
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ('{"type":"array","containsNull":true,"elementType":', "}"),
+            ('{"type":"map","valueContainsNull":true,"keyType":"string","valueType":', "}"),
+            ('{"type":"struct","fields":[{"name":"a","nullable":true,"metadata":{},"type":', "}]}"),
+        ],
+        ids=["array", "map", "struct"],
+    )
+    def test_a_type_that_is_nested_too_deeply(self, tmp_path: Path, storage: Storage, before: str, after: str) -> None:
+        """2,000 types in each other are a storage error that names the table, whichever reader gives up."""
+        make_delta(tmp_path, [1])
+        column = f'{{"name":"id","nullable":true,"metadata":{{}},"type":{before * 2_000}"long"{after * 2_000}}}'
+        file = commit_file(tmp_path, 0)
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        for action in actions:
+            if "metaData" in action:
+                action["metaData"]["schemaString"] = f'{{"type":"struct","fields":[{column}]}}'
+        file.write_text("\n".join(map(json.dumps, actions)))
+
+        with pytest.raises(StorageError) as caught:
+            spark_columns(load_table(str(tmp_path), storage=storage))
 
         assert caught.value.where == str(tmp_path)
         assert "\n" not in caught.value.problem

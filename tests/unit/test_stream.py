@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluice import sinks
+from sluice import sinks, sources
 from sluice.errors import DeclarationError
 from sluice.stream import Interval, LogEntry, SourceLog, check_limit, parse_starting
 from tests.builders import make_files_source, make_stream
@@ -166,6 +166,10 @@ class TestBackfillDeclaration:
             ({"interval_column": 3}, "`interval_column` is 3"),
             ({"interval_column": "day", "sink": sinks.noop()}, "`interval_column` is set, but a noop sink"),
             ({"interval_column": "day", "output_mode": "complete"}, "`interval_column` is set, but in output mode"),
+            (
+                {"interval_column": "day", "sources": {"changes": sources.delta("in", read_change_feed=True)}},
+                "`interval_column` is set, but a change feed can't be read again as the stream has read it",
+            ),
             ({"lateness": "3 days"}, "`lateness` is set without `interval_column`"),
             ({"interval_column": "day", "lateness": "3"}, "`lateness` is '3'"),
             ({"interval_column": "day", "lateness": 3}, "`lateness` is 3"),

@@ -15,10 +15,10 @@ from deltalake import write_deltalake
 from engine_lab import EPOCH, EVERYTHING, KilledError, Lab, leave_pending, make_lab, make_stream, until
 
 from sluice import sources
-from sluice.errors import BatchFailedError, RefusedError
+from sluice.errors import BatchFailedError, LeaseLostError, RefusedError
 from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits
-from sluice.running.record import BatchRecord
+from sluice.running.record import BatchRecord, RunRecords
 
 
 @pytest.fixture
@@ -229,6 +229,22 @@ class TestRetry:
         assert (record.status, record.tries, record.run_id) == ("succeeded", 2, first["run_id"])
         assert [(batch.batch_id, batch.kind) for batch in record.batches] == [(0, "data"), (1, "uncommitted")]
         assert len(lab.records()) == 1
+
+    def test_what_is_kept_for_the_next_driver(self, lab: Lab) -> None:
+        """The tries count on, and the driver of the former try, which may yet wake up, writes the record no more."""
+        die_in_second_batch(lab)
+        records = RunRecords(lab.project.stream_home(lab.stream))
+        former = records.read(lab.records()[0]["run_id"])
+        assert former is not None
+
+        kept = lab.settle(run_key="key")
+
+        assert (kept.run_id, kept.status, kept.tries) == (former.run_id, "planned", 1)
+        assert (former.token, kept.token) == (1, 2)
+        with pytest.raises(LeaseLostError):
+            records.save(former)
+        assert records.read(kept.run_id) == kept
+        assert lab.run(run_key="key").token == 2
 
     def test_a_former_success_is_the_answer(self, lab: Lab) -> None:
         """The retry of a run that succeeded gives its record, and takes nothing new."""
