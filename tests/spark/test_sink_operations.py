@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice.errors import LeaseHeldError, RefusedError, SluiceError
@@ -38,7 +38,6 @@ OTHERS = ("compact", "vacuum", "delete", "restore", "forbid", "write_otherwise")
 
 def run_interleaved(numbers: Numbers, first: str, second: str, step: int, patch: pytest.MonkeyPatch) -> Meanwhile:
     """Do `second` just before a step of `first`; what is refused, or fails, is tried again once the other is done."""
-    numbers.begin()
     meanwhile = Meanwhile(step, getattr(numbers, second))
     failed: SluiceError | None = None
     with patch.context() as patched:
@@ -89,26 +88,27 @@ PAIRS = [
 """How the table is written, and which two operations."""
 
 
+def check_pair(lab: Lab, patch: pytest.MonkeyPatch, how: str, first: str, second: str) -> int:
+    """Do one between any two steps of the other; gives the number of steps."""
+    policy = "fail" if how == "publish" else "quarantine"
+    numbers = Numbers(lab, () if how == "Spark" else ("day",), policy)
+    numbers.begin()
+    with numbers.starting_over() as start_over:
+        for step in itertools.count():
+            meanwhile = run_interleaved(numbers, first, second, step, patch)
+            if not meanwhile.is_done:
+                return step
+            check(numbers, first, second, f"before step {step}, {meanwhile.taken[step]}; {meanwhile.refused}")
+            start_over()
+    raise AssertionError
+
+
 @in_campaigns
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("how", "first", "second"), PAIRS)
-def test_every_pair_at_every_step(  # noqa: PLR0917 - what pytest gives
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, first: str, second: str
-) -> None:
+def test_every_pair_at_every_step(lab: Lab, monkeypatch: pytest.MonkeyPatch, how: str, first: str, second: str) -> None:
     """As many times as the first has steps."""
-    step, is_over = 0, False
-    while not is_over:
-        root = tmp_path / str(step)
-        root.mkdir()
-        policy = "fail" if how == "publish" else "quarantine"
-        numbers = Numbers(Lab(spark, root), () if how == "Spark" else ("day",), policy)
-        meanwhile = run_interleaved(numbers, first, second, step, monkeypatch)
-        is_over = not meanwhile.is_done
-        if not is_over:
-            place = f"before step {step}, {meanwhile.taken[step]}; {meanwhile.refused}"
-            check(numbers, first, second, place)
-        step += 1
-    assert step > 1
+    assert check_pair(lab, monkeypatch, how, first, second) > 0
 
 
 def test_a_release_beside_a_backfill(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
