@@ -210,6 +210,7 @@ def play(root: Path, seed: int, *, is_torn: bool) -> _Schedule:
     return schedule
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("is_torn", [False, True], ids=["between writes", "in a write"])
 def test_nothing_is_written_without_the_lease(tmp_path: Path, *, is_torn: bool) -> None:
     """Whoever is stopped, and for how long: every row once, nothing late, and no record but the newest try's."""
