@@ -2,96 +2,39 @@
 
 A history is drawn from a seed. The oracle is a batch computation: where each row must be, and by which transform, by
 what was declared when its batch was decided. It looks at the tables after every step that is completed; a cut may
-leave what the next step finishes.
+leave what the next step finishes. Files are renamed, or vanish: before they are read, and in the last moment.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession, functions
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
-from sluice import Stream, sinks, sources
-from sluice.errors import RefusedError
+from sluice.errors import BatchFailedError, RefusedError
 from sluice.planning.planner import Limits
 from sluice.running.auditing.release_rows import release_rows
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.sinks.delta import DeltaSink
-from sluice.storage import Storage
+from sluice.running.batches import BatchRunner
+from sluice.running.record import RunRecord
 from sluice.stream import Interval
-from tests.spark.lab import Lab, write_files
+from tests.spark.history_streams import STATIC_TABLE, Declared, Place, Shape
+from tests.spark.lab import NO_LIMITS, Lab, log_of, names, offset_lines, write_files
+from tests.spark.power_cuts import power_cut
 from tests.unit.quality.suites import document, row
 
-Policy = Literal["none", "warn", "drop", "quarantine"]
-Place = tuple[str, int]
-"""A table, and the transform that made the row."""
-
 _DAYS = [date(2026, 1, day) for day in (1, 2)]
-_STORAGE_WRITES = ("put_if_absent", "replace", "delete", "delete_folder")
-_SINK_WRITES = ("write_batch", "write_batch_aside", "publish_batch", "replace_where", "publish", "write_aside")
-
-
-def first(numbers: DataFrame) -> DataFrame:
-    return numbers.select("n", "day", functions.lit(1).alias("v"), functions.expr("n % 4 = 3").alias("bad"))
-
-
-def second(numbers: DataFrame) -> DataFrame:
-    """Corrected: other rows are bad."""
-    return numbers.select("n", "day", functions.lit(2).alias("v"), functions.expr("n % 4 = 2").alias("bad"))
-
-
-def by_chance(numbers: DataFrame) -> DataFrame:
-    """Any row may be bad, at any try."""
-    return numbers.select("n", "day", functions.lit(3).alias("v"), functions.expr("rand() < 0.5").alias("bad"))
-
-
-_TRANSFORMS: list[Callable[..., DataFrame]] = [first, second, by_chance]
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What a stream declares at a moment."""
-
-    transform: int = 1
-    policy: Policy = "quarantine"
-    quarantine: str = "out_quarantine"
-
-    def stream(self) -> Stream:
-        numbers = sources.files("land", format="json", schema="n bigint, day date", max_files_per_batch=2)
-        has_suite = self.policy != "none"
-        return Stream(
-            name="s",
-            sources={"numbers": numbers},
-            transform=f"{__name__}:{_TRANSFORMS[self.transform - 1].__name__}",
-            sink=sinks.delta("out"),
-            interval_column="day",
-            quality="suite.json" if has_suite else None,
-            quarantine=sinks.delta(self.quarantine) if has_suite else None,
-        )
-
-    def allowed(self, number: int) -> set[Place | None]:
-        """Where a row may be; None for a row that was dropped."""
-        bad = {1: {number % 4 == 3}, 2: {number % 4 == 2}, 3: {True, False}}[self.transform]
-        return {self._place(is_bad=is_bad) for is_bad in bad}
-
-    def _place(self, *, is_bad: bool) -> Place | None:
-        if not is_bad or self.policy in {"none", "warn"}:
-            return "out", self.transform
-        return None if self.policy == "drop" else (self.quarantine, self.transform)
-
-
-class PowerCutError(Exception):
-    """Nothing is written from here on."""
+_TABLES = ("out", "out_quarantine", "elsewhere")
 
 
 @dataclass
@@ -102,7 +45,18 @@ class History:
     draw: random.Random
     declared: Declared = Declared()
     arrived: dict[int, date] = field(default_factory=dict)
+    made: int = 0
+    """How many rows there ever were."""
+    written: int = 0
+    """How many files."""
     files: dict[str, list[int]] = field(default_factory=dict)
+    """The rows of each file, by the name under which it is read."""
+    versions: dict[int, list[int]] = field(default_factory=dict)
+    """The rows of each version of the table that is the second source."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Files that have another name since they were read."""
+    lost: set[str] = field(default_factory=set)
+    """Files that vanished in the last moment: their rows came once more, in other files."""
     known: dict[int, Place | None] = field(default_factory=dict)
     """Where each row was when a run was last completed."""
     tried: list[tuple[Declared, int]] = field(default_factory=list)
@@ -115,24 +69,51 @@ class History:
 
     def live(self, steps: int) -> None:
         """Take steps, then let everything be finished."""
-        moves = [self.arrive, self.arrive, self.run, self.cut_run, self.cut_run, self.edit, self.edit,
-                 self.backfill, self.cut_backfill, self.release, self.compact]  # fmt: skip
-        self.arrive()
-        for _ in range(steps):
-            self.draw.choice(moves)()
-        self.run()
+        moves = [self.arrive, self.arrive, self.run, self.cut_run, self.cut_run, self.edit, self.edit, self.backfill,
+                 self.cut_backfill, self.release, self.maintain, self.rename, self.vanish, self.run_short]  # fmt: skip
+        self.begin()
+        try:
+            self.arrive()
+            for _ in range(steps):
+                self.draw.choice(moves)()
+            self.run()
+        finally:
+            self.lab.spark.conf.unset(STATIC_TABLE)
+
+    def begin(self) -> None:
+        """Draw what the stream reads."""
+        self.declared = Declared(self.draw.choice(get_args(Shape)))
+        self.told.append(self.declared.shape)
+        self._file("").mkdir(parents=True)
+        if self.declared.shape == "union":
+            self._write_more([])
+        if self.declared.shape == "static":
+            self.lab.spark.conf.set(STATIC_TABLE, str(self.lab.root / "static"))
 
     def arrive(self) -> None:
         for _ in range(self.draw.randint(1, 3)):
-            start = len(self.arrived)
-            numbers = range(start, start + self.draw.randint(1, 4))
-            name = f"{len(self.files):04d}.json"
-            for number in numbers:
-                self.arrived[number] = self.draw.choice(_DAYS)
-            lines = [json.dumps({"n": n, "day": self.arrived[n].isoformat()}) for n in numbers]
-            write_files(self.lab.root / "land", {name: "\n".join(lines)}, first=len(self.files))
-            self.files[name] = list(numbers)
-        self.told.append(f"arrive {len(self.arrived)}")
+            numbers = list(range(self.made, self.made + self.draw.randint(1, 4)))
+            self.made += len(numbers)
+            self.arrived |= {number: self.draw.choice(_DAYS) for number in numbers}
+            if self.declared.shape == "union" and self.draw.random() < 0.5:
+                self._write_more(numbers)
+            else:
+                self._write_file(numbers)
+        self.told.append(f"arrive {self.made}")
+
+    def _write_file(self, numbers: list[int]) -> None:
+        """Each has a name and a time of its own."""
+        lines = [json.dumps({"n": n, "day": self.arrived[n].isoformat()}) for n in numbers]
+        self.written += 1
+        name = f"{self.written:04d}.json"
+        write_files(self._file(""), {name: "\n".join(lines)}, first=self.written)
+        self.files[name] = numbers
+
+    def _write_more(self, numbers: list[int]) -> None:
+        days = pa.array([self.arrived[number] for number in numbers], pa.date32())
+        rows = pa.table({"n": pa.array(numbers, pa.int64()), "day": days})
+        write_deltalake(str(self.lab.root / "more"), rows, mode="append")
+        self.versions[DeltaTable(str(self.lab.root / "more")).version()] = numbers
 
     def edit(self) -> None:
         changes: list[dict[str, Any]] = [
@@ -140,36 +121,104 @@ class History:
             {"policy": self.draw.choice(["none", "warn", "drop", "quarantine", "quarantine"])},
             {"quarantine": self.draw.choice(["out_quarantine", "elsewhere"])},
         ]
+        if self.declared.shape == "static":
+            changes.append({"shift": self.draw.randint(0, 1)})
         self.declared = replace(self.declared, **self.draw.choice(changes))
         self.told.append(f"edit {self.declared}")
 
-    def run(self) -> None:
+    def rename(self) -> None:
+        """Give a file another name: one that was read is held back under it."""
+        name = self._any_file(sorted(self.files.keys() - self.renamed.keys() - self.lost))
+        if name is None:
+            return
+        other = f"renamed-{name}"
+        self._file(name).rename(self._file(other))
+        if name in self._logged():
+            self.renamed[name] = other
+        else:
+            self.files[other] = self.files.pop(name)
+        self.told.append(f"rename {name}")
+
+    def vanish(self) -> None:
+        """Take a file away that was not read: it is not missed."""
+        name = self._any_file(sorted(self.files.keys() - self._logged()))
+        if name is None or len(self.files) == 1:
+            return
+        self._file(name).unlink()
+        for number in self.files.pop(name):
+            del self.arrived[number]
+        self.told.append(f"vanish {name}")
+
+    def run(self) -> RunRecord:
         self._declare()
-        record = self.lab.run(self.declared.stream())
+        try:
+            record = self._run()
+        except RefusedError as exc:
+            if exc.finding.code != "INPUT_GONE" or not self.renamed:
+                raise
+            self.told.append("run refused")
+            self._bring_back()
+            record = self._run()
         self.told.append(f"run {record.status} {[batch.batch_id for batch in record.batches]}")
         self.check_run()
+        return record
 
     def cut_run(self) -> None:
+        self._bring_back()
         limits = Limits(max_batches=self.draw.choice([None, 1]))
-        self._cut("run", lambda: self.lab.run(self.declared.stream(), limits))
+        self._cut("run", lambda: self._run(limits))
         self.tried.append((self.declared, self._newest("offsets")))
+
+    def run_short(self) -> None:
+        """A file vanishes between the last look and Spark's: that is loud, and its batch is not committed.
+
+        But where Delta's own writer commits before anybody can look; then its rows come in another file, as the
+        remedy says.
+        """
+        self._bring_back()
+        self._declare()
+        gone: list[str] = []
+        start = BatchRunner._start
+
+        def vanishing(runner: BatchRunner, *args: Any, **how: Any) -> Any:
+            present = sorted(name for name in self._newest_logged() if self._file(name).exists())
+            if not gone and present:
+                gone.append(self.draw.choice(present))
+                self._file(gone[0]).rename(self._file(f"_{gone[0]}"))
+            return start(runner, *args, **how)
+
+        failed: BatchFailedError | None = None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(BatchRunner, "_start", vanishing)
+            try:
+                self._run()
+            except BatchFailedError as exc:
+                failed = exc
+        self.tried.append((self.declared, self._newest("offsets")))
+        self.told.append(f"run without {gone}: {failed and failed.args[0]}")
+        if failed is not None:
+            assert gone, self._story()
+        for name in gone:
+            aside = self._file(f"_{name}")
+            if failed is not None and "is committed without their rows" in str(failed):
+                assert self.declared.policy == "none", self._story()
+                recorded = self.lab.records(self.declared.stream())[-1]["batches"]
+                assert [batch["batch_id"] for batch in recorded][-1] == self._newest("commits"), self._story()
+                aside.unlink()
+                self.lost.add(name)
+                self._write_file(self.files[name])
+                self.files[name] = []
+            else:
+                aside.rename(self._file(name))
+        self.run()
 
     def backfill(self) -> None:
         self._backfill(self.draw.choice(_DAYS))
 
-    def _is_left(self) -> bool:
-        """Whether a former quarantine has rows, so that no interval is recomputed."""
-        own = self.declared.quarantine if self.declared.policy != "none" else ""
-        return any(place != own and self._count(place) for place in ("out_quarantine", "elsewhere"))
-
-    def _count(self, path: str) -> int:
-        table = self.lab.root / path
-        return DeltaTable(str(table)).to_pyarrow_table().num_rows if (table / "_delta_log").exists() else 0
-
     def cut_backfill(self) -> None:
         """It is asked for again at once, as Airflow does; what is declared may have changed since."""
         day = self.draw.choice(_DAYS)
-        if self._newest("commits") < 0 or self._is_left():
+        if self._newest("commits") < 0 or self._is_left() or self.renamed or self.lost:
             return
         self._cut("backfill", lambda: self._replace(day))
         if self.draw.random() < 0.5:
@@ -180,12 +229,21 @@ class History:
         if self._newest("commits") < 0:
             return
         self._declare()
-        if self._is_left():
-            with pytest.raises(RefusedError, match="former quarantine"):
+        gone = self.renamed.keys() | self.lost
+        if self._is_left() or gone:
+            try:
                 self._replace(day)
-            self.told.append(f"backfill {day} refused")
-            return
-        self._replace(day)
+            except RefusedError as exc:
+                expected = {"QUARANTINE_LEFT": self._is_left(), "BACKFILL_INPUT_GONE": gone}
+                if not expected.get(exc.finding.code):
+                    raise
+                self.told.append(f"backfill {day} refused: {exc.finding.code}")
+                return
+            # It needs nothing of a batch that is not committed.
+            assert not self._is_left(), self._story()
+            assert not gone & self._committed_files(), self._story()
+        else:
+            self._replace(day)
         self.told.append(f"backfill {day}")
         found = self.tables()
         for number, place in self.known.items():
@@ -213,12 +271,18 @@ class History:
         if self.declared.policy == "warn":
             self.released.add(self.declared.quarantine)
 
-    def compact(self) -> None:
-        """Another writer's maintenance."""
-        for path in ("out", "out_quarantine", "elsewhere"):
-            if (self.lab.root / path / "_delta_log").exists():
-                DeltaTable(str(self.lab.root / path)).optimize.compact()
-        self.told.append("compact")
+    def maintain(self) -> None:
+        """Other writers compact a table, and delete what belongs to no version of it."""
+        path = self.draw.choice([*_TABLES, "more"])
+        if not (self.lab.root / path / "_delta_log").exists():
+            return
+        table = DeltaTable(str(self.lab.root / path))
+        is_vacuum = path != "more" and self.draw.random() < 0.5
+        if is_vacuum:
+            table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+        else:
+            table.optimize.compact()
+        self.told.append(f"{'vacuum' if is_vacuum else 'compact'} {path}")
         self.tables()
 
     def check_run(self) -> None:
@@ -234,7 +298,7 @@ class History:
                 for declared in tries
                 if all(found.get(number) in self._may_be(declared, number) for number in new)
             ]
-            assert fits, "; ".join(self._story(number) for number in new)
+            assert fits, self._story(*new)
             self.known |= {number: found.get(number) for number in new}
         assert self.known.keys() == self.arrived.keys(), self._story(*(self.arrived.keys() - self.known.keys()))
         self.tried, self.replaced, self.released = [], [], set()
@@ -247,7 +311,7 @@ class History:
     def tables(self) -> dict[int, Place]:
         """Where each row is; no row is in two places, or in one twice."""
         found: dict[int, Place] = {}
-        for path in ("out", "out_quarantine", "elsewhere"):
+        for path in _TABLES:
             if not (self.lab.root / path / "_delta_log").exists():
                 continue
             rows = DeltaTable(str(self.lab.root / path)).to_pyarrow_table(columns=["n", "v"]).to_pylist()
@@ -259,20 +323,67 @@ class History:
     def _is_pending(self) -> bool:
         return bool(self.tried)
 
+    def _is_left(self) -> bool:
+        """Whether a former quarantine has rows, so that no interval is recomputed."""
+        own = self.declared.quarantine if self.declared.policy != "none" else ""
+        return any(place != own and self._count(place) for place in ("out_quarantine", "elsewhere"))
+
+    def _count(self, path: str) -> int:
+        table = self.lab.root / path
+        return DeltaTable(str(table)).to_pyarrow_table().num_rows if (table / "_delta_log").exists() else 0
+
+    def _file(self, name: str) -> Path:
+        return self.lab.root / "land" / name
+
+    def _any_file(self, found: list[str]) -> str | None:
+        return self.draw.choice(found) if found else None
+
+    def _bring_back(self) -> None:
+        for name, other in self.renamed.items():
+            self._file(other).rename(self._file(name))
+            self.told.append(f"bring back {name}")
+        self.renamed = {}
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.lab.checkpoint(self.declared.stream())
+
+    def _log(self) -> dict[int, list[str]]:
+        """The names of the files that were taken, by log id."""
+        found = (log_of(self._checkpoint, source) for source in (0, 1))
+        return next(({log_id: names(uris) for log_id, uris in log.items()} for log in found if log), {})
+
+    def _logged(self) -> set[str]:
+        return {name for taken in self._log().values() for name in taken}
+
+    def _newest_logged(self) -> list[str]:
+        log = self._log()
+        return log[max(log)] if log else []
+
+    def _committed_files(self) -> set[str]:
+        return self._files_to(offset_lines(self._checkpoint).get(self._newest("commits"), []))
+
+    def _files_to(self, offsets: list[Any]) -> set[str]:
+        last = max((offset["logOffset"] for offset in offsets if offset and "logOffset" in offset), default=-1)
+        return {name for log_id, taken in self._log().items() if log_id <= last for name in taken}
+
     def _batches(self) -> dict[int, list[int]]:
-        """The rows of every batch, by Spark's own log of files."""
-        log = self.lab.checkpoint(self.declared.stream()) / "sources" / "0"
+        """The rows of every batch, by its offsets."""
         found: dict[int, list[int]] = {}
-        for file in log.iterdir() if log.exists() else ():
-            if file.name.startswith("."):
-                continue
-            for line in file.read_text().splitlines()[1:]:
-                entry = json.loads(line)
-                found.setdefault(entry["batchId"], []).extend(self.files[Path(entry["path"]).name])
-        return {batch_id: sorted(set(numbers)) for batch_id, numbers in sorted(found.items())}
+        before: set[int] = set()
+        for batch_id, offsets in offset_lines(self._checkpoint).items():
+            read = {number for name in self._files_to(offsets) for number in self.files[name]}
+            for offset in offsets:
+                if offset and "reservoirVersion" in offset:
+                    assert offset["index"] < 0, self._story()
+                    taken = (n for version, n in self.versions.items() if version < offset["reservoirVersion"])
+                    read.update(*taken)
+            found[batch_id] = sorted(read - before)
+            before |= read
+        return found
 
     def _newest(self, log: str) -> int:
-        folder = self.lab.checkpoint(self.declared.stream()) / log
+        folder = self._checkpoint / log
         return max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=-1) if folder.exists() else -1
 
     def _declare(self) -> None:
@@ -281,6 +392,14 @@ class History:
                 "expect_column_values_to_be_in_set", policy=self.declared.policy, column="bad", value_set=[False]
             )
             (self.lab.root / "suite.json").write_bytes(document(rule))
+        if self.declared.shape == "static":
+            rows = pa.table(
+                {"day": pa.array(_DAYS, pa.date32()), "shift": pa.array([self.declared.shift] * 2, pa.int32())}
+            )
+            write_deltalake(str(self.lab.root / "static"), rows, mode="overwrite")
+
+    def _run(self, limits: Limits = NO_LIMITS) -> RunRecord:
+        return self.lab.run(self.declared.stream(), limits)
 
     def _replace(self, day: date) -> None:
         start = datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -305,38 +424,6 @@ class History:
 
     def _story(self, *numbers: int) -> str:
         return f"rows {numbers} after {self.told}; known {[self.known.get(number) for number in numbers]}"
-
-
-@contextmanager
-def power_cut(at: int, moment: str) -> Iterator[list[str]]:
-    """From the so-manyth write on nothing is written; tells which one that was."""
-    cut: list[str] = []
-    seen = [0]
-
-    def dying(name: str, write: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if cut:
-                raise PowerCutError(name)
-            is_lease = bool(args) and isinstance(args[0], str) and "/leases/" in args[0]
-            seen[0] += not is_lease
-            is_it = seen[0] == at and not is_lease
-            if is_it and moment == "before":
-                cut.append(f"{name} {args[0] if isinstance(args[0], str) else self}")
-                raise PowerCutError(name)
-            done = write(self, *args, **kwargs)
-            if is_it:
-                cut.append(f"{name} {args[0] if isinstance(args[0], str) else self}")
-                raise PowerCutError(name)
-            return done
-
-        return wrapped
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in _STORAGE_WRITES:
-            patch.setattr(Storage, name, dying(name, getattr(Storage, name)))
-        for name in _SINK_WRITES:
-            patch.setattr(DeltaSink, name, dying(name, getattr(DeltaSink, name)))
-        yield cut
 
 
 def live(spark: SparkSession, root: Path, seed: int, steps: int) -> History:

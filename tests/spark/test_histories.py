@@ -17,4 +17,4 @@ _SEEDS = 100 * CAMPAIGN or 30
 
 @pytest.mark.parametrize("seed", range(_SEEDS))
 def test_a_history(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    live(spark, tmp_path, seed, steps=14 if CAMPAIGN else 6)
+    live(spark, tmp_path, seed, steps=14 if CAMPAIGN else 5)
