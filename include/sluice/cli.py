@@ -704,6 +704,7 @@ def _absolute(path: str) -> str:
 
 
 def _print_backfill_plan(plan: BackfillPlan) -> None:
+    from sluice.planning.backfill import downstream_effect
     from sluice.planning.explain import explain_gate, explain_problem
     from sluice.times import iso_time
 
@@ -712,8 +713,8 @@ def _print_backfill_plan(plan: BackfillPlan) -> None:
     if plan.quality is not None:
         print("\n".join(explain_gate(plan.quality)))
     for found in plan.downstream:
-        effect = "passes over it" if found.skips_changes else "is refused after it: declare `skip_change_commits`"
-        print(f"  downstream: {found.stream} {effect}; backfill it too")
+        effect = downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)
+        print(f"  downstream: {found.stream} {effect}")
     if plan.problem is not None:
         print("\n".join(explain_problem(plan.problem, "refused")))
 

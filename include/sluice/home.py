@@ -41,6 +41,8 @@ from sluice.watermarks import Watermarks
 
 _GENERATION = re.compile(r"(.+)/generations/(\d{4})")
 """Where the checkpoint of a generation is, in whatever home."""
+FIRST_RUN = "first-run"
+"""The file that says that a stream has no past, whatever its sink says."""
 _BESIDE = "_sluice"
 """The folder of ours in a checkpoint that is elsewhere; Spark passes over it."""
 
@@ -245,16 +247,13 @@ class StreamHome:
         files = (self._generation_file(generation), join(self.location, "current.json"))
         return any(self.storage.stat(file) is not None for file in files)
 
-    def is_there(self) -> bool:
-        """Whether the stream's folder is there, because it has run, or because somebody has put a file into it.
-
-        What audits and releases leave tells of no run.
+    def is_first_run(self) -> bool:
+        """Whether somebody has said, by a file in the stream's folder, that there was no run before the first.
 
         Raises:
             StorageError: The home can't be read.
         """
-        listed = self.storage.list_folder(self.location)
-        return listed is not None and bool(listed.files or "runs" in listed.folders)
+        return self.storage.stat(join(self.location, FIRST_RUN)) is not None
 
     def known_queries(self) -> frozenset[str]:
         """The query ids of all streams of this home; what is damaged in one of them tells of none.

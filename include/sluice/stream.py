@@ -316,6 +316,8 @@ class SinkState:
     """What tells this table from another one at the same place; None when the sink has no identity."""
     last_batch: int | None = None
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
+    notes_every_batch: bool = False
+    """Whether every batch leaves its id in the sink, also one without rows."""
 
     def holds(self, batch_id: int) -> bool:
         """Whether the sink is known to hold a batch of the query."""
@@ -406,6 +408,8 @@ class SinkSnapshot:
     """The type of the interval column: `date`, `timestamp` or `timestamp_ntz`."""
     obstacle: str | None
     """Why an interval can't be replaced by a commit of metadata alone; None when it can."""
+    may_have_rows: bool = True
+    """Whether this version may have rows of the interval; False where its log says that there are none."""
 
 
 @dataclass(frozen=True)
@@ -453,7 +457,7 @@ class ReplaceableSink(Sink):
     """Base of the sinks in which a backfill can replace an interval's rows in one step."""
 
     @abstractmethod
-    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+    def snapshot(self, column: str, interval: Interval, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
         """The newest version; None when there is no table yet.
 
         Raises:

@@ -250,7 +250,7 @@ def test_what_a_backfill_leaves_to_do_is_named(stream_project: StreamProject, sa
     operator(stream_project)._name_downstream(keep(stream_project, "planned", plan=plan))
 
     assert "stream hourly reads this table, and passes over what is replaced: backfill it too" in said()
-    assert "stream daily reads this table, and will be refused at its next run" in said()
+    assert "stream daily reads this table, and is refused at its next run" in said()
 
 
 def _after(first: Callable[[], object], then: Callable[..., Any]) -> Callable[..., Any]:

@@ -271,14 +271,14 @@ def test_the_faster_of_two_drivers_decides(lab: Lab, monkeypatch: pytest.MonkeyP
     write_numbers(lab.root / "land", 1, rows=4)
     decide = staged_batch.decide
 
-    def second(home: Any, generation: int, decision: staged_batch.Decision) -> staged_batch.Decision:
+    def second(project: Any, home: Any, generation: int, decision: staged_batch.Decision) -> staged_batch.Decision:
         folder = home.storage.list_folder(f"{home.staged_folder()}/0001").folders[0]
         path = Path(home.staged_folder(), "0001")
         shutil.copytree(path / folder, path / "0-99")
         known = {name: getattr(decision, name) for name in decision.__struct_fields__}
         faster = staged_batch.Decision(**known | {"folder": "0-99", "run_id": "faster"})
-        assert decide(home, generation, faster) is faster
-        return decide(home, generation, decision)
+        assert decide(project, home, generation, faster) is faster
+        return decide(project, home, generation, decision)
 
     monkeypatch.setattr(staged_batch, "decide", second)
     lab.run(stream())

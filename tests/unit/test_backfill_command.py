@@ -65,7 +65,7 @@ def test_dry_run(project: Path) -> None:
     assert (plan["verdict"], plan["version"], plan["batch_id"], plan["publish"]) == ("run", 2, 2, "metadata")
     assert plan["interval"] == {"start": "2026-01-02T00:00:00.000Z", "end": "2026-01-03T00:00:00.000Z"}
     assert plan["sources"] == {"visits": {"end": {"logOffset": 0}, "version": None, "files": 3, "bytes": 6}}
-    assert plan["downstream"] == [{"stream": "reader", "skips_changes": False}]
+    assert plan["downstream"] == [{"stream": "reader", "skips_changes": False, "only_adds": False}]
     assert not (project / "home" / "visits" / "runs").exists()
 
 
@@ -75,8 +75,15 @@ def test_dry_run_for_people(project: Path) -> None:
     assert done.stdout.splitlines() == [
         "visits, generation 1: run (`visits`: 3 files, read up to batch 2, replace the interval in version 2)",
         "  from 2026-01-02T00:00:00.000Z to 2026-01-03T00:00:00.000Z, exclusive",
-        "  downstream: reader is refused after it: declare `skip_change_commits`; backfill it too",
+        "  downstream: reader is refused at its next run, for it does not declare `skip_change_commits`",
     ]
+
+
+def test_dry_run_of_an_interval_without_rows(project: Path) -> None:
+    """Nothing is replaced: whoever reads the table takes the rows for new ones, whatever it declares."""
+    told = sluice(project, "visits", "--start", "2020-01-01", "--end", "2020-01-02", "--dry-run").stdout
+
+    assert "downstream: reader reads the rows as new ones, for the table has none of the interval" in told
 
 
 def test_dry_run_says_how_it_is_judged(project: Path) -> None:
@@ -98,7 +105,7 @@ def test_a_broken_declaration_of_others_is_no_hindrance(project: Path) -> None:
     done = sluice(project, "visits", *DAY, "--dry-run", "--json")
 
     assert done.returncode == 0
-    assert json.loads(done.stdout)["downstream"] == [{"stream": "reader", "skips_changes": False}]
+    assert json.loads(done.stdout)["downstream"] == [{"stream": "reader", "skips_changes": False, "only_adds": False}]
 
 
 def test_refused(project: Path) -> None:

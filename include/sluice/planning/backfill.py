@@ -50,7 +50,21 @@ class Downstream:
 
     stream: str
     skips_changes: bool
-    """Whether it passes over the backfill's commit; else its next run is refused."""
+    """Whether it passes over commits that change rows; else its next run after one is refused."""
+    only_adds: bool = False
+    """Whether the table has no rows of the interval: then the backfill's commit changes none, and is read as new."""
+
+
+def downstream_effect(*, skips_changes: bool, only_adds: bool) -> str:
+    """What a backfill means for a stream that reads the table."""
+    if only_adds:
+        return (
+            "reads the rows as new ones, for the table has none of the interval; if it had read them before they were"
+            " deleted, backfill it too"
+        )
+    if skips_changes:
+        return "passes over what is replaced: backfill it too"
+    return "is refused at its next run, for it does not declare `skip_change_commits`"
 
 
 @dataclass(frozen=True)
@@ -110,7 +124,10 @@ class BackfillPlan:
             "publish": self.publish,
             "watermark": iso_millis(self.watermark_ms),
             "sources": {name: _described(taken) for name, taken in self.slices.items()},
-            "downstream": [{"stream": found.stream, "skips_changes": found.skips_changes} for found in self.downstream],
+            "downstream": [
+                {"stream": found.stream, "skips_changes": found.skips_changes, "only_adds": found.only_adds}
+                for found in self.downstream
+            ],
             "batches": [],
             "problem": None if self.problem is None else self.problem.as_json(),
             "warnings": [],
@@ -165,7 +182,7 @@ def look(
         # The checkpoint first: what was committed by then, the sink holds now.
         seen = sight.seen
         query_id = seen.record.query_id if seen.record else seen.checkpoint.query_id
-        snapshot = sink.snapshot(stream.interval_column, query_id, storage=home.storage) if query_id else None
+        snapshot = sink.snapshot(stream.interval_column, interval, query_id, storage=home.storage) if query_id else None
         state = SinkState(exists=False)
         if snapshot is not None:
             state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
@@ -194,7 +211,9 @@ def build_backfill_plan(sight: Sight) -> BackfillPlan:
         reason="the live stream has written nothing yet",
         version=snapshot.version if snapshot else None,
         slices=sight.slices,
-        downstream=sight.downstream,
+        downstream=tuple(
+            replace(found, only_adds=snapshot is not None and not snapshot.may_have_rows) for found in sight.downstream
+        ),
     )
     if sight.refusal is not None:
         return replace(plan, verdict="refuse", reason=sight.refusal.cause, problem=sight.refusal)

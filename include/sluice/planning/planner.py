@@ -157,6 +157,16 @@ def _check_sink(seen: Survey, identity: str | None, last_batch: int | None) -> P
             consequence="the rows that were written before would be missing in it for ever",
             remedy="restore the table, or declare a new stream with a sink of its own",
         )
+    committed, held = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
+    if sink.notes_every_batch and held < committed:
+        return Problem(
+            code="SINK_REPLACED",
+            file=place,
+            cause=f"this generation has written its batches up to {committed} into it, and the manifest there has "
+            + (f"them up to {held}" if held >= 0 else "none of them"),
+            consequence="the rows that were written before would be missing in it for ever",
+            remedy="restore the folder with its manifest, or declare a new stream with a sink of its own",
+        )
     planned = -1 if checkpoint.planned_id is None else checkpoint.planned_id
     if last_batch is not None and last_batch > planned:
         return Problem(

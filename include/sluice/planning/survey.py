@@ -11,7 +11,7 @@ from typing import Any
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
-from sluice.home import Generation, SourceLine, StreamHome, log_keys
+from sluice.home import FIRST_RUN, Generation, SourceLine, StreamHome, log_keys
 from sluice.planning.next_watermark import usable
 from sluice.stream import Available, Bound, Position, SinkState, Stream
 from sluice.watermarks import Watermarks
@@ -104,17 +104,17 @@ def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, n
                 remedy="restore the folder from a backup; to begin anew, declare a new stream with a sink of its own",
             )
         )
-    writer = None if home.is_there() else _unknown_writer(stream, home)
+    writer = None if home.is_first_run() else _unknown_writer(stream, home)
     if writer is not None:
         raise RefusedError(
             Problem(
                 code="HOME_MISSING",
                 file=home.location,
-                cause=f"the home has no folder of the stream, and query {writer} has streamed into"
+                cause=f"the home has no checkpoint of the stream, and query {writer} has streamed into"
                 f" {stream.sink.location}, which is none of another stream of this home",
                 consequence=consequence,
-                remedy="mount or restore the home; if this really is the stream's first run, make the folder, with any"
-                " file in it",
+                remedy="mount or restore the home; if this really is the stream's first run, make an empty file"
+                f" `{FIRST_RUN}` in it",
             )
         )
 

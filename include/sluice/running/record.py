@@ -169,6 +169,7 @@ class RecordedDownstream(msgspec.Struct, frozen=True):
 
     stream: str
     skips_changes: bool = False
+    only_adds: bool = False
 
 
 class RecordedPlan(msgspec.Struct, frozen=True):

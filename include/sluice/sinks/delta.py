@@ -24,6 +24,7 @@ from sluice.stream import (
     Aside,
     BatchOutcome,
     FunctionLoader,
+    Interval,
     OutputMode,
     ReplaceableSink,
     Replaced,
@@ -172,8 +173,8 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def read_table(self, spark: SparkSession, version: int) -> DataFrame:
         return published_batch.read_table(self.path, spark, version)
 
-    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
-        return replacement.snapshot(self.path, column, query_id, storage=storage)
+    def snapshot(self, column: str, interval: Interval, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+        return replacement.snapshot(self.path, column, interval, query_id, storage=storage)
 
     def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
         log = open_log(self.path, storage=storage)

@@ -48,7 +48,7 @@ class FilesSink(Sink):
 
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
         exists = storage.list_folder(self.path) is not None
-        return SinkState(exists=exists, last_batch=latest_batch(self.path, storage=storage))
+        return SinkState(exists=exists, last_batch=latest_batch(self.path, storage=storage), notes_every_batch=True)
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         writer = frame.writeStream.format(self.format).options(**self.options)

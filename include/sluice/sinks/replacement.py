@@ -50,7 +50,7 @@ class _Noted(msgspec.Struct, frozen=True):
     sluice_backfill: _Note
 
 
-def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+def snapshot(location: str, column: str, interval: Interval, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
     """The newest version of a table, as a backfill needs it; see `ReplaceableSink.snapshot`."""
     if open_log(location, storage=storage) is None:
         return None
@@ -76,7 +76,34 @@ def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> 
         last_batch=table.transaction_version(query_id),
         column_kind=kinds[column],
         obstacle=_obstacle(table, column, kinds[column]),
+        may_have_rows=_may_have_rows(table, column, interval),
     )
+
+
+def _may_have_rows(table: DeltaTable, column: str, interval: Interval) -> bool:
+    """Whether any file of a table may have rows of an interval, by its partition or its statistics."""
+    import pyarrow as pa
+
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = (
+        [f"partition.{column}"] * 2
+        if column in table.metadata().partition_columns
+        else [f"min.{column}", f"max.{column}"]
+    )
+    if not actions.num_rows or not set(names) <= set(actions.column_names):
+        return bool(actions.num_rows)
+    least, most = (actions.column(name).to_pylist() for name in names)
+    return any(
+        low is None or high is None or (_moment(high) >= interval.start and _moment(low) < interval.end)
+        for low, high in zip(least, most, strict=True)
+    )
+
+
+def _moment(value: date | datetime) -> datetime:
+    """The beginning of a day, or a time, in UTC as the interval's bounds are."""
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
 
 
 def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:

@@ -70,6 +70,8 @@ _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
 """`* ? [ \\ ] { }`, as a URI spells them."""
 _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
+_MOST_REGARDED = 100
+"""Of how many of the newest files that were taken it is looked up whether they have changed, at each plan."""
 _MOST_LOOKS = 1000
 """Of how many files of one time and size it is looked up whether they are still there, at each plan."""
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -143,6 +145,7 @@ class FilesSource(Source):
         kept, renamed = _without_renamed(waiting, log, position.sizes, storage)
         is_held, waiting = len(kept) < len(waiting), kept
         problems += renamed
+        problems += _changed(log, position.sizes, storage)
         steps = list(_orphans(log, self._log_offset(position.offset), storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
@@ -597,7 +600,7 @@ def _without_renamed(
         if key not in gone:
             alike = (entry for entry in found.get(file.mtime_ms, ()) if known.of(entry) in {None, file.size_bytes})
             looked_for = islice(alike, _MOST_LOOKS)
-            gone[key] = next((entry for entry in looked_for if storage.stat(entry.path) is None), None)
+            gone[key] = next((entry for entry in looked_for if _is_away(entry, known.of(entry), storage)), None)
         old = gone[key]
         is_same = old is not None and known.of(old) is not None
         if old is not None:
@@ -605,6 +608,38 @@ def _without_renamed(
         if not is_same:
             kept.append(file)
     return kept, problems
+
+
+def _is_away(entry: LogEntry, size_bytes: int | None, storage: Storage) -> bool:
+    """Whether a file that was taken is not at its path any more; another one may be, as where logs are rotated."""
+    there = storage.stat(entry.path)
+    return there is None or (
+        there.mtime_ms != entry.timestamp_ms and size_bytes is not None and there.size_bytes != size_bytes
+    )
+
+
+def _changed(log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage) -> list[Problem]:
+    """A warning where a file that was taken lately has another size now: what is new in it is never read.
+
+    Nobody looks at older ones: a file that was taken costs a plan nothing.
+    """
+    newest = [entry for entry in log.entries[-_MOST_REGARDED:] if is_local(entry.path)]
+    stats = {entry: storage.stat(entry.path) for entry in newest}
+    touched = {entry: stat for entry, stat in stats.items() if stat and stat.mtime_ms != entry.timestamp_ms}
+    known = _Sizes(log, {entry.batch_id for entry in touched}, sizes)
+    changed = [entry.path for entry, stat in touched.items() if known.of(entry) not in {None, stat.size_bytes}]
+    if not changed:
+        return []
+    return [
+        Problem(
+            code="FILE_CHANGED",
+            file=changed[-1],
+            cause=f"{len(changed)} of the newest files that were read have another size now",
+            consequence="what was added, or has replaced them, is never read: a name is read once",
+            remedy="let it arrive in a file with a name of its own",
+            is_blocking=False,
+        )
+    ]
 
 
 class _Sizes:

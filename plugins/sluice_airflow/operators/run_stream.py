@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
+from sluice.planning.backfill import downstream_effect
 from sluice.planning.planner import Limits
 from sluice.redaction import redacted
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
@@ -269,12 +270,8 @@ class RunStreamOperator(BaseOperator):
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""
         for found in record.planned_backfill().downstream:
-            then = (
-                "passes over what is replaced: backfill it too"
-                if found.skips_changes
-                else "will be refused at its next run, for it does not declare `skip_change_commits`"
-            )
-            self.log.warning("stream %s reads this table, and %s", found.stream, then)
+            effect = downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)
+            self.log.warning("stream %s reads this table, and %s", found.stream, effect)
 
     def _show_log_of_lost_try(self, context: Context, drivers: Drivers, record: RunRecord) -> None:
         """Show what the driver of a former try said, if that try did not live to do so."""

@@ -40,6 +40,7 @@ class PlannedDownstream(msgspec.Struct):
 
     stream: str
     skips_changes: bool = False
+    only_adds: bool = False
 
 
 class PlannedProblem(msgspec.Struct):

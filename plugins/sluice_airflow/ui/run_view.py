@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sluice.planning.backfill import downstream_effect
 from sluice.quality.report import QualityReport
 from sluice.running.record import BatchRecord
 from sluice.running.stop import StopRequest
@@ -213,9 +214,7 @@ def _backfill(plan: PlanDocument, is_visible: Callable[[str], bool]) -> Backfill
     rows = tuple(
         DownstreamRow(
             found.stream,
-            "It passes over what is replaced: backfill it too."
-            if found.skips_changes
-            else "It does not declare `skip_change_commits`: its next run after the replacement is refused.",
+            f"It {downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)}.",
         )
         for found in shown
     )

@@ -236,8 +236,8 @@ class TestSlice:
         made = build_backfill_plan(look(declared(tmp_path), home, DAY, others))
 
         assert made.as_json()["downstream"] == [
-            {"stream": "bearing", "skips_changes": True},
-            {"stream": "failing", "skips_changes": False},
+            {"stream": "bearing", "skips_changes": True, "only_adds": False},
+            {"stream": "failing", "skips_changes": False, "only_adds": False},
         ]
 
 

@@ -12,10 +12,12 @@ from engine_lab import AppendingSink, Lab, TransactionalSink, make_lab
 
 from sluice import sinks
 from sluice.errors import RefusedError
-from sluice.home import Generation
+from sluice.home import FIRST_RUN, Generation
 from sluice.planning.planner import Limits
 from sluice.running.preparation import plan_stream
-from tests.builders import QUERY_ID, make_delta
+from sluice.running.record import RunRecords
+from tests.builders import QUERY_ID, make_delta, put
+from tests.unit.running.test_record import make_record
 
 
 @pytest.fixture
@@ -33,15 +35,20 @@ def verdict(lab: Lab, limits: Limits | None = None) -> str:
     return plan.verdict if plan.problem is None else plan.problem.code
 
 
-@pytest.mark.parametrize("beside", ["nothing", "other streams", "an audit"])
+@pytest.mark.parametrize("beside", ["nothing", "other streams", "an audit", "records", "a summary"])
 @pytest.mark.parametrize("arrived", [True, False])
 def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, beside: str, *, arrived: bool) -> None:
     """Refused as long as the stream's folder is away: nothing is written, also where there is nothing to do."""
     make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
     make_delta(tmp_path / "lake", [2])
     folder = {"nothing": None, "other streams": lab.home.parent / "others", "an audit": lab.home / "table_audits"}
-    if (made := folder[beside]) is not None:
+    if (made := folder.get(beside)) is not None:
         made.mkdir(parents=True)
+    if beside == "a summary":
+        put(lab.home / "summary.json", "{}")
+    if beside == "records":
+        # A backfill that found nothing, and runs whose checkpoint is lost.
+        RunRecords(lab.project.stream_home(lab.stream)).save(make_record("20260131T120000000Z-0f1e2d3c"))
     limits = Limits() if arrived else Limits(max_batches=0)
     assert verdict(lab, limits) == "HOME_MISSING"
 
@@ -49,13 +56,11 @@ def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, beside: str,
         with pytest.raises(RefusedError, match=rf"{QUERY_ID} has streamed into.*mount or restore the home") as refused:
             lab.settle(limits)
     assert refused.value.finding.file == str(lab.home)
-    assert list(lab.root.rglob("runs")) == []
+    assert len([*lab.root.rglob("runs/*.json")]) == (beside == "records")
 
     lab.home.mkdir(parents=True, exist_ok=True)
     assert verdict(lab, limits) == "HOME_MISSING"
-    (lab.home / "this is the first run").touch()
-    assert lab.settle().status == "planned"
-    (lab.home / "this is the first run").unlink()
+    (lab.home / FIRST_RUN).touch()
     assert lab.settle().status == "planned"
 
 

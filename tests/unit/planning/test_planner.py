@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from engine_lab import (
     EPOCH,
+    AppendingSink,
     Lab,
     TransactionalSink,
     change_json,
@@ -21,10 +22,11 @@ from engine_lab import (
     write_v2_offsets,
 )
 
-from sluice import sources
+from sluice import sinks, sources
 from sluice.errors import DeclarationError, StorageError
 from sluice.planning.planner import Limits
 from sluice.stream import Bound
+from tests.builders import put
 from tests.engine_model import HeldRows
 
 
@@ -383,6 +385,26 @@ class TestDecisionTable:
         problem = lab.plan().problem
         assert problem is not None
         assert (problem.code, Path(problem.file).name) == ("SIDECAR_WITHOUT_FILE", ".2.crc")
+
+
+@pytest.mark.parametrize(("manifest", "told"), [(None, "none of them"), (0, "them up to 0"), (1, None)])
+def test_a_manifest_that_lacks_batches_refuses(tmp_path: Path, manifest: int | None, told: str | None) -> None:
+    """Somebody has deleted the folder, or has put another one there: the rows of before are in none."""
+    lab = make_lab(tmp_path, sink=AppendingSink)
+    for _ in range(2):
+        lab.arrive()
+        lab.run()
+    out = Path(lab.root) / "files"
+    if manifest is not None:
+        put(out / "_spark_metadata" / str(manifest), "v1")
+    lab.stream = replace(lab.stream, sink=sinks.files(str(out), format="json"))
+    plan = lab.plan()
+    if told is None:
+        assert plan.problem is None
+    else:
+        assert plan.problem is not None
+        assert plan.problem.code == "SINK_REPLACED"
+        assert plan.problem.cause.endswith(told)
 
 
 class TestSink:

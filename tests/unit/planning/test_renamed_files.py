@@ -47,3 +47,36 @@ def test_a_file_that_spark_took_by_itself(tmp_path: Path) -> None:
     (warning,) = plan.warnings
     assert (warning.code, warning.consequence) == ("FILE_RENAMED", "its rows are read again")
     assert plan.verdict == "run"
+
+
+def test_logs_that_are_rotated(tmp_path: Path) -> None:
+    """What was read is held back under its new name, though another file has the old one; that one is told of."""
+    lab = make_lab(tmp_path)
+    lab.arrive(0, "access.log")
+    lab.run()
+    rename(lab, "access.log", "access.log.1")
+    lab.arrive(5, "access.log", rows=2)
+
+    plan = lab.plan()
+
+    assert plan.verdict == "skip"
+    assert [(found.code, Path(found.file).name) for found in plan.warnings] == [
+        ("FILE_RENAMED", "access.log.1"),
+        ("FILE_CHANGED", "access.log"),
+    ]
+    assert lab.sink.ids() == Counter([0])
+
+
+def test_a_file_that_has_grown(tmp_path: Path) -> None:
+    """Touched, it is the same to us; with another size, something in it is never read."""
+    lab = make_lab(tmp_path)
+    for number in range(3):
+        lab.arrive(number, f"{number}.json")
+    lab.run()
+    os.utime(Path(lab.stream.sources["landing"].location) / "1.json", (9, 9))
+    assert lab.plan().warnings == ()
+
+    lab.arrive(9, "2.json", rows=3)
+
+    (warning,) = lab.plan().warnings
+    assert (warning.code, Path(warning.file).name, warning.is_blocking) == ("FILE_CHANGED", "2.json", False)

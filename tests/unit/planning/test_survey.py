@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sluice import sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.home import SourceLine
 from sluice.planning.survey import Survey, positions, survey
+from sluice.sources.files import FilesSource
 from sluice.storage import FileStat, Folder, Storage
 from sluice.stream import Bound, SinkState
 
@@ -215,12 +217,13 @@ class TestCost:
         survey(lab.stream, type(home)(home.location, counting), Bound(), lab.now)
         return counting.counts
 
-    def test_a_file_that_was_taken_costs_nothing(self, tmp_path: Path) -> None:
-        """Twenty times the files that were read before, and not one call more."""
+    def test_a_file_that_was_taken_costs_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Twenty times the files that were read before, and not one call more: only the newest are looked at again."""
+        monkeypatch.setattr(sys.modules[FilesSource.__module__], "_MOST_REGARDED", 2)
         few, many = (self.count(make_lab(tmp_path / str(size)), size, 3) for size in (2, 40))
         assert few == many
         assert few["stat of a listed name"] == 3
-        assert few["stat"] == 0
+        assert few["stat"] == 2
 
     def test_a_new_file_costs_one_stat(self, tmp_path: Path) -> None:
         """Ten times the new files cost ten times the stats of listed names, and nothing else."""

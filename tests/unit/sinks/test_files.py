@@ -43,11 +43,11 @@ def test_refused(options: dict[str, Any], remedy: str) -> None:
 @pytest.mark.parametrize(
     ("names", "state"),
     [
-        (None, SinkState(exists=False)),
-        ([], SinkState(exists=True)),
-        (["part-0.json"], SinkState(exists=True)),
-        (["_spark_metadata/0", "_spark_metadata/1"], SinkState(exists=True, last_batch=1)),
-        (["_spark_metadata/9.compact"], SinkState(exists=True, last_batch=9)),
+        (None, SinkState(exists=False, notes_every_batch=True)),
+        ([], SinkState(exists=True, notes_every_batch=True)),
+        (["part-0.json"], SinkState(exists=True, notes_every_batch=True)),
+        (["_spark_metadata/0", "_spark_metadata/1"], SinkState(exists=True, last_batch=1, notes_every_batch=True)),
+        (["_spark_metadata/9.compact"], SinkState(exists=True, last_batch=9, notes_every_batch=True)),
     ],
 )
 def test_state(tmp_path: Path, names: list[str] | None, state: SinkState) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,8 +14,10 @@ from sluice import sinks
 from sluice.errors import DeclarationError
 from sluice.sinks import replacement
 from sluice.storage import Storage
-from sluice.stream import Replaced
+from sluice.stream import Interval, Replaced
 from tests.lake import QUERY, Interrupted, append, held, publish, wanted, write_aside
+
+DAY = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
 
 
 class TestPublish:
@@ -128,27 +130,52 @@ class TestSnapshot:
         """Whole partitions are replaced by metadata; the version tells which batch it holds."""
         append(tmp_path, [(1, 1)], 0)
         append(tmp_path, [(1, 2)], 1)
-        found = sinks.delta(str(tmp_path)).snapshot("day", QUERY, storage=Storage())
+        found = sinks.delta(str(tmp_path)).snapshot("day", DAY, QUERY, storage=Storage())
         assert found is not None
         assert (found.version, found.last_batch, found.column_kind, found.obstacle) == (1, 1, "date", None)
 
+    @pytest.mark.parametrize(
+        ("partition_by", "days", "told"),
+        [
+            (["day"], [1], "there may be some"),
+            (["day"], [0, 2], "none"),
+            ([], [0, 1], "there may be some"),
+            ([], [2, 3], "none"),
+            ([], [0, 2], "there may be some"),
+            ([], [None], "there may be some"),
+            ([], [], "none"),
+        ],
+    )
+    def test_rows_of_the_interval(
+        self, tmp_path: Path, partition_by: list[str], days: list[int | None], told: str
+    ) -> None:
+        """Partitions or statistics tell that there are none; else there may be some."""
+        values = [None if day is None else date(2025, 12, 31) + timedelta(days=day) for day in days]
+        rows = pa.table({"day": pa.array(values, pa.date32()), "n": pa.array(days, pa.int64())})
+        write_deltalake(str(tmp_path), rows, partition_by=partition_by or None)
+
+        found = sinks.delta(str(tmp_path)).snapshot("day", DAY, QUERY, storage=Storage())
+
+        assert found is not None
+        assert found.may_have_rows == (told != "none")
+
     def test_no_table(self, tmp_path: Path) -> None:
         """A table that is yet to be made has no version."""
-        assert sinks.delta(str(tmp_path / "lake")).snapshot("day", QUERY, storage=Storage()) is None
+        assert sinks.delta(str(tmp_path / "lake")).snapshot("day", DAY, QUERY, storage=Storage()) is None
 
     @pytest.mark.parametrize(("column", "told"), [("n", "is of type long"), ("dya", "is none of its columns")])
     def test_column(self, tmp_path: Path, column: str, told: str) -> None:
         """A column that is none, or has no times, is named."""
         append(tmp_path, [(1, 1)], 0)
         with pytest.raises(DeclarationError, match=told):
-            sinks.delta(str(tmp_path)).snapshot(column, QUERY, storage=Storage())
+            sinks.delta(str(tmp_path)).snapshot(column, DAY, QUERY, storage=Storage())
 
     def test_a_setting_that_only_spark_heeds(self, tmp_path: Path) -> None:
         """A change feed is no business of a commit of metadata."""
         rows = pa.table({"day": pa.array([date(2026, 1, 1)]), "n": [1]})
         feed = {"delta.enableChangeDataFeed": "true"}
         write_deltalake(str(tmp_path), rows, partition_by=["day"], configuration=feed)
-        found = sinks.delta(str(tmp_path)).snapshot("day", QUERY, storage=Storage())
+        found = sinks.delta(str(tmp_path)).snapshot("day", DAY, QUERY, storage=Storage())
         assert found is not None
         assert "delta.enableChangeDataFeed" in (found.obstacle or "")
 
@@ -156,7 +183,7 @@ class TestSnapshot:
         """Constraints are checked by Spark alone."""
         append(tmp_path, [(1, 1)], 0)
         DeltaTable(str(tmp_path)).alter.add_constraint({"positive": "n > 0"})
-        found = sinks.delta(str(tmp_path)).snapshot("day", QUERY, storage=Storage())
+        found = sinks.delta(str(tmp_path)).snapshot("day", DAY, QUERY, storage=Storage())
         assert found is not None
         assert found.obstacle is not None
 
@@ -165,4 +192,4 @@ class TestSnapshot:
         rows = pa.table({"day": pa.array([date(2026, 1, 1)]), "n": [1]})
         write_deltalake(str(tmp_path), rows, partition_by=["day"], configuration={"delta.appendOnly": "true"})
         with pytest.raises(DeclarationError, match=r"delta\.appendOnly"):
-            sinks.delta(str(tmp_path)).snapshot("day", QUERY, storage=Storage())
+            sinks.delta(str(tmp_path)).snapshot("day", DAY, QUERY, storage=Storage())

@@ -277,7 +277,7 @@ class Audit:
             dropped=audit.values[self.plan.removals["drop"]] if "drop" in self.plan.removals else 0,
             interval_column=self.stream.interval_column,
         )
-        self._publish_staged(staged_batch.decide(self.home, generation, decision), frame.sparkSession)
+        self._publish_staged(staged_batch.decide(self.project, self.home, generation, decision), frame.sparkSession)
 
     def _follow(self, decision: staged_batch.Decision, frame: DataFrame) -> None:
         """Finish a batch that was decided before."""

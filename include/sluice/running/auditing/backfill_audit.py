@@ -62,7 +62,7 @@ class BackfillAudit:
             rows = quarantined_rows(self.rows, self.plan, condition, run_id, batch_id, interval_column=column)
             if COMPUTED in rows.columns:
                 add_column(table, rows.sparkSession, COMPUTED, storage=storage)
-            note_quarantine(home, project.place(table.location or ""))
+            note_quarantine(project, home, table.location or "", column)
             replace_own(table, rows, run_id, wanted.application, wanted.attempt)
 
     def end(self) -> None:

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+
+import msgspec
 
 from sluice.delta_table import load_table, open_log
 from sluice.documents import Document, encode_document, read_document
@@ -20,18 +23,41 @@ from sluice.stream import Stream
 class _Quarantine(Document, frozen=True, kw_only=True):
     place: str
     """From the project's folder where it lies in it."""
+    interval_column: str | msgspec.UnsetType | None = msgspec.UNSET
+    """What its rows' intervals were computed from; None for nothing. Unset where that was not noted."""
 
 
-def note_quarantine(home: StreamHome, place: str) -> None:
-    """Remember a table that rows go to; before the first one does.
+def note_quarantine(project: Project, home: StreamHome, location: str, interval_column: str | None) -> None:
+    """Remember a table that rows go to, and what their intervals are computed from; before the first one does.
+
+    What was noted of another column is forgotten once no row is left.
 
     Raises:
-        StorageError: It could not be written.
+        RefusedError: A file of the home is damaged.
+        StorageError: It could not be written, or the table can't be read.
     """
-    name = hashlib.sha256(place.encode()).hexdigest()[:16]
-    home.storage.put_if_absent(
-        join(home.quarantines_folder(), f"{name}.json"), encode_document(_Quarantine(place=place))
-    )
+    place = project.place(location)
+    own = _file(home, place, interval_column)
+    known = _Quarantine(place=place, interval_column=interval_column)
+    home.storage.put_if_absent(own, encode_document(known))
+    others = [file for file, known in _known(home) if known.place == place and file != own]
+    if others and not _has_rows(location, home.storage):
+        for file in others:
+            home.storage.delete(file)
+
+
+def _file(home: StreamHome, place: str, interval_column: str | None) -> str:
+    name = hashlib.sha256(f"{place}\n{interval_column or ''}".encode()).hexdigest()[:16]
+    return join(home.quarantines_folder(), f"{name}.json")
+
+
+def _known(home: StreamHome) -> Iterator[tuple[str, _Quarantine]]:
+    folder = home.storage.list_folder(home.quarantines_folder())
+    for name in sorted(folder.files) if folder is not None else ():
+        file = join(home.quarantines_folder(), name)
+        known = read_document(home.storage, file, _Quarantine)
+        if known is not None:
+            yield file, known
 
 
 def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Problem | None:
@@ -43,20 +69,29 @@ def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Proble
     """
     declared = stream.quarantine_table if stream.quality is not None else None
     own = project.place(declared.location or "") if declared is not None else ""
-    folder = home.storage.list_folder(home.quarantines_folder())
-    for name in sorted(folder.files) if folder is not None else ():
-        known = read_document(home.storage, join(home.quarantines_folder(), name), _Quarantine)
-        if known is None or known.place == own:
+    for _, known in _known(home):
+        is_declared = known.place == own
+        # Where nothing was computed, a row's own column tells.
+        if is_declared and known.interval_column in {stream.interval_column, None, msgspec.UNSET}:
             continue
         location = resolve_path(known.place, project.root, place=f"stream `{stream.name}`, quarantine")
-        if _has_rows(location, home.storage):
+        if not _has_rows(location, home.storage):
+            continue
+        if is_declared:
             return Problem(
                 code="QUARANTINE_LEFT",
                 file=location,
-                cause="a former quarantine of the stream still has rows",
-                consequence="those of the interval would be recomputed, and be there a second time",
-                remedy="declare it as `quarantine=` again, with `quality`, until its rows are released; or delete them",
+                cause=f"rows were put into the quarantine while `interval_column` was `{known.interval_column}`",
+                consequence="their intervals are those of that column: a row could end up in two tables, or in none",
+                remedy="release or delete the rows of the quarantine first, or declare that column again",
             )
+        return Problem(
+            code="QUARANTINE_LEFT",
+            file=location,
+            cause="a former quarantine of the stream still has rows",
+            consequence="those of the interval would be recomputed, and be there a second time",
+            remedy="declare it as `quarantine=` again, with `quality`, until its rows are released; or delete them",
+        )
     return None
 
 

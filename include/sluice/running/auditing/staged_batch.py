@@ -144,7 +144,7 @@ def staged_rows(session: SparkSession, home: StreamHome, generation: int, folder
     return _read(session, home, generation, folder, row_type).select(f"{_ROW}.*")
 
 
-def decide(home: StreamHome, generation: int, decision: Decision) -> Decision:
+def decide(project: Project, home: StreamHome, generation: int, decision: Decision) -> Decision:
     """Put a decision on disk; gives the one that counts: that of another driver, if it was faster.
 
     Raises:
@@ -152,7 +152,7 @@ def decide(home: StreamHome, generation: int, decision: Decision) -> Decision:
         StorageError: It could not be written.
     """
     file = _file(home, generation, decision.batch_id)
-    note_quarantine(home, decision.quarantine.location)
+    note_quarantine(project, home, decision.quarantine.sink(project).path, decision.interval_column)
     if home.storage.put_if_absent(file, encode_document(decision)):
         return decision
     found = read_decision(home, generation, decision.batch_id)
