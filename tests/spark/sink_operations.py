@@ -148,9 +148,9 @@ class Numbers:
 
 @dataclass
 class Meanwhile:
-    """Does something just before the step of a number, of all steps that an operation takes."""
+    """Does something just before a step of those that an operation takes: that of a number, or the first of a name."""
 
-    step: int
+    step: int | str
     act: Callable[[], object]
     taken: list[str] = field(default_factory=list)
     """The steps so far."""
@@ -160,7 +160,7 @@ class Meanwhile:
     @property
     def is_done(self) -> bool:
         """Whether there was such a step."""
-        return len(self.taken) > self.step
+        return self.step in self.taken if isinstance(self.step, str) else len(self.taken) > self.step
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """Count the steps: whatever fixes a version of a table or writes one, and every lease."""
@@ -173,9 +173,9 @@ class Meanwhile:
 
     def _stepping(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def stepping(*args: Any, **kwargs: Any) -> Any:
-            number = len(self.taken)
+            is_it = self.step == len(self.taken) or (self.step == name and not self.is_done)
             self.taken.append(name)
-            if number == self.step:
+            if is_it:
                 try:
                     self.act()
                 except SluiceError as exc:

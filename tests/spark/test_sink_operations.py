@@ -36,7 +36,7 @@ OURS = ("live", "backfill", "release", "audit")
 OTHERS = ("compact", "vacuum", "delete", "restore", "forbid", "write_otherwise")
 
 
-def run_interleaved(numbers: Numbers, first: str, second: str, step: int, patch: pytest.MonkeyPatch) -> Meanwhile:
+def run_interleaved(numbers: Numbers, first: str, second: str, step: int | str, patch: pytest.MonkeyPatch) -> Meanwhile:
     """Do `second` just before a step of `first`; what is refused, or fails, is tried again once the other is done."""
     meanwhile = Meanwhile(step, getattr(numbers, second))
     failed: SluiceError | None = None
@@ -109,6 +109,21 @@ def check_pair(lab: Lab, patch: pytest.MonkeyPatch, how: str, first: str, second
 def test_every_pair_at_every_step(lab: Lab, monkeypatch: pytest.MonkeyPatch, how: str, first: str, second: str) -> None:
     """As many times as the first has steps."""
     assert check_pair(lab, monkeypatch, how, first, second) > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "step"),
+    [("backfill", "live", "publish"), ("release", "delete", "delete"), ("live", "forbid", "write_batch")],
+)
+def test_a_pair(lab: Lab, monkeypatch: pytest.MonkeyPatch, first: str, second: str, step: str) -> None:
+    """One of each kind: just before the commit that counts."""
+    numbers = Numbers(lab)
+    numbers.begin()
+
+    meanwhile = run_interleaved(numbers, first, second, step, monkeypatch)
+
+    assert meanwhile.is_done
+    check(numbers, first, second, f"before {step}; {meanwhile.refused}")
 
 
 def test_a_release_beside_a_backfill(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
