@@ -137,6 +137,7 @@ def test_what_was_decided_is_finished(split: Lab, changed: Stream, what: tuple[s
     (batch,) = record.batches
     assert batch.decided_by == split.records(stream())[-2]["run_id"]
     assert set(batch.changed) == set(what)
+    assert (batch.quarantined_rows, batch.warnings) == (2, ())
     assert f"decided by run {batch.decided_by}" in plan.reason
     assert not list((split.root / "home" / "s" / "staged" / "0001").iterdir())
     write_numbers(split.root / "land", 1, first=4, rows=4)

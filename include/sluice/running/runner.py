@@ -230,6 +230,9 @@ class _Run:
         decided_by = decided.run_id if decided is not None and decided.batch_id == batch.batch_id else None
         then, now = generation.declared_at(batch.batch_id), generation.begun_with[-1].declared
         changed = tuple(name for name, value in then.items() if now.get(name, value) != value)
+        if decided is not None and decided_by is not None:
+            # Whatever suite there is today, or none.
+            batch = msgspec.structs.replace(batch, quarantined_rows=decided.quarantined, dropped_rows=decided.dropped)
         return msgspec.structs.replace(batch, decided_by=decided_by, changed=changed)
 
     def _judge(self, *, is_last: bool) -> None:

@@ -70,6 +70,7 @@ _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
 """`* ? [ \\ ] { }`, as a URI spells them."""
 _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
+_PACKING = re.compile(r"\.(?:gz|bz2|zst|lz4|snappy|deflate)$")
 _MOST_REGARDED = 100
 """Of how many of the newest files that were taken it is looked up whether they have changed, at each plan."""
 _MOST_LOOKS = 1000
@@ -583,6 +584,8 @@ def _without_renamed(
 ) -> tuple[list[ListedFile], list[Problem]]:
     """Hold back the files that were taken under another name: same time, same size, and the old path is gone.
 
+    So are those that were packed (or unpacked) since: `gzip` keeps the time, and takes the old file away.
+
     Where the size of what was taken is not known, the time alone holds nothing back, and is a warning.
     """
     times = {file.mtime_ms for file in waiting}
@@ -593,6 +596,7 @@ def _without_renamed(
     if not found:
         return waiting, []
     known = _Sizes(log, {entry.batch_id for entries in found.values() for entry in entries}, sizes)
+    by_name = {_unpacked(entry.path): entry for entries in found.values() for entry in entries}
     gone: dict[tuple[int, int], LogEntry | None] = {}
     kept, problems = [], []
     for file in waiting:
@@ -602,12 +606,25 @@ def _without_renamed(
             looked_for = islice(alike, _MOST_LOOKS)
             gone[key] = next((entry for entry in looked_for if _is_away(entry, known.of(entry), storage)), None)
         old = gone[key]
-        is_same = old is not None and known.of(old) is not None
+        is_held, same = old is not None and known.of(old) is not None, "time and the size"
+        plain = by_name.get(_unpacked(file.path))
+        if not is_held and plain is not None and _is_packed(file, plain, storage):
+            old, is_held, same = plain, True, "time and, but for its packing, the name"
         if old is not None:
-            problems.append(_renamed(file.path, old.path, is_held=is_same))
-        if not is_same:
+            problems.append(_renamed(file.path, old.path, same if is_held else "time", is_held=is_held))
+        if not is_held:
             kept.append(file)
     return kept, problems
+
+
+def _is_packed(file: ListedFile, old: LogEntry, storage: Storage) -> bool:
+    is_like = old.path != file.path and old.timestamp_ms == file.mtime_ms
+    return is_like and storage.stat(old.path) is None
+
+
+def _unpacked(path: str) -> str:
+    """A path without the ending of a codec that Spark reads."""
+    return _PACKING.sub("", path)
 
 
 def _is_away(entry: LogEntry, size_bytes: int | None, storage: Storage) -> bool:
@@ -663,12 +680,11 @@ class _Sizes:
         return self._known[log_id].get(entry.path)
 
 
-def _renamed(path: str, old: str, *, is_held: bool) -> Problem:
-    what = "time and the size" if is_held else "time"
+def _renamed(path: str, old: str, same: str, *, is_held: bool) -> Problem:
     return Problem(
         code="FILE_RENAMED",
         file=path,
-        cause=f"the file has the {what} of {old}, which was read and is gone: it was probably renamed",
+        cause=f"the file has the {same} of {old}, which was read and is gone: it was probably renamed",
         consequence="it is held back: its rows would be read a second time" if is_held else "its rows are read again",
         remedy="give it its old name back; or touch it, if it is another file",
         is_blocking=False,

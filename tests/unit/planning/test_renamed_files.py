@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -80,3 +82,23 @@ def test_a_file_that_has_grown(tmp_path: Path) -> None:
 
     (warning,) = lab.plan().warnings
     assert (warning.code, Path(warning.file).name, warning.is_blocking) == ("FILE_CHANGED", "2.json", False)
+
+
+def test_a_file_that_was_packed_after_it_was_read(tmp_path: Path) -> None:
+    """`gzip` keeps the time and takes the plain file away; unpacked again, it is what was read."""
+    lab = make_lab(tmp_path)
+    lab.arrive(0, "0.json")
+    lab.arrive(1, "1.json")
+    lab.run()
+    landing = Path(lab.stream.sources["landing"].location)
+    subprocess.run(["gzip", landing / "0.json"], check=True)
+
+    (warning,) = lab.plan().warnings
+    assert (warning.code, Path(warning.file).name) == ("FILE_RENAMED", "0.json.gz")
+    assert lab.plan().verdict == "skip"
+
+    shutil.copy(landing / "0.json.gz", landing / "2.json.gz")
+    assert lab.plan().verdict == "run"
+    subprocess.run(["gunzip", landing / "0.json.gz"], check=True)
+    (landing / "2.json.gz").unlink()
+    assert (lab.plan().verdict, lab.plan().warnings) == ("skip", ())

@@ -56,6 +56,15 @@ def test_rows_that_are_nowhere_or_there_twice(published: int, caplog: pytest.Log
     assert [log.levelname for log in caplog.records] == ["ERROR"]
 
 
+def test_a_batch_that_another_suite_has_split() -> None:
+    """What that one took out counts, whatever is declared today."""
+    today = plan("drop")
+
+    done = balanced(batch(6), today, values(today, 9, drop=0), {"quarantine": 3, "drop": 0})
+
+    assert (done.result_rows, done.quarantined_rows, done.dropped_rows, done.warnings) == (9, 3, 0, ())
+
+
 def test_what_is_not_known_is_not_said() -> None:
     found = plan("drop")
 

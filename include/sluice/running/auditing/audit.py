@@ -156,7 +156,8 @@ class Audit:
             values = audit.values if audit is not None else None
         self._noted.add(batch.batch_id)
         values = self._keep_values(batch, values)
-        return balanced(with_measures(batch, values), self.plan, values)
+        decided = staged_batch.read_decision(self.home, self.record.generation, batch.batch_id)
+        return balanced(with_measures(batch, values), self.plan, values, decided.removed() if decided else None)
 
     def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""
@@ -296,7 +297,7 @@ class Audit:
         rows = staged_batch.staged_rows(session, self.home, generation, decision.folder, decision.row_type)
         if dict(rows.dtypes) != columns:
             return {}
-        left = {"quarantine": decision.quarantined, "drop": decision.dropped}
+        left = decision.removed()
         return {**measure(self.plan, rows), **{name: left[policy] for policy, name in self.plan.removals.items()}}
 
     def _publish_staged(self, decision: staged_batch.Decision, session: SparkSession) -> None:

@@ -14,7 +14,12 @@ from sluice.running.record import BatchRecord
 logger = logging.getLogger(__name__)
 
 
-def balanced(batch: BatchRecord, plan: QualityPlan, values: Mapping[str, Any] | None) -> BatchRecord:
+def balanced(
+    batch: BatchRecord,
+    plan: QualityPlan,
+    values: Mapping[str, Any] | None,
+    decided: Mapping[str, int] | None = None,
+) -> BatchRecord:
     """A batch's record with where its rows went, and a warning where some went nowhere, or to several places.
 
     What came out was measured on the way; what was published is what the sink's own log says. Nothing is said where
@@ -24,14 +29,14 @@ def balanced(batch: BatchRecord, plan: QualityPlan, values: Mapping[str, Any] | 
         batch: As committed.
         plan: The suite that split it.
         values: What was measured of it.
+        decided: How many rows each policy took out, where another suite has split it.
     """
-    names = [plan.rows, *plan.removals.values()]
-    counts = {name: (values or {}).get(name) for name in names}
-    if not all(isinstance(count, int) for count in counts.values()):
+    found = values or {}
+    removed = {policy: found.get(name) for policy, name in plan.removals.items()} if decided is None else decided
+    result = found.get(plan.rows)
+    if not isinstance(result, int) or not all(isinstance(count, int) for count in removed.values()):
         return batch
-    result = counts[plan.rows] or 0
-    removed = {policy: counts[name] or 0 for policy, name in plan.removals.items()}
-    dropped, quarantined = removed.get("drop", 0), removed.get("quarantine", 0)
+    dropped, quarantined = removed.get("drop") or 0, removed.get("quarantine") or 0
     batch = msgspec.structs.replace(batch, result_rows=result, dropped_rows=dropped, quarantined_rows=quarantined)
     if batch.output_rows is None or batch.output_rows + dropped + quarantined == result:
         return batch

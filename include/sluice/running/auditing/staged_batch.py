@@ -91,6 +91,10 @@ class Decision(Document, frozen=True, kw_only=True):
     interval_column: str | None = None
     """The stream's, whose value the quarantine keeps beside each row."""
 
+    def removed(self) -> dict[str, int]:
+        """How many rows do not go to the sink, by the policy that took them."""
+        return {"quarantine": self.quarantined, "drop": self.dropped}
+
 
 def read_decision(home: StreamHome, generation: int, batch_id: int) -> Decision | None:
     """What was decided of a batch; None when nothing was, or it is done.
