@@ -8,6 +8,10 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.airflow_tables import airflow_tables
+
+__all__ = ["airflow_tables"]
+
 
 class _FilesTogether(LoadFileScheduling):
     """A file's tests run in one worker, and all of those of the browser, which share a server."""

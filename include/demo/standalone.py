@@ -13,11 +13,13 @@ import secrets
 import shlex
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -45,6 +47,7 @@ class Standalone:
         project: The folder of the project's `sluice.toml`.
         spark_master: What the connection `spark_default` names.
         environment: Further variables.
+        tables: The file of a database with Airflow's tables and nothing in them; when not given, they are made.
     """
 
     home: Path
@@ -52,6 +55,7 @@ class Standalone:
     project: Path
     spark_master: str = "local[2]"
     environment: dict[str, str] = field(default_factory=dict)
+    tables: Path | None = None
     port: int = 0
     password: str = ""
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -68,6 +72,10 @@ class Standalone:
         """What all components print."""
         return self.home / "airflow.log"
 
+    @property
+    def _database(self) -> Path:
+        return self.home / "airflow.db"
+
     def start(self) -> Self:
         """Make the database if there is none, start every component, and return at once.
 
@@ -78,7 +86,10 @@ class Standalone:
         self.port = self.port or _free_port()
         self.password = self._keep_password()
         self.api = AirflowApi(self.url, USER, self.password)
-        if self._spawn(["db", "migrate"]).wait() != 0:
+        if self.tables is not None:
+            with closing(sqlite3.connect(self.tables)) as made, closing(sqlite3.connect(self._database)) as ours:
+                made.backup(ours)
+        elif self._spawn(["db", "migrate"]).wait() != 0:
             raise RuntimeError(f"the database could not be made; see {self.log_file}")
         for component in _COMPONENTS:
             self.start_component(component)
@@ -172,7 +183,7 @@ class Standalone:
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             # Several components and the command line write to one SQLite file: they wait for each other.
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}?timeout=60",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._database}?timeout=60",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",

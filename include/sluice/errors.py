@@ -150,10 +150,21 @@ class QualityFailedError(SluiceError):
 
 
 class LeaseHeldError(SluiceError):
-    """Another run holds the lease of the stream's generation."""
+    """Another run holds the lease of the stream's generation.
+
+    Args:
+        problem: What is wrong.
+        where: The file of the lease.
+        remedy: What to do about it.
+    """
 
     exit_code = 5
     retryable = True
+
+    def __init__(self, problem: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        self.file = where
+        """The file of the lease, for whoever waits for it: not a text that is shown."""
+        super().__init__(problem, where=where, remedy=remedy)
 
 
 class RunError(SluiceError):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.airflow_tables import copy_tables
 
 if TYPE_CHECKING:
     from airflow_project import StreamProject
@@ -35,11 +35,10 @@ os.environ |= {
 
 
 @pytest.fixture(scope="session", autouse=True)
-def airflow_database() -> Iterator[None]:
+def airflow_database(airflow_tables: Path) -> Iterator[None]:
     """Airflow's tables, in a folder that goes away."""
     Path(_HOME.name, "dags").mkdir()
-    airflow = str(Path(sys.executable).with_name("airflow"))
-    subprocess.run([airflow, "db", "migrate"], check=True, capture_output=True, timeout=180)
+    copy_tables(airflow_tables, Path(_HOME.name))
     yield
     _HOME.cleanup()
 

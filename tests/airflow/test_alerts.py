@@ -159,7 +159,7 @@ class Telling:
 
 
 @pytest.fixture(scope="module")
-def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telling]:
+def telling(airflow_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telling]:
     """Every component, on loopback."""
     root = tmp_path_factory.mktemp("alerts")
     project = make_stream_project(root, root / "dags")
@@ -178,7 +178,7 @@ def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Telling]:
             "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://127.0.0.1:{metrics.port}/v1/metrics",
         }
         home = tmp_path_factory.mktemp("airflow")
-        with Standalone(home, project.dags, project.root, environment=environment) as airflow:
+        with Standalone(home, project.dags, project.root, environment=environment, tables=airflow_tables) as airflow:
             airflow.wait_until_healthy(400)
             airflow.wait_for(lambda: len(airflow.api("GET", "/dags")["dags"]) == 7, "the DAGs", 200)
             yield Telling(airflow, project, mails, metrics)

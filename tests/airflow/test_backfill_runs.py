@@ -111,14 +111,14 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> FlightDays:
 
 
 @pytest.fixture(scope="module")
-def airflow(days: FlightDays, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backfilled]:
+def airflow(days: FlightDays, airflow_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backfilled]:
     """Every component, on loopback."""
     environment = {
         "PYTHONPATH": f"{REPOSITORY / 'include'}:{REPOSITORY / 'plugins'}:{days.root}",
         "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
     }
     home = tmp_path_factory.mktemp("airflow")
-    with Backfilled(home, days.root / "dags", days.root, environment=environment) as started:
+    with Backfilled(home, days.root / "dags", days.root, environment=environment, tables=airflow_tables) as started:
         started.wait_until_healthy(400)
         started.wait_for(lambda: len(started.api("GET", "/dags")["dags"]) == 2, "the DAGs", 200)
         yield started

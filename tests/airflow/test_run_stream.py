@@ -20,7 +20,6 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
 
 from sluice.errors import DeclarationError
-from sluice.running.lease import acquire
 from sluice.running.record import new_run_id
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.run_keys import RunKey
@@ -168,18 +167,6 @@ def test_a_bound_that_is_none_names_its_argument(arguments: dict[str, Any], wher
     with pytest.raises(DeclarationError) as refused:
         operator.limits()
     assert refused.value.where == where
-
-
-def test_a_run_beside_another_one_waits_for_its_turn(stream_project: StreamProject) -> None:
-    """What is on disk is the other one's work in progress: nothing is planned by it, no driver starts."""
-    stream_project.arrive(1, at=START - timedelta(days=1))
-    home = stream_project.home()
-    with acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True):
-        run = stream_project.dag('conn_id="spark_test", default_args={"retries": 0}').test(logical_date=START)
-
-    assert _state(run, "events") == TaskInstanceState.FAILED
-    assert stream_project.records() == []
-    assert not Path(home.location, "drivers").exists()
 
 
 @pytest.mark.parametrize(("content", "code"), [(b"{", "does not parse"), (b'{"format": 99}', "has format 99")])

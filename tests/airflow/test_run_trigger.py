@@ -18,7 +18,7 @@ from sluice.running.driver import Driver, Drivers
 from sluice.running.process import boot_id, machine
 from sluice.running.record import RecordedPhase, RunRecord, RunRecords
 from sluice.running.summary import RecordedInterval
-from sluice_airflow.triggers import run as run_trigger
+from sluice_airflow.triggers import absence
 from sluice_airflow.triggers.run import RunTrigger
 from tests.builders import NOW
 
@@ -111,7 +111,7 @@ def test_a_home_that_is_away_is_told_once(stream_project: StreamProject, monkeyp
         return look()
 
     monkeypatch.setattr(trigger, "_look", look_at_what_comes_and_goes)
-    monkeypatch.setattr(run_trigger, "_AWAY_SECONDS", 2.0)
+    monkeypatch.setattr(absence, "AWAY_SECONDS", 2.0)
     asyncio.run(asyncio.wait_for(trigger.follow(poll_seconds=0.01), SOON))
 
     assert told.levels[1:] == [logging.WARNING, logging.INFO, logging.WARNING]

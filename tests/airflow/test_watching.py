@@ -10,6 +10,7 @@ import urllib.error
 import urllib.parse
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,7 +86,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> StreamProject:
 
 
 @pytest.fixture(scope="module")
-def airflow(project: StreamProject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+def airflow(
+    project: StreamProject, airflow_tables: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Standalone]:
     """Every component, on loopback."""
     environment = {
         "PYTHONPATH": f"{REPOSITORY / 'include'}:{REPOSITORY / 'plugins'}",
@@ -93,7 +96,7 @@ def airflow(project: StreamProject, tmp_path_factory: pytest.TempPathFactory) ->
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
     }
     home = tmp_path_factory.mktemp("airflow")
-    with Standalone(home, project.dags, project.root, environment=environment) as started:
+    with Standalone(home, project.dags, project.root, environment=environment, tables=airflow_tables) as started:
         started.wait_until_healthy(400)
         started.wait_for(lambda: len(ask(started, "GET", "/dags")["dags"]) == 7, "the DAGs", 200)
         yield started

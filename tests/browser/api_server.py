@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from tests.airflow_tables import copy_tables
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 USERS = {"anna": "admin", "eric": "user", "vera": "viewer"}
 """Name and role; the password is the name."""
@@ -48,17 +50,17 @@ class Site(Protocol):
 class ApiServer:
     """The api-server with a project's DAGs, as a process group of its own."""
 
-    def __init__(self, home: Path, showcase: Site) -> None:
+    def __init__(self, home: Path, showcase: Site, tables: Path) -> None:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._home, self._showcase = home, showcase
+        self._home, self._showcase, self._tables = home, showcase, tables
         self._process: subprocess.Popen[bytes] | None = None
         self._tokens: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._home.mkdir()
         (self._home / "passwords.json").write_text(json.dumps({name: name for name in USERS}))
-        self._airflow("db", "migrate")
+        copy_tables(self._tables, self._home)
         self._airflow("dags", "reserialize")
         self._showcase.break_a_declaration()
         with (self._home / "log").open("wb") as log:

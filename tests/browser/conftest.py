@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ def showcase(tmp_path_factory: pytest.TempPathFactory) -> Showcase:
 
 
 @pytest.fixture(scope="session")
-def server(showcase: Showcase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def server(showcase: Showcase, airflow_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """Airflow's api-server."""
-    with ApiServer(tmp_path_factory.mktemp("airflow") / "home", showcase) as running:
+    with ApiServer(tmp_path_factory.mktemp("airflow") / "home", showcase, airflow_tables) as running:
         yield running

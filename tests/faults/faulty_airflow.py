@@ -100,6 +100,16 @@ class FaultyAirflow(Standalone):
                 self._processes[part].wait(timeout=10)
             self.start_component(part)
 
+    @contextmanager
+    def standing_still(self, component: str) -> Iterator[None]:
+        """While this lasts, a component does nothing."""
+        pid = self._processes[component].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
 
 def processes() -> Iterator[tuple[int, str]]:
     """Every process with its words."""

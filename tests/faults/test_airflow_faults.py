@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -34,11 +35,11 @@ CELLS = ALL if CAMPAIGN else FEW
 
 
 @pytest.fixture(scope="module")
-def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyAirflow]:
+def airflow(airflow_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyAirflow]:
     """An Airflow that runs for all of these tests."""
     root = tmp_path_factory.mktemp("airflow")
     (root / "dags").mkdir()
-    with FaultyAirflow(root / "home", root / "dags", root) as started:
+    with FaultyAirflow(root / "home", root / "dags", root, tables=airflow_tables) as started:
         started.wait_until_healthy()
         yield started
 
@@ -70,28 +71,64 @@ def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: st
         time.sleep(0.1)
 
 
-@in_campaigns
-def test_marking_a_deferred_task_as_failed_ends_its_driver(airflow: FaultyAirflow, tmp_path: Path) -> None:
-    """The run is stopped in the middle of a batch, which a cleared task finishes: every row is there once."""
-    dag_id = "marked_failed"
-    numbers = make_numbers(tmp_path, delay_ms=15_000)
-    numbers.arrive(1)
-    _add_dag(airflow, dag_id, numbers, deferrable=True)
-    run_id = _start(airflow, dag_id, numbers, "deferred")
+MARKS = [(moment, marked) for moment in ("running", "untriggered", "deferred") for marked in ("task", "run")]
+"""When a person marks, and what: `untriggered` is after the deferral and before any trigger is at work."""
 
-    airflow.api("PATCH", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{STREAM}", {"new_state": "failed"})
-    airflow.wait_for(lambda: not drivers(numbers.root), "the end of the driver", 20)
+
+@pytest.mark.parametrize(("moment", "marked"), MARKS if CAMPAIGN else [("untriggered", "run")])
+def test_what_is_marked_as_failed_ends_its_driver(
+    airflow: FaultyAirflow, tmp_path: Path, moment: str, marked: str
+) -> None:
+    """The run is stopped in the middle of a batch, which a cleared task finishes: every row is there once."""
+    dag_id = f"marked_{marked}_{moment}"
+    numbers = make_numbers(tmp_path, delay_ms=30_000)
+    numbers.arrive(1)
+    _add_dag(airflow, dag_id, numbers, deferrable=moment != "running")
+    with airflow.standing_still("triggerer") if moment == "untriggered" else nullcontext():
+        run_id = _start(airflow, dag_id, numbers, moment)
+        if marked == "run":
+            airflow.api("PATCH", f"/dags/{dag_id}/dagRuns/{run_id}", {"state": "failed"})
+        else:
+            airflow.api("PATCH", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{STREAM}", {"new_state": "failed"})
+        airflow.wait_for(lambda: not drivers(numbers.root), "the end of the driver", 25)
+
     (record,) = numbers.records()
     assert record.status == "stopped"
-    assert "Airflow: the task was marked or cleared" in record.error["message"]
+    assert "Airflow: the task was" in record.error["message"]
     assert (numbers.checkpoint / "offsets" / "0").exists()
     assert not (numbers.checkpoint / "commits" / "0").exists()
+    if not CAMPAIGN:
+        return
 
     numbers.delay(0)
     _clear(airflow, dag_id, run_id)
     airflow.wait_for(lambda: _state(airflow, dag_id, run_id) == "success", "the cleared task", 120)
     assert numbers.rows() == list(range(numbers.arrived))
     assert [found.plan["verdict"] for found in numbers.records()] == ["resume", "run"]
+
+
+@in_campaigns
+def test_a_second_dag_of_a_stream_waits_for_the_first(airflow: FaultyAirflow, tmp_path: Path) -> None:
+    """Deferred, without a driver of its own, and without using up a try; then it takes what came meanwhile."""
+    numbers = make_numbers(tmp_path, delay_ms=5_000)
+    numbers.arrive(1)
+    for dag_id in ("first_of_two", "second_of_two"):
+        airflow.add_dag(dag_id, numbers, deferrable=True)
+        airflow.wait_for(lambda dag_id=dag_id: _is_known(airflow, dag_id), f"the DAG {dag_id}", 60)
+    with counting_drivers(numbers.root) as most:
+        first = _start(airflow, "first_of_two", numbers, "deferred")
+        numbers.arrive(1)
+        second = str(airflow.api("POST", "/dags/second_of_two/dagRuns", {"logical_date": None})["dag_run_id"])
+        airflow.wait_for(lambda: airflow.task("second_of_two", second)["state"] == "deferred", "the second", 60)
+        assert _state(airflow, "first_of_two", first) == "running"
+        numbers.delay(0)
+        ends = {"success", "failed"}
+        airflow.wait_for(lambda: _state(airflow, "second_of_two", second) in ends, "the end of the second", 180)
+
+    assert _state(airflow, "first_of_two", first) == _state(airflow, "second_of_two", second) == "success"
+    assert airflow.task("second_of_two", second)["try_number"] == 1
+    assert numbers.rows() == list(range(numbers.arrived))
+    assert most() == 1
 
 
 @in_campaigns
@@ -168,6 +205,8 @@ def _is_at(airflow: FaultyAirflow, dag_id: str, run_id: str, numbers: Numbers, m
     if moment == "planning":
         return bool(task["state"] == "running")
     is_at_work = (numbers.checkpoint / "offsets" / "0").exists()
+    if moment == "untriggered":
+        return is_at_work and task["state"] == "deferred"
     if moment == "deferred":
         # From the log that the trigger writes when it begins: before that, nobody tells it of a mark.
         logs = airflow.home / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}"

@@ -6,20 +6,21 @@ import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from sluice.errors import SluiceError
+from sluice.errors import LeaseHeldError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.backfill import downstream_effect
 from sluice.planning.planner import Limits
 from sluice.redaction import redacted
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.driver import Driver, Drivers
+from sluice.running.lease import check_not_held, newest_lease
 from sluice.running.preparation import Request, first_bound, prepare_run
 from sluice.running.record import RunRecord, RunRecords
 from sluice.running.stop import request_stop
@@ -30,11 +31,13 @@ from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.assets import emit_events
 from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.listeners.drivers_pool import POOL
+from sluice_airflow.noted_runs import NotedRun, note_run
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import number
 from sluice_airflow.run_keys import RunKey, run_key
 from sluice_airflow.submission import launch
+from sluice_airflow.triggers.lease import LeaseTrigger
 from sluice_airflow.triggers.run import RunTrigger
 
 if TYPE_CHECKING:
@@ -128,36 +131,44 @@ class RunStreamOperator(BaseOperator):
         """
         with as_airflow_errors():
             project = task_project(self.project)
-            stream = project.stream(self.stream)
-            home = project.stream_home(stream)
-            records, drivers = RunRecords(home), Drivers(home)
-            key = run_key(context["ti"], self.retries or 0)
-            cleared = _cleared(records, key)
-            self._end_what_was_cleared(drivers, cleared)
-            if (record := records.find(str(key))) is not None:
-                # One that was asked to end ends as stopped: so would who followed it.
-                drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
-                record = records.read(record.run_id)
-            if record is not None and drivers.is_running(record, datetime.now(UTC)):
-                self.log.info("run %s is still at work: re-attached to it", record.run_id)
-                return self._follow(context, project, home, record)
-            if record is not None:
-                self._show_log_of_lost_try(context, drivers, record)
-            request = self._request(stream, context, str(key), cleared)
-            record = _prepare(project, request)
-            if record.status != "planned":
-                return self._conclude(context, project, record)
-            self.log.info("run %s: %s", record.run_id, record.reason)
-            self._name_downstream(record)
-            try:
-                self._check_alive()
-                driver = launch(project, request, record.run_id, self.conn_id)
-            except BaseException:
-                if record.tries == 0:
-                    records.forget(record.run_id)
-                raise
-            self.log.info("started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log)
+            while True:
+                try:
+                    return self._run(context, project)
+                except LeaseHeldError as exc:
+                    self._wait_for_lease(context, project, exc)
+
+    def _run(self, context: Context, project: Project) -> dict[str, Any]:
+        stream = project.stream(self.stream)
+        home = project.stream_home(stream)
+        records, drivers = RunRecords(home), Drivers(home)
+        key = run_key(context["ti"], self.retries or 0)
+        cleared = _cleared(records, key)
+        self._end_what_was_cleared(drivers, cleared)
+        if (record := records.find(str(key))) is not None:
+            # One that was asked to end ends as stopped: so would who followed it.
+            drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
+            record = records.read(record.run_id)
+        if record is not None and drivers.is_running(record, datetime.now(UTC)):
+            self.log.info("run %s is still at work: re-attached to it", record.run_id)
             return self._follow(context, project, home, record)
+        if record is not None:
+            self._show_log_of_lost_try(context, drivers, record)
+        request = self._request(stream, context, str(key), cleared)
+        record = _prepare(project, request)
+        if record.status != "planned":
+            return self._conclude(context, project, record)
+        self.log.info("run %s: %s", record.run_id, record.reason)
+        self._name_downstream(record)
+        try:
+            note_run(context, NotedRun(project.root, self.stream, record.run_id))
+            self._check_alive()
+            driver = launch(project, request, record.run_id, self.conn_id)
+        except BaseException:
+            if record.tries == 0:
+                records.forget(record.run_id)
+            raise
+        self.log.info("started the driver: process %s, log %s", driver.process and driver.process.pid, driver.log)
+        return self._follow(context, project, home, record)
 
     def resume(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Go on when the run is over; see `execute`."""
@@ -165,7 +176,17 @@ class RunStreamOperator(BaseOperator):
             project = task_project(self.project)
             # By its name: the declaration may be gone, or wrong, by now.
             home = StreamHome(join(project.home, self.stream), project.storage())
-            return self._end(context, project, home, event["run_id"])
+            try:
+                return self._end(context, project, home, event["run_id"])
+            except LeaseHeldError as exc:
+                # Another run was quicker, and may be at work.
+                self._wait_for_lease(context, project, exc)
+        return self.execute(context)
+
+    def go_on(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Go on when the lease is free: plan anew; see `execute`."""
+        self.log.info("the lease in %s is free", event["folder"])
+        return self.execute(context)
 
     def on_kill(self) -> None:
         """Ask the driver to end; its batch replays at the next run."""
@@ -210,6 +231,38 @@ class RunStreamOperator(BaseOperator):
                 self.log.info("waiting for the driver of run %s to end: the task was cleared", record.run_id)
             drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
 
+    def _wait_for_lease(self, context: Context, project: Project, held: LeaseHeldError) -> None:
+        """Wait until the other run is over, which costs no retry: away from the worker, or here where the task stays.
+
+        Raises:
+            LeaseHeldError: Nobody is at work, and still the lease is not to be had: a person must look.
+            AirflowException: `execution_timeout` is over.
+        """
+        folder, storage = (held.file or "").rpartition("/")[0], project.storage()
+        try:
+            check_not_held(storage, folder, datetime.now(UTC))
+        except LeaseHeldError:
+            self.log.info("waiting until the stream is free: %s", held)
+        else:
+            newest = newest_lease(storage, folder)
+            if newest is None or newest.is_released:
+                return
+            raise held
+        trigger = LeaseTrigger(project=project.root, folder=folder)
+        if self._stays():
+            asyncio.run(trigger.follow())
+            self._check_alive()
+            return
+        ends_at = parse_time(self._ends_at(context), where="execution_timeout")
+        patience = None if ends_at is None else ends_at - datetime.now(UTC)
+        if patience is not None and patience <= timedelta(0):
+            raise AirflowException(f"`execution_timeout` is over: {held}")
+        self.defer(trigger=trigger, method_name="go_on", timeout=patience)
+
+    def _stays(self) -> bool:
+        """Whether the task keeps its worker while it waits."""
+        return not (self.deferrable or (self.deferrable is None and not self._ends_with_its_driver()))
+
     def _follow(self, context: Context, project: Project, home: StreamHome, record: RunRecord) -> dict[str, Any]:
         self._following = home, record.run_id
         if self._is_killed:
@@ -217,8 +270,7 @@ class RunStreamOperator(BaseOperator):
         trigger = RunTrigger(
             project=project.root, stream=self.stream, run_id=record.run_id, ends_at=self._ends_at(context)
         )
-        stays = not (self.deferrable or (self.deferrable is None and not self._ends_with_its_driver()))
-        is_over = asyncio.run(_follow_for(trigger, None if stays else _STAY_SECONDS))
+        is_over = asyncio.run(_follow_for(trigger, None if self._stays() else _STAY_SECONDS))
         if not is_over:
             self.defer(trigger=trigger, method_name="resume")
         return self._end(context, project, home, record.run_id)
@@ -245,7 +297,22 @@ class RunStreamOperator(BaseOperator):
         if record is None:
             # What was planned here was done by another run before the driver had the lease: a skip leaves no record.
             raise AirflowSkipException("nothing to do any more when the driver had started")
+        self._check_not_forestalled(home, record)
         return self._conclude(context, project, record)
+
+    def _check_not_forestalled(self, home: StreamHome, record: RunRecord) -> None:
+        """Make sure that the driver has not ended because another one was quicker to take its lease.
+
+        Raises:
+            LeaseHeldError: It has, and the other one may be at work, or is done.
+        """
+        if record.failure is None or record.failure.type != LeaseHeldError.__name__:
+            return
+        # A backfill that Spark publishes needs the live stream's, too.
+        folders = RunRecords(home).lease_folder(record), home.lease_folder(home.current_generation())
+        newest = {folder: newest_lease(home.storage, folder) for folder in folders}
+        held = next((folder for folder, lease in newest.items() if lease is not None and not lease.is_released), None)
+        raise LeaseHeldError(record.failure.message, where=join(held or folders[0], "*.json"))
 
     def _conclude(self, context: Context, project: Project, record: RunRecord) -> dict[str, Any]:
         if record.status == "skipped" and run_key(context["ti"], self.retries or 0).generation > 0:

@@ -20,15 +20,13 @@ from sluice.running.stop import request_stop
 from sluice.storage import join
 from sluice.times import parse_time
 from sluice_airflow.projects import airflow_project
+from sluice_airflow.triggers.absence import Absence
 
 _POLL_SECONDS = 0.5
-_SETTLE_SECONDS = 6.0
+SETTLE_SECONDS = 6.0
 """How soon after a deferral an event may come. Airflow's scheduler must have heard before that the worker has left the
 task, which a worker tells within 5 seconds: else it takes that for the end of the task that has come back by then, and
 fails it (apache/airflow#72716, 3.3.0)."""
-_AWAY_SECONDS = 600.0
-"""How long a home may be away before the task fails. A share that is mounted anew, or a store that fails over, is back
-within minutes. Of anything longer a person must hear, and a deferred task would keep its slot of the pool for ever."""
 
 
 class RunTrigger(BaseTrigger):
@@ -68,7 +66,7 @@ class RunTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the run for a task that was deferred; yields one event, at its end, with the `run_id`."""
-        settled_at = time.monotonic() + _SETTLE_SECONDS
+        settled_at = time.monotonic() + SETTLE_SECONDS
         await self.follow()
         await asyncio.sleep(settled_at - time.monotonic())
         yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
@@ -81,24 +79,19 @@ class RunTrigger(BaseTrigger):
         """
         ends_at = parse_time(self.ends_at, where="ends_at")
         self.log.info("following run %s of stream %s", self.run_id, self.stream)
-        away_since = None
+        absence = Absence(self.log, "the run")
         while True:
             record, is_over = None, False
             try:
                 record, is_over = await anyio.to_thread.run_sync(self._look)
             except StorageError as exc:
-                if away_since is None:
-                    away_since = time.monotonic()
-                    self.log.warning("the run can't be looked at right now, and is looked at again: %s", exc)
                 # Whoever resumes does not find it either, says so, and fails in a way that a retry may mend.
-                is_over = time.monotonic() - away_since >= _AWAY_SECONDS
+                is_over = absence.goes_on(exc)
             except SluiceError:
                 # Whoever resumes reads the same file, and fails with its error.
                 is_over = True
             else:
-                if away_since is not None:
-                    self.log.info("the run can be looked at again")
-                away_since = None
+                absence.is_over()
             if record is not None:
                 self._show(record)
             if is_over:

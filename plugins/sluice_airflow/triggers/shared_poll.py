@@ -83,10 +83,11 @@ class _Watch(Generic[T]):
 class _Visit(Generic[T]):
     """One thread's way through some readings, until one of them hangs."""
 
-    def __init__(self, reads: Sequence[Callable[[], T]]) -> None:
+    def __init__(self, reads: Sequence[Callable[[], T]], seconds: Callable[[], float]) -> None:
         self._reads = reads
+        self._seconds = seconds
         self._guard = threading.Lock()
-        self._since = time.monotonic()
+        self._since = seconds()
         self._is_left = False
         self.sightings: list[Sighting[T]] = []
         self.worked = 0.0
@@ -100,13 +101,13 @@ class _Visit(Generic[T]):
             with self._guard:
                 self.sightings.append(seen)
                 self.worked += time.thread_time() - began
-                self._since = time.monotonic()
+                self._since = self._seconds()
                 if self._is_left:
                     return
 
     def patience(self) -> float:
         """How many more seconds the reading that is under way may take."""
-        return max(0.0, self._since + _PATIENCE_SECONDS - time.monotonic())
+        return max(0.0, self._since + _PATIENCE_SECONDS - self._seconds())
 
     def leave(self) -> int | None:
         """Let the thread end after the reading that is under way, if that hangs; says which one that is."""
@@ -119,7 +120,9 @@ class _Visit(Generic[T]):
 class SharedPoll(Generic[T]):
     """Reads everything that is followed, round by round. Belongs to one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        """Args: `seconds` tells seconds that pass, from any start."""
+        self._seconds = seconds
         self._watches: dict[Hashable, _Watch[T]] = {}
         self._newcomer = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -175,7 +178,7 @@ class SharedPoll(Generic[T]):
                 watch.see_hanging()
         waiting = [watch for watch in watches if watch.key not in self._hanging]
         while waiting and len(self._hanging) < _MOST_HANGING:
-            visit = _Visit([watch.read for watch in waiting])
+            visit = _Visit([watch.read for watch in waiting], self._seconds)
             # A thread that hangs in a file system is left behind when the triggerer ends. It counts for nobody else:
             # what hangs elsewhere must not use up the threads of the poll.
             limiter = anyio.CapacityLimiter(1)
