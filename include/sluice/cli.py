@@ -712,6 +712,9 @@ def _print_backfill_plan(plan: BackfillPlan) -> None:
     print(f"  from {iso_time(plan.interval.start)} to {iso_time(plan.interval.end)}, exclusive")
     if plan.quality is not None:
         print("\n".join(explain_gate(plan.quality)))
+    if plan.left_to_spark:
+        print("  checked by Spark at the start, before anything is replaced:")
+        print("\n".join(f"    {found}" for found in plan.left_to_spark))
     for found in plan.downstream:
         effect = downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)
         print(f"  downstream: {found.stream} {effect}")

@@ -64,6 +64,21 @@ class BegunWith(msgspec.Struct, frozen=True):
     """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
 
 
+class DropsDuplicates(msgspec.Struct, frozen=True):
+    """What Spark's plan of the query said of the duplicates that it drops."""
+
+    column: str
+    """The interval column then."""
+    transform: str | None
+    """Tells the text of the transform's module from others; None where there is none."""
+    across: str | None
+    """The operator whose keys do not tell the interval column; None when there is none."""
+
+    def is_about(self, column: str | None, transform: str) -> bool:
+        """Whether this is what Spark would say of a declaration."""
+        return (self.column, self.transform) == (column, transform)
+
+
 class Generation(Document, frozen=True, kw_only=True):
     """What we know of one checkpoint beyond what Spark writes into it."""
 
@@ -77,6 +92,8 @@ class Generation(Document, frozen=True, kw_only=True):
     """Where the checkpoint is, when it is not the generation's own folder."""
     has_timers: bool = False
     """Whether an operator has processing-time timers: those are due with every run, data or not."""
+    drops_duplicates: DropsDuplicates | None = None
+    """What the newest run found, for backfills that are planned without Spark; None without an interval column."""
     sink_identity: str | None = None
     """What told the sink's table from others after the first batch; None before, and for sinks without identity."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pendulum
@@ -24,6 +24,7 @@ _MAX_BATCHES = "{{ params.max_batches or '' }}"
 _TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
 """ISO 8601. Airflow takes `format` for the form in its UI, and checks it only where a further package is installed."""
 _NOT_PERIODIC = {"@once", "@continuous"}
+_WHOLE_DAYS = {"@daily", "@weekly", "@monthly", "@quarterly", "@yearly"}
 
 
 def stream_dag(
@@ -43,7 +44,7 @@ def stream_dag(
     Who starts a run by hand may bound it by the parameters `until` (a time) and `max_batches`.
 
     A backfill recomputes the rows of its intervals, stream by stream. Where a declaration does not support that, the
-    DAG allows no backfills, and its documentation says why.
+    DAG allows no backfills, and its documentation says why; so it does where the intervals are not whole days.
 
     Args:
         streams: The streams' names; each becomes a task of the same name.
@@ -64,10 +65,12 @@ def stream_dag(
     if obstacles:
         without = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
         dag_arguments.setdefault("allowed_run_types", without)
+    parts_of_days = [] if obstacles else _parts_of_days(declared, schedule, dag_arguments.get("start_date"))
     with DAG(
         dag_id or streams[0],
         schedule=_with_intervals(schedule, dag_arguments.get("start_date")),
-        **{"max_active_runs": 1, "doc_md": _documentation(declared, obstacles), **dag_arguments},
+        **{"max_active_runs": 1, "doc_md": "\n".join([*_documentation(declared, obstacles), *parts_of_days])}
+        | dag_arguments,
         params={**_params(), **(given or {})},
     ) as dag:
         tasks: dict[str, RunStreamOperator] = {}
@@ -158,7 +161,26 @@ def _backfill_obstacles(streams: dict[str, Stream]) -> dict[str, str]:
     return {name: obstacle for name, obstacle in found.items() if obstacle is not None}
 
 
-def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> str:
+def _parts_of_days(streams: dict[str, Stream], schedule: Any, start_date: datetime | None) -> list[str]:
+    """What to know of backfills where the schedule's intervals are certainly not whole days, as dates are (UTC)."""
+    columns = [f"- `{name}`: `{stream.interval_column}`" for name, stream in streams.items() if stream.interval_column]
+    is_utc = str(getattr(_timezone(start_date), "name", _timezone(start_date))) == "UTC"
+    if isinstance(schedule, timedelta):
+        is_midnight = start_date is None or start_date.astimezone(UTC).time() == time()
+        is_whole = schedule % timedelta(days=1) == timedelta(0) and is_midnight
+    elif isinstance(schedule, str) and schedule not in _NOT_PERIODIC:
+        is_whole = is_utc and (schedule in _WHOLE_DAYS or schedule.split()[:2] == ["0", "0"])
+    else:
+        return []
+    if is_whole or not columns:
+        return []
+    said = (
+        "The intervals of this DAG are not whole days (UTC): a backfill is refused where the interval column is a date."
+    )
+    return ["", said, "", *columns]
+
+
+def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> list[str]:
     lines = ["| stream | reads | transform | writes | backfill by | suite |", "|---|---|---|---|---|---|"]
     for name, stream in streams.items():
         reads = ", ".join(f"`{source.location}`" for source in stream.sources.values())
@@ -169,4 +191,4 @@ def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> str
     if obstacles:
         lines += ["", "This DAG allows no backfills:", ""]
         lines += [f"- `{name}`: {obstacle}" for name, obstacle in obstacles.items()]
-    return "\n".join(lines)
+    return lines

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pendulum
 import pytest
@@ -133,6 +134,40 @@ def test_a_cron_schedule_gets_real_intervals(stream_project: StreamProject) -> N
 
     interval = coerce_to_core_timetable(dag.timetable).infer_manual_data_interval(run_after=pendulum.instance(START))
     assert interval.end - interval.start == timedelta(hours=1)
+
+
+_BERLIN = datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "start", "is_said"),
+    [
+        ("0 * * * *", START, True),
+        ("@hourly", START, True),
+        ("30 0 * * *", START, True),
+        ("@daily", _BERLIN, True),
+        (timedelta(hours=6), START, True),
+        (timedelta(days=1), START + timedelta(hours=1), True),
+        ("@daily", START, False),
+        ("0 0 * * 1", START, False),
+        (timedelta(days=7), START, False),
+        ("@once", START, False),
+        (None, START, False),
+    ],
+)
+def test_intervals_that_are_not_whole_days_are_told_of(
+    stream_project: StreamProject, schedule: Any, start: datetime, *, is_said: bool
+) -> None:
+    """When the DAG is parsed: its backfills fail where the interval column is a date."""
+    declaration = stream_project.root / "streams" / "events.py"
+    text = declaration.read_text()
+    declaration.write_text(
+        text.replace('sinks.delta("out/events"),', 'sinks.delta("out/events"), interval_column="d",')
+    )
+
+    dag = stream_dag("events", project=str(stream_project.root), schedule=schedule, start_date=start, dag_id="told")
+
+    assert ("not whole days (UTC)" in (dag.doc_md or "")) == is_said
 
 
 @pytest.mark.parametrize("version", ["", "None", None])

@@ -7,13 +7,19 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from sluice.home import Generation, SourceLine, StreamHome
+from sluice.home import DropsDuplicates, Generation, SourceLine, StreamHome
+from sluice.planning.transform_text import transform_digest
+from sluice.project import find_project
+from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.storage import Storage
+from sluice.stream import Interval
 from tests.builders import QUERY_ID, make_checkpoint
 from tests.unit.quality.suites import document, row
 
@@ -69,12 +75,49 @@ def test_dry_run(project: Path) -> None:
     assert not (project / "home" / "visits" / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [({}, "refuse"), ({"across": None}, "run"), ({"transform": "another"}, "run"), ({"column": "other"}, "run")],
+    ids=["duplicates across days", "none", "another text", "another column"],
+)
+def test_what_the_live_stream_has_learned_from_spark(project: Path, changes: dict[str, Any], verdict: str) -> None:
+    """It is refused by a dry run, too, while the transform is the one that Spark has seen."""
+    loaded = find_project(str(project))
+    stream, home = loaded.stream("visits"), StreamHome(str(project / "home" / "visits"), Storage())
+    seen = {"column": "day", "transform": transform_digest(loaded, stream), "across": "Deduplicate [id#1]", **changes}
+    before = home.generation(1)
+    assert before is not None
+    home.keep_generation(msgspec.structs.replace(before, drops_duplicates=DropsDuplicates(**seen)))
+
+    plan = plan_backfill(loaded, BackfillRequest(stream, Interval.parse("2026-01-02", "2026-01-03")))
+    assert plan.verdict == verdict
+    if plan.problem is not None:
+        assert plan.problem.code == "BACKFILL_DUPLICATES"
+        assert "by keys that do not tell `day`: Deduplicate [id#1]" in plan.problem.cause
+    else:
+        is_asked = "transform" in changes or "column" in changes
+        assert len(plan.left_to_spark) == (2 if is_asked else 1)
+
+
+def test_a_transform_that_is_missing(project: Path) -> None:
+    """What a run would refuse before Spark, a dry run does."""
+    declaration = project / "streams" / "visits.py"
+    declaration.write_text(declaration.read_text().replace("builders:anything", "builders:anythin"))
+
+    done = sluice(project, "visits", *DAY, "--dry-run")
+    assert done.returncode == 2
+    assert "has no function `anythin`" in done.stderr
+
+
 def test_dry_run_for_people(project: Path) -> None:
     """The same in lines."""
     done = sluice(project, "visits", *DAY, "--dry-run")
     assert done.stdout.splitlines() == [
         "visits, generation 1: run (`visits`: 3 files, read up to batch 2, replace the interval in version 2)",
         "  from 2026-01-02T00:00:00.000Z to 2026-01-03T00:00:00.000Z, exclusive",
+        "  checked by Spark at the start, before anything is replaced:",
+        "    duplicates are dropped by keys that tell `day` (BACKFILL_DUPLICATES)",
+        "    the result has the columns and types of the table",
         "  downstream: reader is refused at its next run, for it does not declare `skip_change_commits`",
     ]
 

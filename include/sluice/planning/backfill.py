@@ -104,6 +104,8 @@ class BackfillPlan:
     problem: Problem | None = None
     quality: GateChoice | None = None
     """How its rows are judged before they replace any; None without a suite, and when nothing is to be done."""
+    left_to_spark: tuple[str, ...] = ()
+    """What only Spark can tell, and refuses at its start, before anything is replaced."""
 
     @property
     def size_bytes(self) -> int | None:
@@ -132,6 +134,7 @@ class BackfillPlan:
             "problem": None if self.problem is None else self.problem.as_json(),
             "warnings": [],
             "quality": None if self.quality is None else self.quality.as_json(),
+            "left_to_spark": list(self.left_to_spark),
         }
 
 
@@ -305,7 +308,7 @@ def _check_midnights(interval: Interval, stream: Stream) -> None:
             raise DeclarationError(
                 f"`{stream.interval_column}` has dates, and {iso_time(moment)} is no midnight (UTC)",
                 where="--start, --end",
-                remedy="give whole days",
+                remedy="give whole days; a DAG needs a schedule whose intervals are whole days, such as @daily",
             )
 
 

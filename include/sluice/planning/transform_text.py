@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import importlib.machinery
 import importlib.util
 from collections.abc import Iterable, Iterator
@@ -35,6 +36,15 @@ def check_functions(project: Project, stream: Stream) -> None:
         _check_parameters(found, stream)
     if stream.sink.function is not None:
         _find(project, stream, stream.sink.function, "sink")
+
+
+def transform_digest(project: Project, stream: Stream) -> str | None:
+    """What tells the text of the transform's module from another one; None where it has none."""
+    try:
+        file = _module_file(project, stream, stream.transform.partition(":")[0], "transform")
+        return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    except (DeclarationError, OSError):
+        return None
 
 
 @dataclass(frozen=True)

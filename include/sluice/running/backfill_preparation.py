@@ -13,6 +13,7 @@ import msgspec
 from sluice.errors import DeclarationError, LeaseHeldError, Problem, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
+from sluice.planning.transform_text import check_functions, transform_digest
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.running.auditing.gate_choice import choose_backfill_gate
@@ -20,6 +21,7 @@ from sluice.running.auditing.quarantine import is_quarantine
 from sluice.running.auditing.quarantine_places import rows_elsewhere
 from sluice.running.auditing.release_record import check_releases, read_releases
 from sluice.running.backfill_names import application_of, settled_application
+from sluice.running.duplicates import drops_across
 from sluice.running.lease import Clock, Lease, check_not_held
 from sluice.running.preparation import Preparation, Request, system_clock
 from sluice.running.record import BackfillRecord, RunRecord, RunRecords, new_run_id
@@ -54,6 +56,7 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     """
     stream, home = request.stream, project.stream_home(request.stream)
     records = RunRecords(home)
+    check_functions(project, stream)
 
     def late_rows(generation: int, batch_id: int) -> int | None:
         found = _late_rows(records, generation)
@@ -65,8 +68,27 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
         plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict == "run" and (problem := rows_elsewhere(project, stream, home)) is not None:
         plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+    if plan.verdict != "run":
+        return plan
+    plan = _with_what_spark_tells(project, stream, home, plan)
     suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
     return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
+
+
+def _with_what_spark_tells(project: Project, stream: Stream, home: StreamHome, plan: BackfillPlan) -> BackfillPlan:
+    """A plan that knows what the newest run of the live stream has learned from Spark, and what is left to it."""
+    live = home.generation(plan.generation)
+    found = live.drops_duplicates if live is not None else None
+    now = transform_digest(project, stream)
+    is_known = (
+        found is not None and (found.column, found.transform) == (stream.interval_column, now) and now is not None
+    )
+    if found is not None and is_known and found.across is not None:
+        problem = drops_across(stream, found.across)
+        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+    keys = f"duplicates are dropped by keys that tell `{stream.interval_column}` (BACKFILL_DUPLICATES)"
+    fits = "the result has the columns and types of the table"
+    return replace(plan, left_to_spark=(fits,) if is_known else (keys, fits))
 
 
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:

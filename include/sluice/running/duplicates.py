@@ -59,20 +59,23 @@ def check_duplicates(frame: DataFrame, stream: Stream, plans: PlanReader) -> Non
     Raises:
         RefusedError: It does, or nobody can tell.
     """
-    column = stream.interval_column or ""
-    operator = find_ambiguous(frame, column, plans)
+    operator = find_ambiguous(frame, stream.interval_column or "", plans)
     if operator is not None:
-        raise RefusedError(
-            Problem(
-                code="BACKFILL_DUPLICATES",
-                file=stream.transform,
-                cause=f"the transform drops duplicates by keys that do not tell `{column}`: {operator}",
-                consequence="a row of the interval would go for one of another interval, which the live stream may have"
-                " kept beside it",
-                remedy="leave this stream as it is, for other keys do not fit its state; a new stream with a sink of"
-                f" its own can be backfilled, with `{column}`, or the columns that it is made of, among the keys",
-            )
-        )
+        raise RefusedError(drops_across(stream, operator))
+
+
+def drops_across(stream: Stream, operator: str) -> Problem:
+    """A transform that drops duplicates across intervals."""
+    column = stream.interval_column
+    return Problem(
+        code="BACKFILL_DUPLICATES",
+        file=stream.transform,
+        cause=f"the transform drops duplicates by keys that do not tell `{column}`: {operator}",
+        consequence="a row of the interval would go for one of another interval, which the live stream may have"
+        " kept beside it",
+        remedy="leave this stream as it is, for other keys do not fit its state; a new stream with a sink of"
+        f" its own can be backfilled, with `{column}`, or the columns that it is made of, among the keys",
+    )
 
 
 def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> Iterator[str]:

@@ -16,9 +16,10 @@ import msgspec
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
-from sluice.home import Generation, SourceLine, log_keys
+from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
 from sluice.planning.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
+from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.running.auditing import staged_batch
 from sluice.running.auditing.audit import Audit, prepare_audit
@@ -28,9 +29,10 @@ from sluice.running.batches import BatchRunner
 from sluice.running.connect_session import is_connected, remote_session, sees, server_name
 from sluice.running.declared import fingerprints
 from sluice.running.driver import following_requests
+from sluice.running.duplicates import find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, refusal, system_clock
-from sluice.running.query import Query, build_query
+from sluice.running.query import Query, build_query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, is_remote, jvm_pid, open_session
 from sluice.running.state_check import check_state
@@ -269,6 +271,7 @@ class _Run:
                 declared=tuple(sorted(query.stream.sources)),
                 checkpoint=self.preparation.home.checkpoint,
                 has_timers=query.has_timers,
+                drops_duplicates=self._drops_duplicates(query),
                 sources={name: dict(found) for name, found in started_at.items()},
             )
         if seen.record.lines != query.lines:
@@ -284,7 +287,16 @@ class _Run:
                 )
             )
         sources = {name: dict(found) for name, found in started_at.items()}
-        return msgspec.structs.replace(seen.record, has_timers=query.has_timers, sources=sources)
+        return msgspec.structs.replace(
+            seen.record, has_timers=query.has_timers, drops_duplicates=self._drops_duplicates(query), sources=sources
+        )
+
+    def _drops_duplicates(self, query: Query) -> DropsDuplicates | None:
+        project, stream = self.preparation.project, query.stream
+        if stream.interval_column is None:
+            return None
+        across = find_ambiguous(query.frame, stream.interval_column, plan_reader(query.frame.sparkSession))
+        return DropsDuplicates(stream.interval_column, transform_digest(project, stream), across)
 
     def _keep_generation(self, seen: Survey, generation: Generation) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""
