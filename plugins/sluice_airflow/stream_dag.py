@@ -65,12 +65,13 @@ def stream_dag(
     if obstacles:
         without = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
         dag_arguments.setdefault("allowed_run_types", without)
-    parts_of_days = [] if obstacles else _parts_of_days(declared, schedule, dag_arguments.get("start_date"))
+    said = _documentation(declared, obstacles)
+    if not obstacles:
+        said += _parts_of_days(declared, schedule, dag_arguments.get("start_date"))
     with DAG(
         dag_id or streams[0],
         schedule=_with_intervals(schedule, dag_arguments.get("start_date")),
-        **{"max_active_runs": 1, "doc_md": "\n".join([*_documentation(declared, obstacles), *parts_of_days])}
-        | dag_arguments,
+        **{"max_active_runs": 1, "doc_md": "\n".join(said), **dag_arguments},
         params={**_params(), **(given or {})},
     ) as dag:
         tasks: dict[str, RunStreamOperator] = {}

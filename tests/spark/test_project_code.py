@@ -19,7 +19,7 @@ from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
 from sluice.spark_setting import spark_setting
 from tests.campaign import in_campaigns, rarely
-from tests.code_project import WRITTEN, arrive, make_code_project, written_by_batches
+from tests.code_project import WRITTEN, arrive, import_at_the_top, make_code_project, written_by_batches
 from tests.spark.connect_server import DELTA, serving
 
 pytestmark = pytest.mark.spark
@@ -98,12 +98,6 @@ def test_two_projects_with_modules_of_the_same_names(project: Project, run: Run,
     assert rows(other, "row_by_row") == [3001]
 
 
-def _import_at_the_top(file: Path) -> None:
-    """A server does not give the session's files to stateful functions: what they import must be there before."""
-    line = "from shapes.late import one"
-    file.write_text(f"{line}\n" + file.read_text().replace(f"    {line}  # when it is called, and not before\n", ""))
-
-
 def _spark_home(folder: Path) -> Path:
     """A Spark whose executors work in a folder of the test."""
     folder.mkdir()
@@ -130,7 +124,7 @@ def test_runs_from_another_folder(
     (elsewhere / "jobs" / "__init__.py").write_text("raise ImportError('not this one')\n")
     if master == "sc":
         master = request.getfixturevalue("server")
-        _import_at_the_top(Path(project.root, "code", "jobs", "numbers.py"))
+        import_at_the_top(Path(project.root))
     else:
         with Path(project.root, "sluice.toml").open("a") as file:
             file.write(f'[spark]\nconf = {{ "{_PROVIDER}" = "{_ROCKSDB}" }}\n')

@@ -36,8 +36,9 @@ _PLAIN_SETTINGS = {
     "delta.tuneFileSizesForRewrites",
 }
 """Settings of Delta's own that say nothing about which rows a table takes, nor how they are written."""
-_PLAIN_NOTES = {"comment"}
-"""What a column may note without a meaning for writers; the others are lengths, defaults, expressions, identities."""
+_PLAIN_NOTES = {"comment", "spark.watermarkDelayMs"}
+"""What a column may note without a meaning for writers; the others are lengths, defaults, expressions, identities. A
+column that was an event time of the stream says so in the table that it made."""
 _PLAIN_TYPES = {
     "binary",
     "boolean",

@@ -66,12 +66,13 @@ def test_a_rule_of_a_column(tmp_path: Path, column: dict[str, Any], rule: str) -
     "column",
     [
         {"metadata": {"comment": "an amount"}},
+        {"type": "timestamp", "metadata": {"spark.watermarkDelayMs": 86_400_000}},
         {"type": "decimal(38,10)"},
         {"type": struct(type=array(mapped("timestamp")), metadata={"comment": "x"})},
     ],
 )
 def test_no_rule(tmp_path: Path, column: dict[str, Any]) -> None:
-    """A comment, a type and a depth mean nothing to a writer; nor do settings about logs, and those of others."""
+    """A comment, an event time, a type, a depth mean nothing to a writer; nor do settings about logs, or of others."""
     settings = {"delta.checkpointInterval": "3", "delta.appendOnly": "true", "owner": "ada"}
 
     assert rule_for_spark(make_table(tmp_path, column, settings)) is None
