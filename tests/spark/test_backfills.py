@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
@@ -204,12 +205,26 @@ def test_operators_that_spark_refuses_in_a_batch(flights: Flights) -> None:
 
 @pytest.mark.parametrize("transform", ["by_flight", "by_tail_number"])
 def test_duplicates_across_intervals(flights: Flights, transform: str) -> None:
-    """Where the keys do not tell the interval, a row of it could go for one of another day: nothing is replaced."""
+    """Where the keys do not tell the interval, a row of it could go for one of another day: nothing is replaced.
+
+    A dry run knows that from the live run; where nothing is known of one, it says so, and Spark tells.
+    """
     stream = flights.stream(transform)
     flights.land(1, DAYS)
     flights.lab.run(stream)
     rows = flights.rows()
 
+    planned = flights.plan(stream, 8, 9)
+    assert planned.problem is not None
+    assert planned.problem.code == "BACKFILL_DUPLICATES"
+
+    home = flights.lab.project.stream_home(stream)
+    generation = home.generation(1)
+    assert generation is not None
+    home.keep_generation(msgspec.structs.replace(generation, drops_duplicates=None))
+    unknown = flights.plan(stream, 8, 9)
+    assert unknown.verdict == "run"
+    assert "BACKFILL_DUPLICATES" in unknown.left_to_spark[0]
     with pytest.raises(RefusedError, match="with `flight_date`, or the columns") as refused:
         flights.backfill(stream, 8, 9)
 
