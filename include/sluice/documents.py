@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every JSON file of ours; unknown fields are ignored, missing ones are an error."""
 
     format: int = FORMAT
+    if_lost: ClassVar[str] = "there is no going on without it"
+    """What to do where a damaged file of the kind can't be restored, and what that costs."""
 
 
 D = TypeVar("D", bound=Document)
@@ -48,15 +50,20 @@ def read_document(storage: Storage, location: str, kind: type[D]) -> D | None:
             )
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise RefusedError(
-            Problem(
-                code="DOCUMENT_DAMAGED",
-                file=location,
-                cause=f"the file does not parse: {exc}",
-                consequence="what it says is not known",
-                remedy="restore it from a backup, or move it away if nothing depends on it",
-            )
-        ) from exc
+        raise damaged_document(location, f"the file does not parse: {exc}", kind) from exc
+
+
+def damaged_document(location: str, cause: str, kind: type[Document]) -> RefusedError:
+    """The refusal for one of our files that says nothing that can be understood."""
+    return RefusedError(
+        Problem(
+            code="DOCUMENT_DAMAGED",
+            file=location,
+            cause=cause,
+            consequence="what it says is not known",
+            remedy=f"restore it from a backup; without one, {kind.if_lost}",
+        )
+    )
 
 
 def encode_document(document: Any) -> bytes:

@@ -82,6 +82,7 @@ class DropsDuplicates(msgspec.Struct, frozen=True):
 class Generation(Document, frozen=True, kw_only=True):
     """What we know of one checkpoint beyond what Spark writes into it."""
 
+    if_lost = "declare a new stream with a sink of its own: nothing else tells what the checkpoint belongs to"
     generation: int
     query_id: str
     created_at: str
@@ -115,19 +116,26 @@ class Generation(Document, frozen=True, kw_only=True):
 
 
 class _Started(Document, frozen=True, kw_only=True):
+    if_lost = (
+        "delete it, if the stream has run a batch: what is known of its generation says the same. Else it begins where"
+        " `starting` is at its next run"
+    )
     generation: int
     sources: dict[str, dict[str, Any]]
 
 
 class _Taken(Document, frozen=True, kw_only=True):
+    if_lost = "delete it: a file that it tells of, and that is renamed, is then only warned of"
     sizes: tuple[int, ...]
 
 
 class _Current(Document, frozen=True, kw_only=True):
+    if_lost = "delete it: a stream has one generation"
     generation: int
 
 
 class _Owner(Document, frozen=True, kw_only=True):
+    if_lost = "delete it, if no other stream has this checkpoint: the next run writes it anew"
     home: str
     """The folder of the stream that has a checkpoint, in its project's home; from the checkpoint, if both are local."""
 
@@ -135,6 +143,7 @@ class _Owner(Document, frozen=True, kw_only=True):
 class Checked(Document, frozen=True, kw_only=True):
     """The last skip: a skip makes no run record."""
 
+    if_lost = "delete it: the next skip writes it anew"
     checked_at: str
     reason: str
     skips: int

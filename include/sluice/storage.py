@@ -47,6 +47,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 _REMEDY = "check that it exists, its permissions and free space"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FRAMES = re.compile(r"\s+0: .*\n\s+1: ")
+"""Where a backtrace of Rust's begins."""
 _MOST_WORDS = 500
 _CLIENT_OPTIONS = {
     "allow_http",
@@ -623,6 +625,7 @@ def _library_words(exc: BaseException) -> str:
     words = _COLOUR.sub("", described(exc)).replace("\u21b3", "")
     for end in ("\n\nDebug source:", "\n\nstack backtrace", "\nBacktrace:"):
         words = words.partition(end)[0]
+    words = _FRAMES.split(words)[0]
     return " ".join(words.split())[:_MOST_WORDS]
 
 

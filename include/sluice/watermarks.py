@@ -46,6 +46,7 @@ class InputWatermark(msgspec.Struct, frozen=True, kw_only=True):
 class Watermarks(Document, frozen=True, kw_only=True):
     """Every `withWatermark` of a query, after a batch."""
 
+    if_lost = "delete it: watermarks are measured anew, and what waits for one may come out later"
     query_id: str
     measured: int
     """The newest batch whose events are counted in; -1 before the first."""

@@ -84,13 +84,16 @@ class CheckpointState:
         return next((problem for problem in self.problems if problem.is_blocking), None)
 
 
-def read_checkpoint(location: str, *, storage: Storage, log_keys: Mapping[str, str] | None = None) -> CheckpointState:
+def read_checkpoint(
+    location: str, *, storage: Storage, log_keys: Mapping[str, str] | None = None, known_id: str | None = None
+) -> CheckpointState:
     """Read the checkpoint under `location`; a folder that does not exist is a new checkpoint.
 
     Args:
         location: The root folder, as given to Spark as `checkpointLocation`.
         storage: Where to read.
         log_keys: Which folder below `sources/` belongs to which line of an offset file, where that is known.
+        known_id: The query id that it should bear, where that is known.
 
     Raises:
         StorageError: A folder or file can't be read.
@@ -100,7 +103,8 @@ def read_checkpoint(location: str, *, storage: Storage, log_keys: Mapping[str, s
     commits = list_log(join(location, "commits"), storage=storage)
     planned_ids = offsets.ids if offsets else ()
     committed_ids = commits.ids if commits else ()
-    query_id = _read_query_id(location, problems, storage, is_needed=bool(planned_ids or committed_ids))
+    needs_id = bool(planned_ids or committed_ids)
+    query_id = _read_query_id(location, problems, storage, is_needed=needs_id, known_id=known_id)
     planned = _newest(offsets, read_offset_file, problems, storage)
     committed = _newest(commits, read_commit_file, problems, storage)
     previous = None
@@ -129,7 +133,15 @@ def read_checkpoint(location: str, *, storage: Storage, log_keys: Mapping[str, s
     )
 
 
-def _read_query_id(location: str, problems: list[Problem], storage: Storage, *, is_needed: bool) -> str | None:
+def restored_id(query_id: str | None) -> str:
+    """How to write the file with the query id anew: its checksum would not fit any more."""
+    who = "the sink's log knows the id; " if query_id is None else ""
+    return f'restore it as {{"id":"{query_id or "<query id>"}"}} ({who}delete `.metadata.crc` beside it, if it is there)'
+
+
+def _read_query_id(
+    location: str, problems: list[Problem], storage: Storage, *, is_needed: bool, known_id: str | None
+) -> str | None:
     file = join(location, "metadata")
     content = storage.read(file, max_bytes=_METADATA_MAX_BYTES)
     if content is None:
@@ -140,7 +152,7 @@ def _read_query_id(location: str, problems: list[Problem], storage: Storage, *, 
                     file=file,
                     cause="the checkpoint has batches, but its `metadata` file with the query id is gone",
                     consequence="Spark 4.2 refuses to start; an earlier Spark makes a new id, and sinks double rows",
-                    remedy='restore it as {"id":"<query id>"}; the sink\'s log knows the id',
+                    remedy=restored_id(known_id),
                 )
             )
         return None
@@ -153,7 +165,7 @@ def _read_query_id(location: str, problems: list[Problem], storage: Storage, *, 
                 file=file,
                 cause=f"the query id does not parse: {exc}",
                 consequence="Spark fails at the next start with an error of its JSON parser",
-                remedy='restore it as {"id":"<query id>"}; the sink\'s log knows the id',
+                remedy=restored_id(known_id),
             )
         )
         return None
@@ -229,7 +241,7 @@ def _check_sidecars(log: LogFolder) -> list[Problem]:
             file=join(log.location, name),
             cause=f"a checksum file is there for {log_id}, which is not",
             consequence="Spark's next write of that id fails, blaming a concurrent query that does not exist",
-            remedy="delete the checksum file",
+            remedy=f"if the file of {log_id} was deleted by hand, restore it; else delete the checksum file",
         )
         for log_id, name in sorted(log.sidecars.items())
         if log_id > newest

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 
+from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.planning.next_watermark import WatermarkOutlook, is_measured, is_no_data_due
 from sluice.planning.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
@@ -88,7 +89,8 @@ def find_refusal(seen: Survey) -> Problem | None:
             file=join(checkpoint.location, "metadata"),
             cause=f"the checkpoint bears query id {checkpoint.query_id}, this generation began with {record.query_id}",
             consequence="the sink would take every batch as new, and rows would be doubled",
-            remedy=f'restore the file as {{"id":"{record.query_id}"}}',
+            remedy="put the stream's own checkpoint back; if only this file was changed,"
+            f" {restored_id(record.query_id)}",
         )
     lines = seen.lines
     if lines is None:

@@ -68,7 +68,12 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     """
     number = home.current_generation()
     record = home.generation(number)
-    checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
+    checkpoint = read_checkpoint(
+        home.checkpoint_location(number),
+        storage=home.storage,
+        log_keys=log_keys(record),
+        known_id=record.query_id if record is not None else None,
+    )
     lines = source_lines(stream, record, checkpoint)
     seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, number, record), {})
     watermarks = usable(home.watermarks(number), checkpoint)

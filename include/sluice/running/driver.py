@@ -46,6 +46,7 @@ _IsFresh = Callable[[object, datetime, timedelta], bool]
 class Driver(Document, frozen=True, kw_only=True):
     """The driver of a run."""
 
+    if_lost = "delete it: the lease tells whether a driver is at work"
     run_id: str
     machine: str
     boot_id: str

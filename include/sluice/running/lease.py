@@ -8,6 +8,7 @@ dead or the sink is idempotent, and otherwise only by a person.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -16,12 +17,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import LeaseHeldError, LeaseLostError, SluiceError
+from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
 from sluice.running.connect_session import RemoteSession
 from sluice.running.process import Process, boot_id, is_alive, machine, process
 from sluice.storage import Storage, join
@@ -44,6 +45,10 @@ EndSession = Callable[[RemoteSession], bool]
 class LeaseFile(Document, frozen=True, kw_only=True):
     """What a lease file says."""
 
+    if_lost = (
+        'make sure that no driver of the stream is at work, then write {"is_released": true} into it. Do not delete it:'
+        " its number would be given twice"
+    )
     token: int
     run_id: str
     host: str
@@ -56,6 +61,12 @@ class LeaseFile(Document, frozen=True, kw_only=True):
     is_released: bool = False
     session: RemoteSession | None = None
     """Where Spark works for this lease, if that is on a server: there it goes on when the owner is dead."""
+
+
+class _GivenUp(Document, frozen=True, kw_only=True):
+    """What a person leaves of a damaged lease: its owner is gone."""
+
+    is_released: Literal[True]
 
 
 class Lease:
@@ -159,13 +170,14 @@ def acquire(
         LeaseHeldError: Another run holds it.
         StorageError: It could not be written.
     """
-    held = newest_lease(storage, folder)
+    newest = newest_token(storage, folder)
+    held = None if newest is None else _read(storage, _file(folder, newest))
     taken_from = None
     if held is not None and not held.is_released:
         file = _file(folder, held.token)
         _check_takeover(held, file, clock(), sink_is_idempotent=sink_is_idempotent, end_session=end_session)
         taken_from = held.run_id
-    token = 1 if held is None else held.token + 1
+    token = (newest or 0) + 1
     content = LeaseFile(
         token=token,
         run_id=run_id,
@@ -260,14 +272,24 @@ def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
 
 
 def newest_lease(storage: Storage, folder: str) -> LeaseFile | None:
-    """The newest lease of a generation, whether it holds or not; None when there was none.
+    """The newest lease of a generation, whether it holds or not; None when there was none, or somebody has said so.
 
     Raises:
         RefusedError: It is damaged.
         StorageError: It can't be read.
     """
     newest = newest_token(storage, folder)
-    return None if newest is None else read_document(storage, _file(folder, newest), LeaseFile)
+    return None if newest is None else _read(storage, _file(folder, newest))
+
+
+def _read(storage: Storage, file: str) -> LeaseFile | None:
+    try:
+        return read_document(storage, file, LeaseFile)
+    except RefusedError:
+        with contextlib.suppress(RefusedError):
+            if read_document(storage, file, _GivenUp) is not None:
+                return None
+        raise
 
 
 def newest_token(storage: Storage, folder: str) -> int | None:

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from sluice.documents import Document, encode_document, read_document
-from sluice.errors import LeaseLostError, Problem, RefusedError
+from sluice.documents import Document, damaged_document, encode_document, read_document
+from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
-from sluice.running.summary import RecordedInterval, Status, keep_summary
+from sluice.running.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.storage import join
 from sluice.times import iso_time
 
@@ -191,6 +191,7 @@ P = TypeVar("P", RecordedPlan, RecordedBackfill)
 class RunRecord(Document, frozen=True, kw_only=True):
     """One run. It exists, with its plan, before anything starts."""
 
+    if_lost = RECORD_LOST
     run_id: str
     stream: str
     generation: int
@@ -262,15 +263,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
         try:
             return msgspec.convert(self.plan, kind)
         except (msgspec.ValidationError, RecursionError) as exc:
-            raise RefusedError(
-                Problem(
-                    code="DOCUMENT_DAMAGED",
-                    file=f"runs/{self.run_id}.json of stream {self.stream}",
-                    cause=f"the plan in the record is none: {exc}",
-                    consequence="what the run had planned is not known",
-                    remedy="restore the file from a backup, or move it away",
-                )
-            ) from exc
+            file = f"runs/{self.run_id}.json of stream {self.stream}"
+            raise damaged_document(file, f"the plan in the record is none: {exc}", type(self)) from exc
 
 
 class RunRecords:

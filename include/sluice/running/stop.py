@@ -25,6 +25,7 @@ POLL_SECONDS = 1.0
 class StopRequest(Document, frozen=True, kw_only=True):
     """Who wants a run ended, and since when."""
 
+    if_lost = "delete it, and ask again"
     run_id: str
     requested_by: str
     requested_at: str

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 Status = Literal["planned", "running", "skipped", "succeeded", "failed", "stopped", "refused"]
 RUN_ID = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}")
 """What a run is called."""
+RECORD_LOST = "delete it, if the run is over: the stream goes on, and a retry of that run begins as a new one"
+"""What to do with a record that is damaged."""
 RUNS = 20
 """How many runs a summary has."""
 
@@ -68,6 +70,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Summary(Document, frozen=True, kw_only=True):
+    if_lost = "delete it: the records are the truth"
     runs: tuple[RunLine, ...]
     """The newest, newest first."""
 
@@ -83,6 +86,7 @@ class _Backfill(msgspec.Struct):
 class _Record(Document, frozen=True, kw_only=True):
     """As much of a run record as a line needs: most of its bytes are passed over."""
 
+    if_lost = RECORD_LOST
     status: Status
     planned_at: datetime
     run_key: str | None = None

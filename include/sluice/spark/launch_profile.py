@@ -49,6 +49,7 @@ _LAUNCHERS_BUSINESS = (
 class ProfileRecord(Document, frozen=True, kw_only=True):
     """`profile.json`."""
 
+    if_lost = "run `sluice profile build`"
     java: str
     spark_home: str
     built_at: Annotated[datetime, msgspec.Meta(tz=True)]

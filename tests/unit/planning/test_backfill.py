@@ -388,6 +388,24 @@ class TestRefusals:
         edit_commit(lake, 3, {"timestamp": 0})
         assert plan(tmp_path, home).verdict == "run"
 
+    def test_offsets_that_go_meanwhile(self, tmp_path: Path) -> None:
+        """The live stream has gone on, and Spark has removed what was the newest batch; it is there to go by then."""
+        home = make_home(tmp_path)
+        checkpoint = tmp_path / "home" / "generations" / "0001"
+        write_lake(tmp_path)
+
+        def go_on() -> None:
+            for batch in (3, 4):
+                put(checkpoint / "offsets" / str(batch), offsets_bytes('{"logOffset":2}'))
+                put(checkpoint / "commits" / str(batch), commit_bytes())
+            (checkpoint / "offsets" / "2").unlink()
+
+        made = plan(tmp_path, replace(home, storage=_Meanwhile("_delta_log", go_on)))
+
+        assert made.problem is not None
+        assert (made.problem.code, made.problem.remedy[-19:]) == ("BACKFILL_OFFSETS_GONE", "then backfill again")
+        assert (plan(tmp_path, home).verdict, plan(tmp_path, home).batch_id) == ("run", 4)
+
     def test_another_table(self, tmp_path: Path) -> None:
         """A table that is not the one that the generation has written is left alone."""
         write_lake(tmp_path)

@@ -79,6 +79,9 @@ def test_a_former_quarantine(project: Project) -> None:
 
     assert "former quarantine" in refusal(project, declared(project, "d1", "elsewhere"))
     assert "former quarantine" in refusal(project, replace(declared(project, "d1"), quality=None, quarantine=None))
+    assert refusal(project, declared(project, "d1")) == ""
+    DeltaTable(f"{project.root}/refused").delete()
+    assert refusal(project, declared(project, "d1", "elsewhere")) == ""
     DeltaTable(f"{project.root}/refused").delete()
     assert refusal(project, declared(project, "d1", "elsewhere")) == ""
 

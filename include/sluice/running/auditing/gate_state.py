@@ -26,6 +26,10 @@ RECORD_GONE = "its record is gone, and what it wrote was never judged"
 class GateState(Document, frozen=True, kw_only=True):
     """The gate of a stream that is not closed."""
 
+    if_lost = (
+        "look at the sink first (`sluice quality audit STREAM`), for it may have rows that nobody has judged or that"
+        " have failed; then delete it, and the stream goes on"
+    )
     state: Literal["open", "blocked", "failed"]
     """`open`: a run writes rows, or has died before they were judged. `blocked`: a batch was not published. `failed`:
     published rows have failed, and the stream is held."""
@@ -61,6 +65,7 @@ class BatchAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Audits(Document, frozen=True, kw_only=True):
+    if_lost = "delete it: batches that are in no record yet are measured in the sink, or fail as not measured"
     batches: tuple[BatchAudit, ...]
 
 

@@ -21,6 +21,10 @@ from sluice.stream import Stream
 
 
 class _Quarantine(Document, frozen=True, kw_only=True):
+    if_lost = (
+        "delete it, if no former quarantine of the stream has rows: backfills would not know of them. That of today is"
+        " noted anew with the next batch"
+    )
     place: str
     """From the project's folder where it lies in it."""
     interval_column: str | msgspec.UnsetType | None = msgspec.UNSET

@@ -27,6 +27,10 @@ class Moved(msgspec.Struct, frozen=True):
 class Release(Document, frozen=True, kw_only=True):
     """One release of rows."""
 
+    if_lost = (
+        'write {"release_id": "<the file\'s name, without .json>", "state": "begun", "released_by": "", "began_at": ""}'
+        " into it, and release rows again: what it has not finished is finished, once"
+    )
     release_id: str
     state: Literal["begun", "claimed", "done", "refused"]
     released_by: str

@@ -70,6 +70,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 class Decision(Document, frozen=True, kw_only=True):
     """What was decided of a batch, and by what: on disk before either table has any of it."""
 
+    if_lost = (
+        "delete it: the batch is decided anew, unless the quarantine has its part of it already; that is refused then"
+    )
     batch_id: int
     query_id: str
     run_id: str

@@ -57,6 +57,7 @@ class TableAuditRequest:
 class TableAudit(Document, frozen=True, kw_only=True):
     """What came of an audit."""
 
+    if_lost = "delete it, and audit the table again"
     audit_id: str
     stream: str
     table: str
