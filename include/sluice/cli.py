@@ -434,16 +434,17 @@ def show_quality(
         near = difflib.get_close_matches(stream, ["audit", "release", "show", "suggest"], n=1, cutoff=0.7)
         meant = f"did you mean `sluice quality {near[0]} STREAM`?" if near else exc.remedy
         raise UnknownStreamError(exc.problem, where=exc.where, remedy=meant) from exc
+    damaged: list[RefusedError] = []
     if html is not None:
-        page = report_page(report_on(declared.name, home, most=last, run_id=run_id))
+        page = report_page(report_on(declared.name, home, damaged, most=last, run_id=run_id))
         _write_file(html, page)
         print(f"wrote {html}", file=sys.stderr)
     if data_docs is not None:
-        (record,) = require_judged(home, 1, run_id=run_id)
+        (record,) = require_judged(home, 1, run_id=run_id, damaged=damaged)
         print(f"wrote {write_data_docs(record, str(data_docs))}", file=sys.stderr)
     if html is not None or data_docs is not None:
+        _report_damaged({error.where: error for error in damaged}.values())
         return
-    damaged: list[RefusedError] = []
     records, gate = judged_records(home, last, up_to=run_id, damaged=damaged), read_gate(home)
     if as_json:
         _print_json(_quality_document(stream, gate, records))

@@ -72,7 +72,7 @@ def read_declarations(files: Iterable[str], root: str, moving_folder: str | None
             continue
         for stream in found:
             if stream.name in declared:
-                unusable[stream.name] = Unusable(_declared_twice(stream.name, file, declared[stream.name][1]), file)
+                unusable[stream.name] = Unusable(_declared_twice(declared[stream.name][0], stream), file)
             else:
                 declared[stream.name] = stream, file
     for name, error in _shared_checkpoints(declared, root).items():
@@ -87,9 +87,11 @@ def read_declarations(files: Iterable[str], root: str, moving_folder: str | None
     return Declarations(streams, unusable, unreadable)
 
 
-def _declared_twice(name: str, file: str, other: str) -> DeclarationError:
-    where = f"{file} and {other}" if file != other else file
-    return DeclarationError(f"stream `{name}` is declared twice", where=where, remedy="give one of them another name")
+def _declared_twice(first: Stream, second: Stream) -> DeclarationError:
+    where = " and ".join(dict.fromkeys(stream.declared_at or stream.place for stream in (first, second)))
+    return DeclarationError(
+        f"stream `{second.name}` is declared twice", where=where, remedy="give one of them another name"
+    )
 
 
 def load_declarations(file: str) -> list[Stream]:
@@ -223,6 +225,6 @@ def _check_lasting(stream: Stream, moving: str) -> None:
             raise DeclarationError(
                 f"{what} of stream `{stream.name}` is `{location}`, in a folder that another version of its bundle has"
                 " elsewhere, and that Airflow deletes in the end",
-                where=f"stream `{stream.name}`",
+                where=stream.place,
                 remedy="write an absolute path or a URL, with ${VARIABLE} if you like",
             )

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
-from sluice.errors import RunError
+from sluice.errors import DeclarationError, RunError
 from sluice.running.auditing.table_audit import TableAuditRequest
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.driver import Driver, Drivers
 from sluice.running.preparation import Request
 from sluice.running.session import driver_environment, is_local_master, spark_conf
 from sluice.spark.settings_file import launch_settings, settings_path
+from sluice.spark_master import check_master
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -154,6 +155,11 @@ def _connection(conn_id: str) -> Connection:
         )
     if not connection.host:
         raise AirflowFailException(f"connection `{conn_id}` names no master; set its host, such as local[2]")
+    if connection.conn_type == _SPARK:
+        try:
+            check_master(_master(connection), f"the host of connection `{conn_id}`")
+        except DeclarationError as exc:
+            raise AirflowFailException(str(exc)) from exc
     if connection.extra_dejson.get("deploy-mode", "client") != "client":
         raise AirflowFailException(
             f"connection `{conn_id}` has another deploy mode than `client`: drivers run on the machine of the task that"

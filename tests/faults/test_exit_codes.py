@@ -1,4 +1,4 @@
-"""Commands and drivers end with an exit code of ours, also beside delta-rs' reader, whose threads may outlive Python."""
+"""Commands and drivers end with an exit code of ours, also beside delta-rs' reader, whose threads outlive Python."""
 
 import json
 import subprocess
@@ -84,7 +84,7 @@ def test_every_exit_code_is_ours(tmp_path: Path) -> None:
         for command in ("audit", "release", "backfill"):
             codes[command, work(tmp_path, command)] += 1
         assert (rows(tmp_path / "out"), rows(tmp_path / "out_quarantine")) == (list(range(numbers[-1] + 1)), [])
-        print(turn, dict(codes), flush=True)
+        sys.stdout.write(f"{dict(codes)}\n")
     assert codes == {(command, 0): CAMPAIGN for command in ("run", "audit", "release", "backfill")}, (
-        (tmp_path / "log").read_text()[-4000:]
-    )
+        tmp_path / "log"
+    ).read_text()[-4000:]

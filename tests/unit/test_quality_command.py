@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
+from sluice.running.auditing.judged_runs import require_judged
 from sluice.running.record import QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from tests.builders import make_delta, put
@@ -264,6 +266,34 @@ def test_one_damaged_record_hides_no_other(project: Path) -> None:
     assert [len(document["runs"]), [found["run_id"] for found in document["damaged"]]] == [2, [damaged]]
     assert "Quality of visits" in judged.stdout
     assert f"{damaged}.json" in judged.stderr
+
+
+def test_a_report_beside_a_damaged_record(project: Path) -> None:
+    """It has the runs that can be read, and says which can't; the exit code tells of it as elsewhere."""
+    newest, damaged, *_ = RunRecords(home(project)).run_ids()
+    put(Path(RunRecords(home(project)).file(damaged)), "{")
+    file = project / "report.html"
+
+    written = sluice(project, "visits", "--html", str(file))
+
+    assert written.returncode == 3
+    assert f"{damaged}.json" in written.stderr
+    page = file.read_text("utf-8")
+    assert f"Run {newest}" in page
+    assert f"The record of run <code>{damaged}</code> is damaged, and is left out." in page
+    found: list[RefusedError] = []
+    assert [record.run_id for record in require_judged(home(project), 1, damaged=found)] == [newest]
+
+
+def test_a_report_where_every_record_is_damaged(project: Path) -> None:
+    """There is nothing to show but what is wrong."""
+    for run_id in RunRecords(home(project)).run_ids():
+        put(Path(RunRecords(home(project)).file(run_id)), "{")
+
+    refused = sluice(project, "visits", "--html", str(project / "report.html"))
+
+    assert (refused.returncode, "does not parse" in refused.stderr) == (3, True)
+    assert not (project / "report.html").exists()
 
 
 def test_a_broken_declaration_hides_no_other(project: Path) -> None:

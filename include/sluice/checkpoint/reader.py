@@ -136,7 +136,8 @@ def read_checkpoint(
 def restored_id(query_id: str | None) -> str:
     """How to write the file with the query id anew: its checksum would not fit any more."""
     who = "the sink's log knows the id; " if query_id is None else ""
-    return f'restore it as {{"id":"{query_id or "<query id>"}"}} ({who}delete `.metadata.crc` beside it, if it is there)'
+    content = f'{{"id":"{query_id or "<query id>"}"}}'
+    return f"restore it as {content} ({who}delete `.metadata.crc` beside it, if it is there)"
 
 
 def _read_query_id(

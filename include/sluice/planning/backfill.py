@@ -147,7 +147,7 @@ def check_declaration(stream: Stream) -> None:
     if stream.backfill_obstacle is not None:
         raise DeclarationError(
             f"stream `{stream.name}` can't be backfilled: {stream.backfill_obstacle}",
-            where=f"stream `{stream.name}`",
+            where=stream.place,
             remedy='declare `interval_column="..."`, a date or time column of the result, with a Delta sink',
         )
 

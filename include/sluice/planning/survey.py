@@ -174,7 +174,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
     if bound.to_version is not None and not any(source.kind == "delta" for source in stream.sources.values()):
         raise DeclarationError(
             "the run is bounded by a table version, and no source is a Delta table",
-            where=f"stream `{stream.name}`",
+            where=stream.place,
             remedy="bound it by a time (`--until`)",
         )
     at = positions(seen, checkpoint.planned)

@@ -35,11 +35,17 @@ def declared_suite(project: Project, stream: Stream, *, storage: Storage) -> Sui
         return None
     in_file = _PYTHON_FILE.fullmatch(declared)
     if in_file:
-        file = resolve_path(in_file["file"], project.root, place=f"stream `{stream.name}`, quality")
+        file = resolve_path(in_file["file"], project.root, place=f"{stream.place}, quality")
         return build_suite(_function(file, in_file["function"] or DEFAULT_FUNCTION), source=declared)
     if _FUNCTION.fullmatch(declared):
         return build_suite(project.load_function(declared), source=declared)
-    return read_suite(resolve_path(declared, project.root, place=f"stream `{stream.name}`, quality"), storage=storage)
+    location = resolve_path(declared, project.root, place=f"{stream.place}, quality")
+    suite = read_suite(location, storage=storage)
+    if suite is None:
+        raise DeclarationError(
+            "there is no suite", where=f"{stream.place}, {location}", remedy="check `quality` of the stream"
+        )
+    return suite
 
 
 def _function(file: str, name: str) -> Any:

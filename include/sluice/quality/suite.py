@@ -128,17 +128,17 @@ class _File(msgspec.Struct, kw_only=True):
     meta: dict[str, Any] | None = None
 
 
-def read_suite(location: str, *, storage: Storage) -> Suite:
-    """Read a suite from the JSON file that Great Expectations keeps it in. Does not import the library.
+def read_suite(location: str, *, storage: Storage) -> Suite | None:
+    """Read a suite from the JSON file that Great Expectations keeps it in; None when there is none.
+
+    Does not import the library.
 
     Raises:
-        DeclarationError: There is no such file, or something in it is wrong; the message names the expectation.
+        DeclarationError: Something in it is wrong; the message names the expectation.
         StorageError: It can't be read.
     """
     content = storage.read(location, max_bytes=_MAX_BYTES)
-    if content is None:
-        raise DeclarationError("there is no suite", where=location, remedy="check `quality` of the stream")
-    return parse_suite(content, source=location)
+    return None if content is None else parse_suite(content, source=location)
 
 
 def build_suite(build: Callable[[], Any], *, source: str) -> Suite:

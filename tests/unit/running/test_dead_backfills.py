@@ -26,7 +26,7 @@ UNUSED: Any = None
 
 
 def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
-    """Rows may be there twice, so nothing is sent; once the interval is backfilled again, as it says, nothing is said."""
+    """Rows may be there twice, so nothing is sent; once the interval is backfilled again, nothing is said."""
     stream = make_stream(sink=sinks.delta(str(tmp_path / "lake")), interval_column="day")
     home = StreamHome(str(tmp_path / "home"), Storage())
     append(tmp_path / "lake", [(1, 1)], 0)

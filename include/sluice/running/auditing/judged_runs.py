@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from sluice.errors import DeclarationError, RefusedError
@@ -79,20 +80,25 @@ def hold_of(gate: GateState | None) -> Hold | None:
     return Hold(gate.state, gate.run_id, gate.failed, gate.released_by, gate.batch_id)
 
 
-def require_judged(home: StreamHome, most: int, *, run_id: str | None = None) -> list[RunRecord]:
+def require_judged(
+    home: StreamHome, most: int, *, run_id: str | None = None, damaged: list[RefusedError] | None = None
+) -> list[RunRecord]:
     """A judged run, and those before it, newest first.
 
     Args:
         home: The stream's folder in the home.
         most: How many in all.
         run_id: The run; the newest one that was judged when not given.
+        damaged: Takes what is wrong with other records, which then hide none.
 
     Raises:
         DeclarationError: There is no such run, or no run was judged yet.
         RefusedError: A record is damaged.
         StorageError: The home can't be read.
     """
-    records = judged_records(home, most, up_to=run_id)
+    records = judged_records(home, most, up_to=run_id, damaged=damaged)
+    if not records and damaged:
+        raise damaged[0]
     if not records or (run_id is not None and records[0].run_id != run_id):
         raise DeclarationError(
             f"run {run_id} was not judged" if run_id else "no run was judged yet",
@@ -102,12 +108,15 @@ def require_judged(home: StreamHome, most: int, *, run_id: str | None = None) ->
     return records
 
 
-def report_on(stream: str, home: StreamHome, *, most: int, run_id: str | None = None) -> QualityReport:
+def report_on(
+    stream: str, home: StreamHome, damaged: list[RefusedError], *, most: int, run_id: str | None = None
+) -> QualityReport:
     """Report on a run of a stream.
 
     Args:
         stream: The stream's name.
         home: Its folder in the home.
+        damaged: Takes what is wrong with records that are left out; the report says which.
         most: Over how many runs trends go.
         run_id: The run; the newest one that was judged when not given.
 
@@ -116,7 +125,10 @@ def report_on(stream: str, home: StreamHome, *, most: int, run_id: str | None = 
         RefusedError: A file of the home is damaged.
         StorageError: The home can't be read.
     """
-    records = require_judged(home, most, run_id=run_id)
+    records = require_judged(home, most, run_id=run_id, damaged=damaged)
     runs = [run for record in records if (run := judged_run(record)) is not None]
     hold = hold_of(read_gate(home))
-    return quality_report(stream, runs, hold if hold is not None and hold.run_id == runs[0].run_id else None)
+    report = quality_report(stream, runs, hold if hold is not None and hold.run_id == runs[0].run_id else None)
+    files = [(error.where or "").rpartition("/")[2].removesuffix(".json") for error in damaged]
+    left_out = [f"The record of run `{file}` is damaged, and is left out." for file in files]
+    return replace(report, remarks=(*report.remarks, *left_out))

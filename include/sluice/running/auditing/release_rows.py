@@ -141,7 +141,7 @@ def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite
     elif is_remote(project):
         problem, remedy = "Spark Connect can't release rows", "use a Spark of its own: `[spark] master`"
     if problem is not None or suite is None or table is None:
-        raise DeclarationError(str(problem), where=f"stream `{stream.name}`", remedy=remedy)
+        raise DeclarationError(str(problem), where=stream.place, remedy=remedy)
     return suite, table
 
 

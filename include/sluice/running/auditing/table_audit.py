@@ -162,7 +162,7 @@ def _suite(project: Project, request: TableAuditRequest, home: StreamHome) -> Su
     if suite is None:
         raise DeclarationError(
             "there is no suite to audit the table with",
-            where=f"stream `{stream.name}`",
+            where=stream.place,
             remedy="declare `quality`, or name a suite",
         )
     # Nothing leaves a table that is only looked at.
@@ -175,7 +175,7 @@ def _suite(project: Project, request: TableAuditRequest, home: StreamHome) -> Su
 
 def _version(request: TableAuditRequest, home: StreamHome) -> int:
     """The version to read; fixed before anything is read, for others may write meanwhile."""
-    sink, place = request.stream.sink, f"stream `{request.stream.name}`"
+    sink, place = request.stream.sink, request.stream.place
     if not isinstance(sink, StagingSink):
         raise DeclarationError(
             f"a {sink.kind} sink is no table to audit", where=place, remedy="audit a stream with a Delta sink"
