@@ -146,7 +146,7 @@ class TestSourcesAndSinks:
         kind = type(next(iter(stream.sources.values())))
         monkeypatch.setattr(kind, "available", lambda _self, *_, **__: run(ending))
 
-        seen = in_thread(lambda: look_ahead(stream, project.stream_home(stream), datetime.now(UTC)))
+        seen = in_thread(lambda: look_ahead(project, stream, project.stream_home(stream), datetime.now(UTC)))
 
         assert seen.plan is None
         assert seen.error

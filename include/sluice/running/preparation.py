@@ -110,6 +110,40 @@ def first_bound(former: RunRecord) -> Bound:
     return Bound(until=until, to_version=former.to_version)
 
 
+def going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> Plan:
+    """A plan that goes on with a batch, by what that one was begun with; any other as it is.
+
+    Raises:
+        RefusedError: What was decided of the batch is damaged.
+    """
+    if plan.verdict != "resume" or seen.record is None or seen.checkpoint.planned_id is None:
+        return plan
+    pending, place = seen.checkpoint.planned_id, seen.stream.sink.location or ""
+    sink = project.place(place)
+    then = seen.record.declared_at(pending).get("sink", sink)
+    if then != sink and seen.record.sink_identity is None:
+        problem = Problem(
+            code="SINK_MOVED",
+            file=place,
+            cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
+            consequence="its rows could be in both places",
+            remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then",
+        )
+        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
+    decided = _decision(plan, home)
+    if decided is None:
+        return plan
+    how = f"batch {pending} was decided by run {decided.run_id}, and is finished as it was then"
+    return replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
+
+
+def _decision(plan: Plan, home: StreamHome) -> Decision | None:
+    first = next(iter(plan.batches), None)
+    if first is None or first.kind != "uncommitted":
+        return None
+    return read_decision(home, plan.generation, first.batch_id)
+
+
 @dataclass(frozen=True)
 class Preparation:
     """One run on its way to Spark."""
@@ -153,7 +187,7 @@ class Preparation:
             stream.sink.check_table(stream.output_mode, place=stream.place, storage=self.home.storage)
         if shared is not None:
             plan = replace(plan, warnings=(*plan.warnings, shared))
-        return seen, self._with_gate_choice(self._with_what_was_begun(seen, plan))
+        return seen, self._with_gate_choice(going_on(plan, seen, project, self.home))
 
     def unsettled(self, seen: Survey) -> Unsettled | None:
         """The former run whose rows the gate has not passed; None when there is none."""
@@ -169,37 +203,13 @@ class Preparation:
             return ()
         return earlier_batches(self.home, gate, run_ids, lambda former: self._done_batches(former, seen))
 
-    def _with_what_was_begun(self, seen: Survey, plan: Plan) -> Plan:
-        """A plan that goes on with a batch, by what that one was begun with."""
-        if plan.verdict != "resume" or seen.record is None or seen.checkpoint.planned_id is None:
-            return plan
-        pending, sink = seen.checkpoint.planned_id, self.project.place(self.request.stream.sink.location or "")
-        then = seen.record.declared_at(pending).get("sink", sink)
-        if then != sink and seen.record.sink_identity is None:
-            problem = Problem(
-                code="SINK_MOVED",
-                file=self.request.stream.sink.location or "",
-                cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
-                consequence="its rows could be in both places",
-                remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then",
-            )
-            return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
-        decided = self.decision(plan)
-        if decided is None:
-            return plan
-        how = f"batch {pending} was decided by run {decided.run_id}, and is finished as it was then"
-        return replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
-
     def decision(self, plan: Plan) -> Decision | None:
         """What a driver that died had decided of the batch that is to be resumed; None when nothing.
 
         Raises:
             RefusedError: Its file is damaged.
         """
-        first = next(iter(plan.batches), None)
-        if first is None or first.kind != "uncommitted":
-            return None
-        return read_decision(self.home, plan.generation, first.batch_id)
+        return _decision(plan, self.home)
 
     def _with_gate_choice(self, plan: Plan) -> Plan:
         stream, storage = self.request.stream, self.home.storage

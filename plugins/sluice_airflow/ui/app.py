@@ -156,7 +156,8 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     """One stream."""
     now = datetime.now(UTC)
     found = _find(user, name)
-    outlook = _outlooks.get({name: partial(look_ahead, found.stream, found.home, now)}, _PATIENCE_SECONDS).get(name)
+    look = partial(look_ahead, airflow_project(), found.stream, found.home, now)
+    outlook = _outlooks.get({name: look}, _PATIENCE_SECONDS).get(name)
     errors: list[str] = []
     generation = _try(errors, found.home.current_generation)
     generations, damaged = _try(errors, partial(reading.read_generations, found.home)) or ([], [])
@@ -276,7 +277,8 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
     hits = found.keys() if words else None
     drawn = choose(readings, hits)
     shown = {name: visible[name] for name in dict.fromkeys((*part.names, *drawn))}
-    jobs = {name: partial(look_ahead, it.stream, it.home, now) for name, it in shown.items()}
+    project = airflow_project()
+    jobs = {name: partial(look_ahead, project, it.stream, it.home, now) for name, it in shown.items()}
     outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
     rows = {}
     for name, it in shown.items():

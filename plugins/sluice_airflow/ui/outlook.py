@@ -13,9 +13,11 @@ from sluice.monitoring.inspection import SourceLag, source_lags
 from sluice.planning.plan import Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import Survey, positions, survey
+from sluice.project import Project
 from sluice.quality.report import Hold
 from sluice.running.auditing.gate_state import read_gate, with_stop
 from sluice.running.auditing.judged_runs import hold_of
+from sluice.running.preparation import going_on
 from sluice.stream import Bound, Stream
 from sluice_airflow.ui.reading import read_lease
 
@@ -50,7 +52,7 @@ def hanging(seconds: float) -> Outlook:
     return Outlook(datetime.now(UTC), hangs_for=seconds)
 
 
-def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
+def look_ahead(project: Project, stream: Stream, home: StreamHome, now: datetime) -> Outlook:
     """Plan a run without a bound. Reads only; whatever goes wrong is said in `error`."""
     outlook = Outlook(now)
     try:
@@ -60,7 +62,8 @@ def look_ahead(stream: Stream, home: StreamHome, now: datetime) -> Outlook:
         outlook = replace(_seen(seen, now), hold=hold)
         holder = read_lease(home, home.lease_folder(seen.generation), now)
         outlook = replace(outlook, is_held=holder is not None and holder.state == "held")
-        plan = with_stop(build_plan(seen, Limits(), now), gate if stream.quality is not None else None)
+        plan = going_on(build_plan(seen, Limits(), now), seen, project, home)
+        plan = with_stop(plan, gate if stream.quality is not None else None)
     except SluiceError as exc:
         return replace(outlook, error=str(exc))
     except BaseException as exc:
