@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from sluice.errors import DeclarationError
-from sluice.storage import is_local, is_within
+from sluice.storage import is_local, is_within, local_path
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 """How a path or a setting names a variable of the environment."""
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
+_BARE_VARIABLE = re.compile(r"\$(\w+)(?=/|\Z)")
+_ONE_SLASH = re.compile(r"(s3[an]?|gs|gcs|az|adl|abfss?|hdfs):/(?!/)")
 
 
 def resolve_path(path: str, root: str, *, place: str) -> str:
@@ -23,6 +27,7 @@ def resolve_path(path: str, root: str, *, place: str) -> str:
     """
     if not isinstance(path, str) or not path or "\0" in path:
         raise DeclarationError(f"{path!r} is not a path", where=place, remedy="give a path or a URL")
+    _check_spelling(path, place)
     expanded = expand(path, place=place)
     if not is_local(expanded):
         return expanded.rstrip("/")
@@ -41,6 +46,46 @@ def resolve_path(path: str, root: str, *, place: str) -> str:
             remedy="write the absolute path if that is what you mean",
         )
     return absolute
+
+
+def check_folder(location: str | None, what: str) -> None:
+    """Refuse a place where no folder can be made, because a file is there or above it.
+
+    Raises:
+        DeclarationError: A file is in the way.
+    """
+    if location is None or not is_local(location):
+        return
+    place = Path(local_path(location))
+    file = next((found for found in (place, *place.parents) if os.path.lexists(found)), place)
+    if file.exists() and not file.is_dir():
+        raise DeclarationError(
+            "a file is where a folder should be", where=f"{what}: {file}", remedy="move the file, or correct the path"
+        )
+
+
+def _check_spelling(path: str, place: str) -> None:
+    """Refuse what a shell or another system would understand, and would be a folder of that name here.
+
+    Raises:
+        DeclarationError: It is such a path.
+    """
+    if _WINDOWS.match(path):
+        raise DeclarationError(f"{path!r} is a path of Windows", where=place, remedy="give one of this machine")
+    if path == "~" or path.startswith("~/"):
+        raise DeclarationError(
+            f"the path {path!r} begins with `~`", where=place, remedy=f"write it as ${{HOME}}{path[1:]}"
+        )
+    if bare := _BARE_VARIABLE.match(path):
+        raise DeclarationError(
+            f"the path {path!r} names a variable without braces",
+            where=place,
+            remedy=f"write it as ${{{bare[1]}}}{path[bare.end() :]}",
+        )
+    if one := _ONE_SLASH.match(path):
+        raise DeclarationError(
+            f"the URL {path!r} has one slash", where=place, remedy=f"write it as {one[1]}://{path[one.end() :]}"
+        )
 
 
 def expand(text: str, *, place: str) -> str:

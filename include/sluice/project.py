@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -96,7 +97,9 @@ class Project:
             raise error
         known = (*found.streams, *found.unusable)
         near = difflib.get_close_matches(name, known, n=1)
-        remedy = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(known) or 'none'}"
+        remedy = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(known)}"
+        if not known:
+            remedy = "no file there declares one: write `NAME = Stream(...)` at the top level of a .py file"
         raise UnknownStreamError(f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=remedy)
 
     def declaration_files(self) -> list[str]:
@@ -162,7 +165,19 @@ class Project:
                 where=module.__file__,
                 remedy=f"did you mean `{near[0]}`?" if near else "define it, or correct the reference",
             )
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if any(is_kind(function) for is_kind in kinds):
+            raise no_plain_function(reference, module.__file__)
         return function
+
+
+def no_plain_function(reference: str, place: str | None) -> DeclarationError:
+    """What to say of a function that is `async`, or yields: a call of it runs nothing, and would write nothing."""
+    return DeclarationError(
+        f"`{reference}` is `async`, or has `yield`: a call of it runs nothing",
+        where=place,
+        remedy="make it a plain function",
+    )
 
 
 def find_project(start: str | None = None) -> Project:
@@ -193,8 +208,11 @@ def load_project(file: Path) -> Project:
         DeclarationError: It does not parse, or a key or value is not what it must be.
     """
     try:
-        tables = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as exc:
+        # Some editors put a mark at the beginning that nobody sees.
+        tables = tomllib.loads(file.read_text("utf-8-sig"))
+    except UnicodeDecodeError as exc:
+        raise DeclarationError("the file is no UTF-8", where=str(file), remedy="save it as UTF-8") from exc
+    except (OSError, tomllib.TOMLDecodeError, RecursionError) as exc:
         raise DeclarationError(f"the file does not parse: {exc}", where=str(file), remedy="correct the TOML") from exc
     _check_tables(tables, str(file))
     root = str(file.parent)

@@ -50,6 +50,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FRAMES = re.compile(r"\s+0: .*\n\s+1: ")
 """Where a backtrace of Rust's begins."""
 _MOST_WORDS = 500
+_SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https", "file", "memory")
+"""Of URLs that obstore knows."""
 _CLIENT_OPTIONS = {
     "allow_http",
     "allow_invalid_certificates",
@@ -291,6 +293,12 @@ class Storage:
         if root not in self._stores:
             from obstore.store import from_url
 
+            if scheme.lower() not in _SCHEMES:
+                raise StorageError(
+                    f"`{scheme.partition(':')[0]}:` can be read by Spark only",
+                    where=location,
+                    remedy=f"without Spark, these can: {', '.join(f'{known}://' for known in _SCHEMES)}",
+                )
             client = {key: value for key, value in self.options.items() if key in _CLIENT_OPTIONS}
             ours = {key: value for key, value in self.options.items() if key not in _CLIENT_OPTIONS}
             with library_call("could not open it", location, passing=()):

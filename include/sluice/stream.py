@@ -10,6 +10,7 @@ contract between them and planning.
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -699,6 +700,12 @@ class Stream:
                 raise DeclarationError(
                     f"source name {name!r} can't be a parameter name", where=place, remedy="use letters, digits and `_`"
                 )
+            if keyword.iskeyword(name):
+                raise DeclarationError(
+                    f"source name {name!r} can't be a parameter name",
+                    where=place,
+                    remedy="use another one: Python has it for itself",
+                )
             if not isinstance(source, Source):
                 raise DeclarationError(
                     f"source `{name}` is {_shown(source)}",
@@ -764,6 +771,8 @@ def _shown(value: object) -> str:
     """What was given in place of a source or a sink; functions and modules would show where they are in memory."""
     if inspect.isroutine(value):
         return "a function that was not called"
+    if isinstance(value, Source | Sink):
+        return "a source" if isinstance(value, Source) else "a sink"
     return "a module" if inspect.ismodule(value) else repr(value)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,9 +101,16 @@ def of_plan(folder: Path, typed: str) -> str:
     return f"{plan.verdict}: {' '.join(said)}"
 
 
-def of_command(folder: Path, typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command line says, without the lines about its usage."""
+def of_command(
+    folder: Path,
+    typed: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: Callable[[Path], object] = lambda _: None,
+) -> str:
+    """What the command line says in a project, maybe changed, without the lines about its usage."""
     make_project(folder, "visits = Stream(**BASE)")
+    change(folder)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["sluice", *shlex.split(typed)])
     # The process ends with the command; this one goes on.

@@ -85,7 +85,7 @@ def test_file_in_the_way(tmp_path: Path) -> None:
     """A file is no folder, nor is a folder below one."""
     (tmp_path / "file").touch()
 
-    with pytest.raises(DeclarationError, match="not empty"):
+    with pytest.raises(DeclarationError, match="a file is where the folder should be"):
         create_project(tmp_path / "file")
-    with pytest.raises(DeclarationError, match="can't be written"):
+    with pytest.raises(DeclarationError, match="a file is where the folder should be"):
         create_project(tmp_path / "file" / "project")

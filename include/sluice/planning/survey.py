@@ -12,6 +12,7 @@ from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import FIRST_RUN, Generation, SourceLine, StreamHome, log_keys
+from sluice.paths import check_folder
 from sluice.planning.next_watermark import usable
 from sluice.stream import Available, Bound, Position, SinkState, Stream
 from sluice.watermarks import Watermarks
@@ -64,8 +65,10 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     Raises:
         StorageError: The checkpoint can't be read.
         RefusedError: A file of the home is damaged.
-        DeclarationError: A source is not what the declaration says.
+        DeclarationError: A source is not what the declaration says, or a file is where a folder has to be.
     """
+    for location, what in ((home.location, "the home"), (stream.checkpoint, "the checkpoint")):
+        check_folder(location, f"{what} of {stream.place}")
     number = home.current_generation()
     record = home.generation(number)
     checkpoint = read_checkpoint(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.errors import DeclarationError
-from sluice.project import FILE_NAME, Project
+from sluice.project import FILE_NAME, Project, no_plain_function
 from sluice.stream import Stream
 
 _MOST_FILES = 1000
@@ -82,9 +82,23 @@ def _find(project: Project, stream: Stream, reference: str, what: str) -> _Funct
         ).at(stream.declared_at)
     definitions = names.functions.get(name, [])
     is_certain = not names.is_dynamic and len(definitions) == 1 and names.bound.count(name) == 1
+    if is_certain and not definitions[0].decorator_list and _does_nothing(definitions[0]):
+        raise no_plain_function(reference, f"{file}:{definitions[0].lineno}")
     if not is_certain or not isinstance(definitions[0], ast.FunctionDef) or definitions[0].decorator_list:
         return None
     return _Function(file, definitions[0])
+
+
+def _does_nothing(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a call of it runs nothing: it is `async`, or yields."""
+    left: list[ast.AST] = list(function.body)
+    while left and isinstance(function, ast.FunctionDef):
+        node = left.pop()
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            left += ast.iter_child_nodes(node)
+    return isinstance(function, ast.AsyncFunctionDef)
 
 
 def _module_file(project: Project, stream: Stream, module: str, what: str) -> str | None:
@@ -131,7 +145,7 @@ def _near_modules(module: str, roots: Iterable[str]) -> str | None:
     """The module in the import roots, or a folder of one, whose name is nearest; None when none is near."""
     files = [file for root in roots for pattern in ("*.py", "*/*.py") for file in Path(root).glob(pattern)]
     known = {".".join(file.parts[-depth:])[:-3] for file in files[:_MOST_FILES] for depth in (1, 2)}
-    return next(iter(difflib.get_close_matches(module, sorted(known), n=1)), None)
+    return next(iter(difflib.get_close_matches(module, sorted(known - {module}), n=1)), None)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import hashlib
 import json
@@ -164,8 +165,11 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
     Raises:
         DeclarationError: Something in it is wrong; the message names the expectation.
     """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DeclarationError("the suite is no UTF-8", where=source, remedy="save it as UTF-8")
     try:
-        file = msgspec.json.decode(content, type=_File)
+        # Some editors put a mark at the beginning that nobody sees.
+        file = msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8), type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         is_old = any(name in content for name in (b'"expectation_type"', b'"expectation_suite_name"'))
         raise DeclarationError(

@@ -15,7 +15,10 @@ def create_project(folder: Path) -> None:
     Raises:
         DeclarationError: The folder has something in it, or can't be written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    in_the_way = next((place for place in (folder, *folder.parents) if place.exists() and not place.is_dir()), None)
+    if in_the_way is not None:
+        raise DeclarationError("a file is where the folder should be", where=str(in_the_way), remedy="name another one")
+    if folder.exists() and any(folder.iterdir()):
         raise DeclarationError("the folder is not empty", where=str(folder), remedy="name a new one")
     try:
         with importlib.resources.as_file(importlib.resources.files("sluice.template") / "project") as template:

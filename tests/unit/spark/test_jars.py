@@ -75,8 +75,9 @@ class TestCache:
         jar = PINNED[0]
         assert not jar.is_cached()
         cache.mkdir(parents=True)
-        jar.path().write_bytes(b"half a j")
-        assert not jar.is_cached()
+        for content in (b"", b"half a j"):
+            jar.path().write_bytes(content)
+            assert not jar.is_cached()
         jar.path().write_bytes(CONTENT)
         assert jar.is_cached()
 
