@@ -65,7 +65,7 @@ class TestDeclarations:
 
         assert file == f"{tmp_path}/declared/b.py"
         assert error.problem == "stream `visits` is declared twice"
-        assert error.where == f"{tmp_path}/declared/b.py and {tmp_path}/declared/a.py"
+        assert error.where == f"{tmp_path}/declared/a.py:4 and {tmp_path}/declared/b.py:4"
 
     def test_what_is_wrong_hides_no_other(self, tmp_path: Path) -> None:
         """A file that does not import, a name that two files declare, a path that leaves the project."""

@@ -126,7 +126,7 @@ def test_what_others_ask_for(tmp_path: Path) -> None:
     home = lab.project.stream_home(lab.stream)
     keep_gate(home, GATE)
     request_stop(home, "r", requested_by="ada", now=lab.now)
-    note_quarantine(home, "q")
+    note_quarantine(lab.project, home, "q", None)
     for file in ("audits/0001.json", "staged/0001/0.json", "drivers/r.json", "table_audits/a.json"):
         put(lab.home / file, "{}")
     asked: dict[str, Callable[[], object]] = {

@@ -386,6 +386,7 @@ ELSEWHERE = {
     "DECISION_LOST": "tests/spark/test_split_batches.py::test_a_quarantine_ahead_of_everything",
     "DOCUMENT_DAMAGED": "tests/unit/planning/test_damaged_documents.py::test_what_to_do",
     "DOCUMENT_TOO_NEW": "tests/unit/test_documents.py::test_newer_format_is_refused",
+    "FILE_CHANGED": "tests/unit/planning/test_renamed_files.py::test_a_file_that_has_grown",
     "HELD_BY_QUALITY": "tests/spark/test_deleted_records.py::test_a_held_stream_is_released",
     "HOME_MISSING": "tests/unit/planning/test_missing_home.py::test_a_sink_that_a_stream_has_written",
     "LOG_VERSION_UNKNOWN": "tests/unit/checkpoint/test_log.py::test_unknown_version",

@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from engine_lab import Lab, make_lab
+from engine_lab import Lab, make_lab, write_file
 
 
 def rename(lab: Lab, old: str, new: str) -> Path:
@@ -82,6 +82,10 @@ def test_a_file_that_has_grown(tmp_path: Path) -> None:
 
     (warning,) = lab.plan().warnings
     assert (warning.code, Path(warning.file).name, warning.is_blocking) == ("FILE_CHANGED", "2.json", False)
+
+    write_file(rename(lab, "2.json", "3.json").with_name("2.json"), [{"id": 2, "at": 0}], 2)
+    lab.run()
+    assert (lab.plan().warnings, lab.sink.ids()) == ((), Counter(range(6)))
 
 
 def test_a_file_that_was_packed_after_it_was_read(tmp_path: Path) -> None:
