@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from sluice.storage import Storage
 
+
 OutputMode = Literal["append", "update", "complete"]
 Starting = Literal["earliest", "latest"] | datetime
 """Where the first run of a stream begins in a source."""
@@ -287,6 +288,10 @@ class Source(ABC):
     @abstractmethod
     def location(self) -> str:
         """What the source reads, as a location."""
+
+    def reads_from(self, place: str) -> bool:
+        """Whether the source reads what is written to a place."""
+        return place.rstrip("/") == self.location.rstrip("/")
 
 
 SOURCE_TAG = "sluice.source"

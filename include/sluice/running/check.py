@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sluice.errors import DeclarationError, SluiceError
+from sluice.planning.own_output import check_own_output
 from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.transform_text import check_functions
 from sluice.project import Project
@@ -55,6 +56,7 @@ def _check_stream(
     project: Project, stream: Stream, streams: Mapping[str, Stream], *, analyse: bool
 ) -> SluiceError | None:
     try:
+        check_own_output(stream, project.home)
         shared_sink(stream, streams)
         check_functions(project, stream)
         project.check_function(stream.transform)

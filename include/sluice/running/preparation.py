@@ -13,6 +13,7 @@ from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_file
 from sluice.errors import ContractError, HeldError, LeaseHeldError, LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.home import StreamHome
+from sluice.planning.own_output import check_own_output
 from sluice.planning.plan import BatchKind, Plan
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.shared_sinks import shared_sink
@@ -177,6 +178,7 @@ class Preparation:
         """Look at everything, and plan."""
         project, stream = self.project, self.request.stream
         check_functions(project, stream)
+        check_own_output(stream, project.home)
         shared = shared_sink(stream, project.streams())
         seen = survey(stream, self.home, self.request.limits.bound, self.now)
         limits = self.request.limits

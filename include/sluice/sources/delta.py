@@ -36,7 +36,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.paths import resolve_path
 from sluice.sources.listing import file_uri
 from sluice.spark_options import spark_options
-from sluice.storage import Storage, spark_location
+from sluice.storage import Storage, same_for_every_name, spark_location
 from sluice.stream import (
     SOURCE_TAG,
     Available,
@@ -100,6 +100,9 @@ class DeltaSource(Source):
 
     def resolved(self, project_root: str) -> DeltaSource:
         return replace(self, path=resolve_path(self.path, project_root, place=f"sources.delta({self.path!r})"))
+
+    def reads_from(self, place: str) -> bool:
+        return same_for_every_name(place) == same_for_every_name(self.path)
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = open_log(self.path, storage=storage)

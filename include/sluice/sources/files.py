@@ -32,6 +32,7 @@ from sluice.sources.listing import (
     fixed_part,
     glob_pattern,
     is_glob,
+    is_listed,
     list_files,
 )
 from sluice.sources.parquet_columns import parquet_columns
@@ -115,6 +116,9 @@ class FilesSource(Source):
     @property
     def location(self) -> str:
         return self.path
+
+    def reads_from(self, place: str) -> bool:
+        return is_listed(self.path, place, recursive=self.recursive_file_lookup)
 
     @property
     def ignores_missing(self) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from sluice.errors import DeclarationError, Problem
-from sluice.storage import Folder, Storage, is_local, is_within, join, local_path, spark_location
+from sluice.storage import Folder, Storage, is_local, is_within, join, local_path, real_location, spark_location
 
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 _PLAIN = re.compile(r"[A-Za-z0-9._~/@!$&'()*+,;=-]*")
@@ -30,6 +30,13 @@ class ListedFile(msgspec.Struct, frozen=True, gc=False):
     mtime_ms: int
     """When it was last modified, in milliseconds since the epoch."""
     size_bytes: int
+
+
+_WRITTEN, _ENDINGS = (
+    "part-00000-0.c000",
+    ("", ".json", ".csv", ".txt", ".orc", ".parquet", ".snappy.parquet", ".json.gz"),
+)
+"""What Spark calls the files that it writes."""
 
 
 @dataclass
@@ -97,6 +104,34 @@ def fixed_part(path: str) -> str:
     """What a path names before its first component that is a glob; the whole path where none is."""
     components = _split_components(path)
     return "/".join(components[: _first_glob(components)])
+
+
+def is_listed(path: str, place: str, *, recursive: bool) -> bool:
+    """Whether files that Spark writes into a folder would be those of a source's path.
+
+    Args:
+        path: A folder or a Hadoop glob, as a location.
+        place: The folder, as a location.
+        recursive: Whether every folder is searched.
+    """
+    components = _split_components(path)
+    patterns = components[_first_glob(components) :]
+    base, folder = real_location(fixed_part(path)), real_location(place)
+    if not f"{folder}/".startswith(join(base, "")):
+        return False
+    names = list(filter(None, folder[len(base) :].split("/")))
+    if any(map(is_hidden, names)):
+        return False
+    inside = [f"{_WRITTEN}{ending}" for ending in _ENDINGS] if len(names) < len(patterns) else [""]
+    matched = ((*names, name) if name else names for name in inside)
+    if not any(_match(patterns, found) for found in matched):
+        return False
+    return recursive or all("=" in name for name in names[len(patterns) :])
+
+
+def _match(patterns: Sequence[str], names: Sequence[str]) -> bool:
+    is_deep = len(names) >= len(patterns)
+    return is_deep and all(glob_pattern(glob).fullmatch(name) for glob, name in zip(patterns, names, strict=False))
 
 
 def is_hidden(name: str) -> bool:
