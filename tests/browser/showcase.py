@@ -409,6 +409,7 @@ def _checkpoint(
         put(root / "offsets" / str(batch_id), offsets_bytes(offset, watermark_ms=watermark_ms, timestamp_ms=_ms(at)))
         if committed is None or batch_id < committed:
             put(root / "commits" / str(batch_id), commit_bytes(watermark_ms))
+            put(showcase.root / "data" / stream / "out" / "_spark_metadata" / str(batch_id), "v1")
     make_source_log(root / "sources" / "0", entries)
     home.keep_generation(
         Generation(

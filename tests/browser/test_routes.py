@@ -41,8 +41,10 @@ class Hanging(FilesSource):
 
 for number in range(12):
     name = f"hanging{number:02}"
-    source = Hanging(**vars(sources.files("landing-of-hanging", format="json", schema="n bigint")))
-    globals()[name] = Stream(name=name, transform="jobs.flights:departures", sink=sinks.noop(), sources={"in": source})
+    numbers = Hanging(**vars(sources.files("landing-of-hanging", format="json", schema="n bigint")))
+    globals()[name] = Stream(
+        name=name, transform="jobs.flights:departures", sink=sinks.noop(), sources={"numbers": numbers}
+    )
 """
 """A file of streams whose only source never answers, as that of a share whose server is away."""
 

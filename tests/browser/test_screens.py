@@ -191,7 +191,7 @@ def test_quality(browser: Browser, server: ApiServer, showcase: Showcase, scheme
 def test_the_report_page(browser: Browser, showcase: Showcase, scheme: str, tmp_path: Path) -> None:
     """It opens from a disk, without a server, as the person prefers it, and nothing in it is refused or run."""
     file = tmp_path / "report.html"
-    file.write_text(report_page(report_on("departures", showcase.home("departures"), most=20)), "utf-8")
+    file.write_text(report_page(report_on("departures", showcase.home("departures"), [], most=20)), "utf-8")
 
     browser.open(file.as_uri())
 
