@@ -145,9 +145,6 @@ def _user_of(place: str, project: Project, stream: Stream) -> str | None:
     wanted = same_for_every_name(place)
     if stream.sink.location and same_for_every_name(stream.sink.location) == wanted:
         return "the sink itself"
-    for name, source in stream.sources.items():
-        if same_for_every_name(source.location) == wanted:
-            return f"the source `{name}`"
     writer = other_writer(place, stream, project.streams())
     return f"the {writer.table} of stream `{writer.stream.name}`" if writer is not None else None
 
