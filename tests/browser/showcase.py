@@ -409,7 +409,9 @@ def _checkpoint(
         put(root / "offsets" / str(batch_id), offsets_bytes(offset, watermark_ms=watermark_ms, timestamp_ms=_ms(at)))
         if committed is None or batch_id < committed:
             put(root / "commits" / str(batch_id), commit_bytes(watermark_ms))
-            put(showcase.root / "data" / stream / "out" / "_spark_metadata" / str(batch_id), "v1")
+            if stream not in _STREAMS.values():
+                # Whoever reads a folder with a manifest reads what that one has.
+                put(showcase.root / "data" / stream / "out" / "_spark_metadata" / str(batch_id), "v1")
     make_source_log(root / "sources" / "0", entries)
     home.keep_generation(
         Generation(
