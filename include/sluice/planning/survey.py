@@ -14,6 +14,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import FIRST_RUN, Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.next_watermark import usable
+from sluice.storage import join
 from sluice.stream import Available, Bound, Position, SinkState, Stream
 from sluice.watermarks import Watermarks
 
@@ -122,7 +123,7 @@ def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, n
                 f" {stream.sink.location}, which is none of another stream of this home",
                 consequence=consequence,
                 remedy="mount or restore the home; if this really is the stream's first run, make an empty file"
-                f" `{FIRST_RUN}` in it",
+                f" {join(home.location, FIRST_RUN)}",
             )
         )
 
