@@ -47,19 +47,28 @@ class Declarations:
     """By name, those that can't: declared twice, with the checkpoint of another one, at a place outside the project."""
     unreadable: dict[str, DeclarationError]
     """By file, why it does not load."""
+    names: tuple[str, ...]
+    """Of every stream that a file declares."""
+
+    def usable(self) -> dict[str, Stream]:
+        """The streams that can be used, by name."""
+        return {name: declared.stream for name, declared in self.streams.items()}
 
     def errors(self) -> list[tuple[str, DeclarationError]]:
         """Everything that is wrong, with the file where it is."""
         return [*self.unreadable.items(), *((found.file, found.error) for found in self.unusable.values())]
 
 
-def read_declarations(files: Iterable[str], root: str, moving_folder: str | None) -> Declarations:
+def read_declarations(
+    files: Iterable[str], root: str, moving_folder: str | None, *, wanted: str | None = None
+) -> Declarations:
     """Load files of declarations; what is wrong with one stream, or with one file, hides no other.
 
     Args:
         files: Where they are.
         root: See `resolve_stream`.
         moving_folder: See `resolve_stream`.
+        wanted: The one stream whose locations are needed; when not given, those of all are.
     """
     declared: dict[str, tuple[Stream, str]] = {}
     unusable: dict[str, Unusable] = {}
@@ -79,12 +88,12 @@ def read_declarations(files: Iterable[str], root: str, moving_folder: str | None
         unusable.setdefault(name, Unusable(error, declared[name][1]))
     streams: dict[str, Declared] = {}
     for name, (stream, file) in declared.items():
-        if name not in unusable:
+        if name not in unusable and wanted in {None, name}:
             try:
                 streams[name] = Declared(_resolve(stream, file, root, moving_folder), file)
             except DeclarationError as exc:
                 unusable[name] = Unusable(exc, file)
-    return Declarations(streams, unusable, unreadable)
+    return Declarations(streams, unusable, unreadable, tuple(declared))
 
 
 def _declared_twice(first: Stream, second: Stream) -> DeclarationError:

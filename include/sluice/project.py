@@ -79,7 +79,7 @@ class Project:
 
     def streams(self) -> dict[str, Stream]:
         """The streams by name that can be used; what is wrong with others is no concern of these."""
-        return {name: declared.stream for name, declared in self.declarations().streams.items()}
+        return self.declarations().usable()
 
     def stream(self, name: str) -> Stream:
         """The stream of this name, with absolute locations; what is wrong with others is no concern of it.
@@ -88,17 +88,16 @@ class Project:
             UnknownStreamError: No declaration has this name.
             DeclarationError: The stream can't be used, or none has this name and a file does not load.
         """
-        found = self.declarations()
+        found = read_declarations(self.declaration_files(), self.root, self.moving_folder, wanted=name)
         if name in found.unusable:
             raise found.unusable[name].error
         if name in found.streams:
             return found.streams[name].stream
-        for error in found.unreadable.values():
-            raise error
-        known = (*found.streams, *found.unusable)
-        near = difflib.get_close_matches(name, known, n=1)
-        remedy = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(known)}"
-        if not known:
+        if found.unreadable:
+            raise next(iter(found.unreadable.values()))
+        near = difflib.get_close_matches(name, found.names, n=1)
+        remedy = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(found.names)}"
+        if not found.names:
             remedy = "no file there declares one: write `NAME = Stream(...)` at the top level of a .py file"
         raise UnknownStreamError(f"there is no stream `{name}`", where=", ".join(self.stream_folders), remedy=remedy)
 

@@ -414,8 +414,6 @@ class SinkSnapshot:
     """The type of the interval column: `date`, `timestamp` or `timestamp_ntz`."""
     obstacle: str | None
     """Why an interval can't be replaced by a commit of metadata alone; None when it can."""
-    may_have_rows: bool = True
-    """Whether this version may have rows of the interval; False where its log says that there are none."""
 
 
 @dataclass(frozen=True)
@@ -463,11 +461,19 @@ class ReplaceableSink(Sink):
     """Base of the sinks in which a backfill can replace an interval's rows in one step."""
 
     @abstractmethod
-    def snapshot(self, column: str, interval: Interval, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
         """The newest version; None when there is no table yet.
 
         Raises:
             DeclarationError: The table has no such column, or no date or time in it.
+            StorageError: The table can't be read right now.
+        """
+
+    @abstractmethod
+    def may_have_rows(self, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
+        """Whether a version may have rows of an interval; False where its log says that there are none.
+
+        Raises:
             StorageError: The table can't be read right now.
         """
 

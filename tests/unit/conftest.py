@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import settings
 from obstore.store import MemoryStore
@@ -34,3 +36,12 @@ def object_storage() -> Storage:
 def clock() -> ManualClock:
     """A clock that stands at noon of 2026-01-31, UTC."""
     return ManualClock()
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither settings of Sluice from outside, nor modules that a test's project leaves."""
+    for variable in ("NAME", "HOME", "STREAMS", "PATH", "PROJECT", "SPARK_MASTER"):
+        monkeypatch.delenv(f"SLUICE_{variable}", raising=False)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)

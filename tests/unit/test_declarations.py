@@ -14,13 +14,7 @@ from sluice.running.check import check_project
 from tests.builders import make_stream, put
 from tests.unit.shop import DECLARATION, make_project
 
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("NAME", "HOME", "STREAMS", "PATH", "PROJECT", "SPARK_MASTER"):
-        monkeypatch.delenv(f"SLUICE_{variable}", raising=False)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 class TestDeclarations:

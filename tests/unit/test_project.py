@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,7 @@ from tests.builders import put
 from tests.fuzzing import DEEP, damaged, outcome
 from tests.unit.shop import TOML, make_project
 
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("NAME", "HOME", "STREAMS", "PATH", "PROJECT", "SPARK_MASTER"):
-        monkeypatch.delenv(f"SLUICE_{variable}", raising=False)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 class TestToml:

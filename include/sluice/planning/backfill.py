@@ -185,7 +185,7 @@ def look(
         # The checkpoint first: what was committed by then, the sink holds now.
         seen = sight.seen
         query_id = seen.record.query_id if seen.record else seen.checkpoint.query_id
-        snapshot = sink.snapshot(stream.interval_column, interval, query_id, storage=home.storage) if query_id else None
+        snapshot = sink.snapshot(stream.interval_column, query_id, storage=home.storage) if query_id else None
         state = SinkState(exists=False)
         if snapshot is not None:
             state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
@@ -193,7 +193,13 @@ def look(
         if sight.refusal is None:
             if snapshot is None or seen.checkpoint.is_new:
                 return sight
-            return _look_at_late_rows(_look_at_slices(_look_at_writers(sight, home), home), late_rows)
+            sight = _look_at_late_rows(_look_at_slices(_look_at_writers(sight, home), home), late_rows)
+            if sight.downstream and not sink.may_have_rows(
+                snapshot.version, stream.interval_column, interval, storage=home.storage
+            ):
+                only_added = (replace(found, only_adds=True) for found in sight.downstream)
+                sight = replace(sight, downstream=tuple(only_added))
+            return sight
         # A live run may have gone on between two looks; what is really wrong stays wrong.
         sight = replace(sight, seen=_look_at_checkpoint(stream, home))
     return sight
@@ -214,9 +220,7 @@ def build_backfill_plan(sight: Sight) -> BackfillPlan:
         reason="the live stream has written nothing yet",
         version=snapshot.version if snapshot else None,
         slices=sight.slices,
-        downstream=tuple(
-            replace(found, only_adds=snapshot is not None and not snapshot.may_have_rows) for found in sight.downstream
-        ),
+        downstream=sight.downstream,
     )
     if sight.refusal is not None:
         return replace(plan, verdict="refuse", reason=sight.refusal.cause, problem=sight.refusal)

@@ -80,9 +80,7 @@ def _with_what_spark_tells(project: Project, stream: Stream, home: StreamHome, p
     live = home.generation(plan.generation)
     found = live.drops_duplicates if live is not None else None
     now = transform_digest(project, stream)
-    is_known = (
-        found is not None and (found.column, found.transform) == (stream.interval_column, now) and now is not None
-    )
+    is_known = found is not None and now is not None and found.is_about(stream.interval_column, now)
     if found is not None and is_known and found.across is not None:
         problem = drops_across(stream, found.across)
         return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)

@@ -46,10 +46,9 @@ def check_project(project: Project, *, analyse: bool = True) -> Iterator[Finding
         yield Finding(None, file, error)
     for name, unusable in declarations.unusable.items():
         yield Finding(name, unusable.file, unusable.error)
-    streams = {name: declared.stream for name, declared in declarations.streams.items()}
-    for name, stream in streams.items():
-        found = _check_stream(project, stream, streams, analyse=analyse)
-        yield Finding(name, declarations.streams[name].file, found)
+    streams = declarations.usable()
+    for name, declared in declarations.streams.items():
+        yield Finding(name, declared.file, _check_stream(project, declared.stream, streams, analyse=analyse))
 
 
 def _check_stream(

@@ -173,8 +173,11 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def read_table(self, spark: SparkSession, version: int) -> DataFrame:
         return published_batch.read_table(self.path, spark, version)
 
-    def snapshot(self, column: str, interval: Interval, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
-        return replacement.snapshot(self.path, column, interval, query_id, storage=storage)
+    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+        return replacement.snapshot(self.path, column, query_id, storage=storage)
+
+    def may_have_rows(self, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
+        return replacement.may_have_rows(self.path, version, column, interval, storage=storage)
 
     def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
         log = open_log(self.path, storage=storage)

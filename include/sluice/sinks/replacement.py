@@ -50,7 +50,7 @@ class _Noted(msgspec.Struct, frozen=True):
     sluice_backfill: _Note
 
 
-def snapshot(location: str, column: str, interval: Interval, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
     """The newest version of a table, as a backfill needs it; see `ReplaceableSink.snapshot`."""
     if open_log(location, storage=storage) is None:
         return None
@@ -76,14 +76,14 @@ def snapshot(location: str, column: str, interval: Interval, query_id: str, *, s
         last_batch=table.transaction_version(query_id),
         column_kind=kinds[column],
         obstacle=_obstacle(table, column, kinds[column]),
-        may_have_rows=_may_have_rows(table, column, interval),
     )
 
 
-def _may_have_rows(table: DeltaTable, column: str, interval: Interval) -> bool:
-    """Whether any file of a table may have rows of an interval, by its partition or its statistics."""
+def may_have_rows(location: str, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
+    """Whether any file may have rows, by its partition or its statistics; see `ReplaceableSink.may_have_rows`."""
     import pyarrow as pa
 
+    table = load_table(location, storage=storage, version=version)
     actions = pa.table(table.get_add_actions(flatten=True))
     names = (
         [f"partition.{column}"] * 2

@@ -18,6 +18,11 @@ from sluice.errors import DeclarationError, Problem
 from sluice.storage import Folder, Storage, is_local, is_within, join, local_path, real_location, spark_location
 
 _GLOB = re.compile(r"[*?\[\]{}\\]")
+_WRITTEN = [
+    f"part-00000-0.c000{ending}"
+    for ending in ("", ".json", ".csv", ".txt", ".orc", ".parquet", ".snappy.parquet", ".json.gz")
+]
+"""What Spark calls the files that it writes."""
 _PLAIN = re.compile(r"[A-Za-z0-9._~/@!$&'()*+,;=-]*")
 """Names that a URI spells as they are (a `:` is refused before it gets here)."""
 
@@ -30,13 +35,6 @@ class ListedFile(msgspec.Struct, frozen=True, gc=False):
     mtime_ms: int
     """When it was last modified, in milliseconds since the epoch."""
     size_bytes: int
-
-
-_WRITTEN, _ENDINGS = (
-    "part-00000-0.c000",
-    ("", ".json", ".csv", ".txt", ".orc", ".parquet", ".snappy.parquet", ".json.gz"),
-)
-"""What Spark calls the files that it writes."""
 
 
 @dataclass
@@ -122,11 +120,9 @@ def is_listed(path: str, place: str, *, recursive: bool) -> bool:
     names = list(filter(None, folder[len(base) :].split("/")))
     if any(map(is_hidden, names)):
         return False
-    inside = [f"{_WRITTEN}{ending}" for ending in _ENDINGS] if len(names) < len(patterns) else [""]
-    matched = ((*names, name) if name else names for name in inside)
-    if not any(_match(patterns, found) for found in matched):
-        return False
-    return recursive or all("=" in name for name in names[len(patterns) :])
+    found = [[*names, file] for file in _WRITTEN] if len(names) < len(patterns) else [names]
+    is_matched = any(_match(patterns, path) for path in found)
+    return is_matched and (recursive or all("=" in name for name in names[len(patterns) :]))
 
 
 def _match(patterns: Sequence[str], names: Sequence[str]) -> bool:

@@ -322,7 +322,7 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
     """The streams that the user may see, and what is wrong with other declarations, by file."""
     project = airflow_project()
     declarations = project.declarations()
-    streams = {name: declared.stream for name, declared in declarations.streams.items()}
+    streams = declarations.usable()
     tasks = _dag_tasks.all()
     declared: dict[str | None, set[str]] = {}
     for task in tasks:

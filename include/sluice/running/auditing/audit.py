@@ -85,6 +85,8 @@ class Audit:
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
+    _removed: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    """How many rows each policy took out of batches that were decided before."""
     _watched: dict[bool, DataFrame] = field(default_factory=dict)
     """The results for the sink's own stream writer, by whether a row that fails ends its batch."""
 
@@ -156,8 +158,7 @@ class Audit:
             values = audit.values if audit is not None else None
         self._noted.add(batch.batch_id)
         values = self._keep_values(batch, values)
-        decided = staged_batch.read_decision(self.home, self.record.generation, batch.batch_id)
-        return balanced(with_measures(batch, values), self.plan, values, decided.removed() if decided else None)
+        return balanced(with_measures(batch, values), self.plan, values, self._removed.get(batch.batch_id))
 
     def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""
@@ -288,6 +289,7 @@ class Audit:
             values = {**self._measure_staged(decision, frame.sparkSession), **values}
         audit = BatchAudit(batch_id=decision.batch_id, values=values)
         self._keep_audit(audit)
+        self._removed[decision.batch_id] = decision.removed()
         self.gate.values[decision.batch_id] = values
         self._publish_staged(decision, frame.sparkSession)
 

@@ -42,9 +42,8 @@ def note_quarantine(project: Project, home: StreamHome, location: str, interval_
     """
     place = project.place(location)
     own = _file(home, place, interval_column)
-    known = _Quarantine(place=place, interval_column=interval_column)
-    home.storage.put_if_absent(own, encode_document(known))
-    others = [file for file, known in _known(home) if known.place == place and file != own]
+    home.storage.put_if_absent(own, encode_document(_Quarantine(place=place, interval_column=interval_column)))
+    others = [file for file, known in _known(home, but=own) if known.place == place]
     if others and not _has_rows(location, home.storage):
         for file in others:
             home.storage.delete(file)
@@ -55,11 +54,12 @@ def _file(home: StreamHome, place: str, interval_column: str | None) -> str:
     return join(home.quarantines_folder(), f"{name}.json")
 
 
-def _known(home: StreamHome) -> Iterator[tuple[str, _Quarantine]]:
+def _known(home: StreamHome, *, but: str = "") -> Iterator[tuple[str, _Quarantine]]:
+    """What was noted, with the file of each note; one file may be left unread."""
     folder = home.storage.list_folder(home.quarantines_folder())
     for name in sorted(folder.files) if folder is not None else ():
         file = join(home.quarantines_folder(), name)
-        known = read_document(home.storage, file, _Quarantine)
+        known = read_document(home.storage, file, _Quarantine) if file != but else None
         if known is not None:
             yield file, known
 
