@@ -105,6 +105,20 @@ def log_bytes(entries: Iterable[LogEntry]) -> bytes:
     return "\n".join(["v1", *map(entry_line, entries)]).encode()
 
 
+def manifest_line(path: str, size_bytes: int, mtime_ms: int, *, action: str = "add", is_dir: bool = False) -> str:
+    """A line of a file sink's manifest."""
+    status = {
+        "path": path,
+        "size": size_bytes,
+        "isDir": is_dir,
+        "modificationTime": mtime_ms,
+        "blockReplication": 1,
+        "blockSize": 33_554_432,
+        "action": action,
+    }
+    return json.dumps(status, separators=(",", ":"))
+
+
 def make_entry(path: Path | str, log_id: int, *, timestamp_ms: int = NOW_MS) -> LogEntry:
     """An entry of a file source's log for a local file with a plain name."""
     return LogEntry(f"file://{path}", timestamp_ms, log_id)

@@ -34,6 +34,7 @@ from tests.builders import (
     commit_bytes,
     make_entry,
     make_source_log,
+    manifest_line,
     offsets_bytes,
     put,
     put_files,
@@ -156,8 +157,19 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
     _reports(showcase, now)
     _payroll(showcase, now)
     _torn(showcase, now)
+    _publish(showcase, "departures")
     put_files(root / "data" / "fresh" / "landing", ["a.json"], first_ms=_ms(now - timedelta(minutes=3)))
     return showcase
+
+
+def _publish(showcase: Showcase, stream: str) -> None:
+    """Let a stream's newest batch have written the files that others read: a folder's manifest says what is in it."""
+    out = showcase.root / "data" / stream / "out"
+    newest = max((out / "_spark_metadata").iterdir(), key=lambda batch: int(batch.name))
+    files = [(file.as_uri(), file.stat()) for file in sorted(out.glob("*.json"))]
+    newest.write_text(
+        "\n".join(["v1", *(manifest_line(uri, at.st_size, at.st_mtime_ns // 10**6) for uri, at in files)])
+    )
 
 
 def _place(name: str, source: str) -> str:
@@ -409,9 +421,7 @@ def _checkpoint(
         put(root / "offsets" / str(batch_id), offsets_bytes(offset, watermark_ms=watermark_ms, timestamp_ms=_ms(at)))
         if committed is None or batch_id < committed:
             put(root / "commits" / str(batch_id), commit_bytes(watermark_ms))
-            if stream not in _STREAMS.values():
-                # Whoever reads a folder with a manifest reads what that one has.
-                put(showcase.root / "data" / stream / "out" / "_spark_metadata" / str(batch_id), "v1")
+            put(showcase.root / "data" / stream / "out" / "_spark_metadata" / str(batch_id), "v1")
     make_source_log(root / "sources" / "0", entries)
     home.keep_generation(
         Generation(

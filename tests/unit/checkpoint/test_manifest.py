@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,21 +10,12 @@ from hypothesis import given
 from sluice.checkpoint.manifest import ManifestFile, latest_batch, read_manifest
 from sluice.errors import RefusedError
 from sluice.storage import Storage
-from tests.builders import put
+from tests.builders import manifest_line, put
 from tests.fuzzing import DEEP, damaged, outcome, short
 
 
 def status_line(name: str, *, action: str = "add", is_dir: bool = False) -> str:
-    status = {
-        "path": f"file:///out/{name}",
-        "size": 10,
-        "isDir": is_dir,
-        "modificationTime": 5,
-        "blockReplication": 1,
-        "blockSize": 33_554_432,
-        "action": action,
-    }
-    return json.dumps(status, separators=(",", ":"))
+    return manifest_line(f"file:///out/{name}", 10, 5, action=action, is_dir=is_dir)
 
 
 def put_manifest(out: Path, name: str, *lines: str) -> Path:
