@@ -6,6 +6,7 @@ network interface; here everything is bound to loopback.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -86,6 +87,7 @@ class Standalone:
         self.port = self.port or _free_port()
         self.password = self._keep_password()
         self.api = AirflowApi(self.url, USER, self.password)
+        self._keep_configuration()
         if self.tables is not None:
             with closing(sqlite3.connect(self.tables)) as made, closing(sqlite3.connect(self._database)) as ours:
                 made.backup(ours)
@@ -208,6 +210,13 @@ class Standalone:
         if not file.exists():
             _write_private(file, json.dumps({USER: secrets.token_urlsafe(9)}))
         return str(json.loads(file.read_text())[USER])
+
+    def _keep_configuration(self) -> None:
+        """Components that start together and find no file each write one, and read another's half-written keys."""
+        file = self.home / "airflow.cfg"
+        if not file.exists():
+            fernet_key = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+            _write_private(file, f"[core]\nfernet_key = {fernet_key}\n[api]\nsecret_key = {secrets.token_hex(32)}\n")
 
     def _keep(self, name: str) -> str:
         file = self.home / name
