@@ -9,13 +9,14 @@ from numbers_project import STREAM, Numbers, make_numbers
 from pyspark.sql import SparkSession
 
 from sluice.running.session import open_session
+from sluice.spark.java_options import Work
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that the product opens for these streams."""
     numbers = make_numbers(tmp_path_factory.mktemp("session"), delay_ms=0)
-    session = open_session(numbers.project, numbers.project.stream(STREAM))
+    session = open_session(numbers.project, numbers.project.stream(STREAM), work=Work(size_bytes=0))
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

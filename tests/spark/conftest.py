@@ -13,18 +13,19 @@ from pyspark.sql import SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.running.session import open_session
+from sluice.spark.java_options import Work
 from tests.spark.lab import Lab
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that the product opens for a stream with a Delta table."""
+    """The session that the product opens for a small run of a stream with a Delta table."""
     # Else pyspark's workers are whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = tmp_path_factory.mktemp("session")
     project = replace(Lab(None, root).project, spark_conf={"spark.sql.warehouse.dir": str(root / "warehouse")})
     stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
-    session = open_session(project, stream)
+    session = open_session(project, stream, work=Work(size_bytes=0))
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

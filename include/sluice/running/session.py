@@ -47,6 +47,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # As pyspark's own; spark-submit's is INFO, hundreds of lines a batch.
     "spark.log.level": "WARN",
+    # A stream into Delta has some forty pieces of generated code; with room for 100, a warm session compiles for ever.
+    "spark.sql.codegen.cache.maxEntries": "2000",
 }
 _SESSION = {
     "spark.sql.session.timeZone": "UTC",
