@@ -195,7 +195,7 @@ class Standalone:
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.url,
-            "AIRFLOW__API_AUTH__JWT_SECRET": self._keep("jwt_secret"),
+            "AIRFLOW__API_AUTH__JWT_SECRET": self._keep("jwt_secret", secrets.token_hex(32)),
             "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
             # What has changed is parsed at once all the same; the others would cost a tenth of the machine.
@@ -206,22 +206,19 @@ class Standalone:
         }
 
     def _keep_password(self) -> str:
-        file = self.home / "passwords.json"
-        if not file.exists():
-            _write_private(file, json.dumps({USER: secrets.token_urlsafe(9)}))
-        return str(json.loads(file.read_text())[USER])
+        return str(json.loads(self._keep("passwords.json", json.dumps({USER: secrets.token_urlsafe(9)})))[USER])
 
     def _keep_configuration(self) -> None:
         """Components that start together and find no file each write one, and read another's half-written keys."""
-        file = self.home / "airflow.cfg"
-        if not file.exists():
-            fernet_key = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
-            _write_private(file, f"[core]\nfernet_key = {fernet_key}\n[api]\nsecret_key = {secrets.token_hex(32)}\n")
+        fernet_key = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        keys = f"[core]\nfernet_key = {fernet_key}\n[api]\nsecret_key = {secrets.token_hex(32)}\n"
+        self._keep("airflow.cfg", keys)
 
-    def _keep(self, name: str) -> str:
+    def _keep(self, name: str, content: str) -> str:
+        """What a file of the home has; at the first start, that is written."""
         file = self.home / name
         if not file.exists():
-            _write_private(file, secrets.token_hex(32))
+            _write_private(file, content)
         return file.read_text()
 
 

@@ -102,7 +102,7 @@ class TestConf:
         project = make_project(**{"spark.driver.extraJavaOptions": "-XX:MetaspaceSize=99m"})
         options = spark_conf(project, NO_DELTA, "local[2]", Work(0))["spark.driver.extraJavaOptions"]
         assert options.startswith("-XX:MetaspaceSize=256m")
-        assert options.endswith("-XX:MetaspaceSize=99m")
+        assert options.endswith("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=99m")
 
 
 class TestEnvironment:
