@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError
 from sluice.running.auditing import staged_batch
+from sluice.running.auditing.audit import Audit
 from sluice.sinks.delta import DeltaSink
 from tests.spark.lab import Lab, write_numbers
 from tests.unit.quality.suites import document, row
@@ -25,6 +26,10 @@ pytestmark = pytest.mark.spark
 
 class PowerCut(Exception):  # noqa: N818 - an event, no error
     """Ends a run at once."""
+
+
+def power_cut(*_args: object, **_named: object) -> None:
+    raise PowerCut
 
 
 def same(numbers: DataFrame) -> DataFrame:
@@ -158,6 +163,28 @@ def test_a_relaxed_rule_counts_from_the_next_batch_on(split: Lab) -> None:
     assert record.quality is not None
     assert (record.quality.verdict, record.quality.rows) == ("warn", 8)
     assert record.quality.checks[0]["result"]["unexpected_count"] == 2
+
+
+@pytest.mark.parametrize("policy", ["warn", "drop", "quarantine"])
+def test_a_rule_edited_once_spark_has_committed(lab: Lab, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    """The driver died before its record had the batch: the next try knows where the rows went by the suite of then."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=8)
+    with monkeypatch.context() as patch:
+        patch.setattr(Audit, "note", power_cut)
+        with pytest.raises(PowerCut):
+            lab.run(stream(), run_key="hourly")
+    assert (lab.checkpoint(stream()) / "commits" / "0").exists()
+    declare_suite(lab, policy)
+    write_numbers(lab.root / "land", 1, first=2, rows=4)
+
+    record = lab.run(stream(), run_key="hourly")
+
+    assert [n for n in ids(lab) if n < 8] == [0, 1, 2, 4, 5, 6]
+    assert [n for n in ids(lab, "out_quarantine") if n < 8] == [3, 7]
+    batch = record.batches[0]
+    assert (batch.output_rows, batch.quarantined_rows, batch.dropped_rows) == (6, 2, 0)
+    assert [found.warnings for found in record.batches] == [(), ()]
 
 
 @pytest.mark.parametrize("place", ["_quarantine", "out"])

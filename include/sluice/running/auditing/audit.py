@@ -85,8 +85,6 @@ class Audit:
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
-    _removed: dict[int, Mapping[str, int]] = field(default_factory=dict)
-    """How many rows each policy took out of batches that were decided before."""
     _watched: dict[bool, DataFrame] = field(default_factory=dict)
     """The results for the sink's own stream writer, by whether a row that fails ends its batch."""
 
@@ -153,12 +151,18 @@ class Audit:
         values = self.gate.values.get(batch.batch_id)
         if values is None and not batch.was_in_sink:
             values = batch.observed.get(QUALITY_METRICS)
-        if values is None:
+        audit = self._audits.get(batch.batch_id)
+        if audit is None and (values is None or batch.input_rows is None):
+            # Another driver has written it, by the suite of then.
             audit = self._known_audit(batch.batch_id)
-            values = audit.values if audit is not None else None
+        if values is None and audit is not None:
+            values = audit.values
         self._noted.add(batch.batch_id)
         values = self._keep_values(batch, values)
-        return balanced(with_measures(batch, values), self.plan, values, self._removed.get(batch.batch_id))
+        batch = with_measures(batch, values)
+        if audit is not None and audit.taken is not None:
+            return balanced(batch, self.plan, audit.values, audit.taken)
+        return balanced(batch, self.plan, values)
 
     def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""
@@ -287,9 +291,8 @@ class Audit:
         values = decision.values
         if not is_measured(self.plan, values):
             values = {**self._measure_staged(decision, frame.sparkSession), **values}
-        audit = BatchAudit(batch_id=decision.batch_id, values=values)
+        audit = BatchAudit(batch_id=decision.batch_id, values=values, taken=decision.removed())
         self._keep_audit(audit)
-        self._removed[decision.batch_id] = decision.removed()
         self.gate.values[decision.batch_id] = values
         self._publish_staged(decision, frame.sparkSession)
 
@@ -336,10 +339,13 @@ class Audit:
         """
         self.lease.check()
         self.gate.judge_batch(batch_id, values)
+        found = dict(values or {})
+        taken: dict[str, int] = {policy: found[name] for policy, name in self.plan.removals.items() if name in found}
         audit = BatchAudit(
             batch_id=batch_id,
-            values=dict(values or {}),
+            values=found,
             removed=self.plan.removed,
+            taken=taken if taken.keys() == self.plan.removals.keys() else None,
         )
         self._keep_audit(audit)
         return audit

@@ -62,6 +62,8 @@ class BatchAudit(msgspec.Struct, frozen=True, kw_only=True):
     batch_id: int
     values: dict[str, Any]
     removed: str | None = None
+    taken: dict[str, int] | None = None
+    """How many rows each policy took out; None where nobody has counted."""
 
 
 class _Audits(Document, frozen=True, kw_only=True):
