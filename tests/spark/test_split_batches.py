@@ -162,6 +162,7 @@ def test_a_relaxed_rule_counts_from_the_next_batch_on(split: Lab) -> None:
     assert (ids(split), ids(split, "out_quarantine")) == (GOOD, REST)
     assert record.quality is not None
     assert (record.quality.verdict, record.quality.rows) == ("warn", 8)
+    assert (record.quality.quarantined, record.quality.dropped) == (2, 0)
     assert record.quality.checks[0]["result"]["unexpected_count"] == 2
 
 
@@ -185,6 +186,9 @@ def test_a_rule_edited_once_spark_has_committed(lab: Lab, monkeypatch: pytest.Mo
     batch = record.batches[0]
     assert (batch.output_rows, batch.quarantined_rows, batch.dropped_rows) == (6, 2, 0)
     assert [found.warnings for found in record.batches] == [(), ()]
+    assert record.quality is not None
+    taken = [(found.quarantined_rows, found.dropped_rows) for found in record.batches]
+    assert (record.quality.quarantined, record.quality.dropped) == tuple(map(sum, zip(*taken, strict=True)))
 
 
 @pytest.mark.parametrize("place", ["_quarantine", "out"])

@@ -161,8 +161,11 @@ class Audit:
         values = self._keep_values(batch, values)
         batch = with_measures(batch, values)
         if audit is not None and audit.taken is not None:
-            return balanced(batch, self.plan, audit.values, audit.taken)
-        return balanced(batch, self.plan, values)
+            batch = balanced(batch, self.plan, audit.values, audit.taken)
+        else:
+            batch = balanced(batch, self.plan, values)
+        self.gate.note(batch)
+        return batch
 
     def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""

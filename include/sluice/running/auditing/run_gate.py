@@ -6,8 +6,9 @@ a batch that a person has let through counts for the figures and not for the ver
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -53,12 +54,15 @@ class RunGate:
     """The newest judgement."""
     values: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
     """What was measured, by the ids of the batches; None where nothing was."""
+    _removed: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    """How many rows each policy took out, by the ids of the batches whose records tell it."""
     _is_excused: bool = False
     _former: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
         for batch in together(self.earlier, self.record.batches):
             self.values[batch.batch_id] = batch.observed.get(QUALITY_METRICS)
+            self.note(batch)
 
     @property
     def let_through(self) -> Mapping[int, str]:
@@ -81,6 +85,11 @@ class RunGate:
             kept = {name: getattr(found, name) for name in ("batch_id", "was_last", "failed", "released_by")}
             opened = msgspec.structs.replace(opened, **kept)
         keep_gate(self.home, opened)
+
+    def note(self, batch: BatchRecord) -> None:
+        """Note where the rows of a batch went, as far as its record tells."""
+        if batch.result_rows is not None:
+            self._removed[batch.batch_id] = {"quarantine": batch.quarantined_rows, "drop": batch.dropped_rows}
 
     def judge_batch(self, batch_id: int, values: Mapping[str, Any] | None) -> None:
         """Judge the run with a batch, of which nothing is published yet.
@@ -163,7 +172,7 @@ class RunGate:
     def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: Collection[int] = ()) -> Judgement:
         ids = counted([found for found in sorted(self.values) if found not in without], self.stream.output_mode)
         former = {batch_id: found for batch_id in ids if (found := self._by_former_suite(batch_id)) is not None}
-        return judge_run(
+        judged = judge_run(
             self.plan,
             [self.values[batch_id] for batch_id in ids if batch_id not in former],
             self._history(),
@@ -172,6 +181,13 @@ class RunGate:
             rereads=rereads,
             by_former_suite=list(former.values()),
         )
+        if not self._removed.keys() >= set(ids):
+            return judged
+        # A batch that was split before the suite was edited was split by the suite of then.
+        removed: Counter[str] = Counter()
+        for batch_id in ids:
+            removed.update(self._removed[batch_id])
+        return replace(judged, removed=removed)
 
     def _by_former_suite(self, batch_id: int) -> Mapping[str, Any] | None:
         """What was measured of a batch that a run had published which was stopped, where the suite asks for more now.
