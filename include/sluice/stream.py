@@ -454,6 +454,10 @@ class Aside:
     folder: str
     files: tuple[str, ...]
     """Where they are: exactly these are published."""
+    columns: str | None = None
+    """The columns, as Spark's JSON, of a table that is not there yet; None where it is."""
+    partition_by: tuple[str, ...] = ()
+    """What such a table is partitioned by."""
 
 
 @dataclass(frozen=True)
@@ -537,7 +541,9 @@ class BatchSink(Sink):
     """Base of the sinks that a function can write batch by batch, so that a batch can be audited before it counts."""
 
     @abstractmethod
-    def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
         """Write a batch as the stream writer would; the same id written twice counts once if the sink is idempotent."""
 
 
@@ -546,8 +552,15 @@ class StagingSink(BatchSink):
     """Base of the sinks that can publish a batch, after it was written aside, by a commit of metadata."""
 
     @abstractmethod
-    def aside_obstacle(self, output_mode: OutputMode, *, storage: Storage) -> str | None:
+    def aside_obstacle(
+        self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage
+    ) -> str | None:
         """Why this table can't be written so; None when it can.
+
+        Args:
+            output_mode: The stream's.
+            frame: The result, once Spark has analysed it.
+            storage: Where the table is.
 
         Raises:
             StorageError: The table can't be read right now.

@@ -9,21 +9,30 @@ from numbers_project import STREAM, Numbers, make_numbers
 from pyspark.sql import SparkSession
 
 from sluice.running.record import RunRecords
-from tests.campaign import CAMPAIGN, in_campaigns, rarely
+from tests.campaign import CAMPAIGN, in_campaigns
 
 pytestmark = pytest.mark.spark
 
 DRIVER = str(Path(__file__).with_name("crashing_driver.py"))
 
 
-@pytest.mark.parametrize("moment", [*rarely("before"), "after"])
-@pytest.mark.parametrize("count", [9] if not CAMPAIGN else range(1, 20))
+STEPS = [
+    *((moment, "write", count) for moment in ("before", "after") for count in (range(1, 20) if CAMPAIGN else (9,))),
+    *((moment, step, 1) for moment in ("before", "after") for step in ("aside", "publish")),
+]
+RARE = {("before", "write", 9), ("before", "aside", 1), ("after", "aside", 1), ("before", "publish", 1)}
+
+
+@pytest.mark.parametrize(
+    ("moment", "step", "count"),
+    [pytest.param(*step, marks=in_campaigns) if step in RARE else step for step in STEPS],
+)
 def test_a_kill_at_any_write_loses_and_doubles_nothing(
-    numbers: Numbers, spark: SparkSession, moment: str, count: int
+    numbers: Numbers, spark: SparkSession, moment: str, step: str, count: int
 ) -> None:
-    """Writes 8 to 10 are the source's log, the offsets, and the record of the first batch."""
+    """Writes 8 to 10 are the source's log, the offsets, and the record of the first batch; the second is published."""
     numbers.arrive(5)
-    driver = numbers.start(DRIVER, str(numbers.root), STREAM, moment, str(count))
+    driver = numbers.start(DRIVER, str(numbers.root), STREAM, moment, step, str(count))
     returned = driver.wait(timeout=180)
 
     record = numbers.run(spark)
@@ -47,7 +56,7 @@ def test_a_kill_while_spark_writes_a_batch(tmp_path: Path, spark: SparkSession, 
     killed = numbers.kill_when(
         driver,
         lambda: (
-            len(list(numbers.output.glob("*.parquet"))) >= files
+            len(list(numbers.output.rglob("*.parquet"))) >= files
             and (numbers.checkpoint / "offsets" / str(batch)).exists()
             and not (numbers.checkpoint / "commits" / str(batch)).exists()
         ),

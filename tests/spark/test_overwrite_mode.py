@@ -68,7 +68,7 @@ def test_dynamic_partition_overwrites(lab: Lab) -> None:
     with spark_setting(lab.spark, MODE, "dynamic"):
         for batch_id, numbers in enumerate([(1, 2, 3, 4), (2, 3, 4)]):
             batch = SinkBatch("query", batch_id, "complete", 1)
-            sink.write_batch(days(lab, *numbers), batch, load_function=no_function)
+            sink.write_batch(days(lab, *numbers), batch, load_function=no_function, storage=storage)
         assert found(lab) == [2, 3, 4]
 
         sink.replace_rows(days(lab, 1, 4), Replacement("day", interval, 1, "backfill", 0))

@@ -34,7 +34,7 @@ BEFORE_SPARK = {
     "unknown key of the suite": ({"sampel": 3}, "did you mean `sample`"),
     "a sample that is none": ({"sample": 201}, "`sample` is 201"),
     "an unknown gate": ({"gate": "publsh"}, "`gate` is 'publsh'"),
-    "a gate that the sink has not": ({"gate": "publish"}, "there is no table yet"),
+    "a gate that the suite can't have": ({"gate": "cache", "measured": "observe"}, "`cache` judges a batch before any"),
     "unknown measuring": ({"measured": "twice"}, "`measured` is 'twice'"),
     "a rule about history": ({"history": [{"metric": "rows"}]}, "history does not parse"),
 }

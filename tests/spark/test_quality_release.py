@@ -16,7 +16,7 @@ from sluice.running.auditing.release_rows import Released, release_rows
 from sluice.running.lease import acquire
 from sluice.sinks.delta import DeltaSink
 from sluice.storage import Storage
-from sluice.stream import FunctionLoader, SinkBatch
+from sluice.stream import SinkBatch
 from tests.campaign import rarely
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, ids, stream, up_to
@@ -92,9 +92,9 @@ class KilledSink(DeltaSink):
 
     is_written: bool = True
 
-    def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
+    def write_batch(self, frame: DataFrame, batch: SinkBatch, **more: Any) -> None:
         if self.is_written:
-            super().write_batch(frame, batch, load_function=load_function)
+            super().write_batch(frame, batch, **more)
         raise Killed
 
 

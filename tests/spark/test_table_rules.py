@@ -113,17 +113,15 @@ class Drawn:
     def append(self, frame: DataFrame, batch_id: int) -> None:
         """Write a batch by both ways; the verdicts are the same."""
         batch, storage = SinkBatch("query", batch_id, "append", 1), Storage()
-        ours, sparks = DeltaSink(str(self.ours), ()), DeltaSink(str(self.sparks), ())
+        ours = DeltaSink(str(self.ours), ())
 
         def write() -> None:
-            obstacle = ours.aside_obstacle("append", storage=storage)
-            aside = None if obstacle else ours.write_batch_aside(frame, batch, storage=storage)
-            if aside is None:
-                ours.write_batch(frame, batch, load_function=load_nothing)
-            else:
-                ours.publish_batch(batch, aside, storage=storage)
+            ours.write_batch(frame, batch, load_function=load_nothing, storage=storage)
 
-        expected = self.verdict(self.sparks, lambda: sparks.write_batch(frame, batch, load_function=load_nothing))
+        def write_by_spark() -> None:
+            frame.write.format("delta").mode("append").save(str(self.sparks))
+
+        expected = self.verdict(self.sparks, write_by_spark)
         assert self.verdict(self.ours, write) == expected
 
     def replace(self, frame: DataFrame, number: int) -> None:

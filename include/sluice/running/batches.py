@@ -30,6 +30,7 @@ from sluice.running.auditing.staged_batch import Followed
 from sluice.running.connect_session import is_connected
 from sluice.running.lease import Lease
 from sluice.running.progress import ProgressLog, Report
+from sluice.running.published_batches import PublishedBatches
 from sluice.running.query import Query, spark_failed
 from sluice.running.record import BatchRecord
 from sluice.running.session import pinned_conf
@@ -62,6 +63,7 @@ class BatchRunner:
         watermarks: How far each `withWatermark` of the query has come.
         audit: Measures and judges the batches; None for streams without a suite.
         followed: A batch that another driver has decided, of a stream that has no suite any more.
+        published: Publishes the batches that the audit leaves to the sink; None where its own stream writer does.
     """
 
     def __init__(  # noqa: PLR0917 - everything that a batch needs
@@ -75,11 +77,12 @@ class BatchRunner:
         watermarks: WatermarkLog,
         audit: Audit | None = None,
         followed: Followed | None = None,
+        published: PublishedBatches | None = None,
     ) -> None:
         self._query, self._generation, self._home, self._lease = query, generation, home, lease
         self._storage = home.storage
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
-        self._followed = followed
+        self._followed, self._published = followed, published
         self._session = query.frame.sparkSession
         self._stopped_by: BatchFailedError | None = None
         """What ended a batch in a function that Spark called: Spark only tells that something did."""
@@ -159,8 +162,8 @@ class BatchRunner:
         planned = self._check_planned(batch)
         was_in_sink = self._sink_holds(batch.batch_id)
         taken = () if was_in_sink else self._taken(batch)
-        audited = self._audited(batch.batch_id, is_in_sink=was_in_sink)
-        query = self._start(self._guarded(audited, batch.batch_id, taken), once=True)
+        written = self._written(batch.batch_id, is_in_sink=was_in_sink)
+        query = self._start(self._guarded(written, batch.batch_id, taken), once=True)
         self._await(query)
         committed = self._check_committed(batch.batch_id)
         reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
@@ -208,7 +211,7 @@ class BatchRunner:
         self._lease.check()
         first = -1 if self._state.planned_id is None else self._state.planned_id
         next_id = first + 1
-        query = self._start(self._audited(None), once=False)
+        query = self._start(self._written(None), once=False)
         while not self._has_ended(query):
             if self._stop.is_set():
                 query.stop()
@@ -486,12 +489,16 @@ class BatchRunner:
         )
         return record if self._audit is None else self._audit.note(record)
 
-    def _audited(self, batch_id: int | None, *, is_in_sink: bool = False) -> Query:
+    def _written(self, batch_id: int | None, *, is_in_sink: bool = False) -> Query:
+        """The query with whatever writes its next batch; `batch_id` is None when Spark decides which that is."""
+        query = self._query
         if self._audit is not None:
-            return self._audit.watching(self._query, batch_id, is_in_sink=is_in_sink)
-        if self._followed is not None and self._followed.decision.batch_id == batch_id:
-            return replace(self._query, write=self._followed.write)
-        return self._query
+            query = self._audit.watching(query, batch_id, is_in_sink=is_in_sink)
+        elif self._followed is not None and self._followed.decision.batch_id == batch_id:
+            query = replace(query, write=self._followed.write)
+        if query.write is not None or is_in_sink or self._published is None or not self._published.is_possible():
+            return query
+        return replace(query, write=self._published.write)
 
     def _start(self, query: Query, *, once: bool) -> StreamingQuery:
         function = query.function_of_batches()
@@ -559,7 +566,8 @@ class BatchRunner:
         if changed is not None:
             return RefusedError(changed)
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
-        failure = next((by.failure for by in (self._audit, self._followed) if by is not None), None)
+        writers = (self._audit, self._followed, self._published)
+        failure = next((by.failure for by in writers if by is not None and by.failure is not None), None)
         if isinstance(failure, SluiceError):
             return failure
         if isinstance(failure, Exception):

@@ -32,6 +32,7 @@ from sluice.running.driver import following_requests
 from sluice.running.duplicates import find_ambiguous
 from sluice.running.lease import Clock, Lease
 from sluice.running.preparation import Preparation, Request, refusal, system_clock
+from sluice.running.published_batches import published_batches
 from sluice.running.query import Query, build_query, plan_reader
 from sluice.running.record import BatchRecord, QualityRecord, RunRecord
 from sluice.running.session import choose_shuffle_partitions, close_session, is_remote, jvm_pid, open_session
@@ -203,7 +204,11 @@ class _Run:
         decided = self.preparation.decision(plan)
         followed = self._followed(query, generation, decided)
         watermarks = WatermarkLog(query, home, generation, state)
-        runner = BatchRunner(query, generation, home, self.lease, self.stop, state, watermarks, self.audit, followed)
+        project = self.preparation.project
+        published = published_batches(project, query, generation.query_id, self.lease, home.storage)
+        runner = BatchRunner(
+            query, generation, home, self.lease, self.stop, state, watermarks, self.audit, followed, published
+        )
         for batch in runner.run(plan):
             done = self._told(batch, generation, decided)
             generation = self._keep_sink_identity(generation)

@@ -124,7 +124,16 @@ class DeltaSink(ReplaceableSink, StagingSink):
             writer = writer.partitionBy(*self.partition_by)
         return writer.option("path", spark_location(self.path))
 
-    def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
+        aside = self.write_batch_aside(frame, batch, storage=storage)
+        if aside is None:
+            self._write_by_spark(frame, batch)
+        else:
+            self.publish_batch(batch, aside, storage=storage)
+
+    def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"
         writer = frame.write.format("delta").mode(mode).options(**self.options)
         # Whatever the session says: all rows are replaced, also those of partitions that have none any more.
@@ -134,20 +143,31 @@ class DeltaSink(ReplaceableSink, StagingSink):
         # The transaction that Delta's own stream writer leaves: a batch is known by it, whoever wrote it.
         writer.option("txnAppId", batch.query_id).option("txnVersion", batch.batch_id).save(spark_location(self.path))
 
-    def aside_obstacle(self, output_mode: OutputMode, *, storage: Storage) -> str | None:
+    def aside_obstacle(
+        self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage
+    ) -> str | None:
+        if (declared := self._declared_obstacle(output_mode)) is not None:
+            return declared
+        table = published_batch.find_table(self.path, storage=storage)
+        if frame is not None:
+            return published_batch.obstacle_of_batch(table, frame, self.partition_by)
+        return published_batch.obstacle(table) if table is not None else None
+
+    def _declared_obstacle(self, output_mode: OutputMode) -> str | None:
         if output_mode != "append":
             return f"in output mode `{output_mode}` a batch replaces all rows"
-        if meant := sorted(self.options.keys() - published_batch.HEEDED_OPTIONS):
-            return f"only Spark's own writer heeds the option `{meant[0]}`"
-        if open_log(self.path, storage=storage) is None:
-            return "there is no table yet"
-        return published_batch.obstacle(load_table(self.path, storage=storage))
+        meant = sorted(self.options.keys() - published_batch.HEEDED_OPTIONS)
+        return f"only Spark's own writer heeds the option `{meant[0]}`" if meant else None
 
     def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> Aside | None:
-        return published_batch.write_batch_aside(self.path, frame, batch, self.options, storage=storage)
+        if self._declared_obstacle(batch.output_mode) is not None:
+            return None
+        return published_batch.write_batch_aside(
+            self.path, frame, batch, self.options, self.partition_by, storage=storage
+        )
 
     def publish_batch(self, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
-        published_batch.publish_batch(self.path, batch, aside, storage=storage)
+        published_batch.publish_batch(self.path, batch, aside, self.options, storage=storage)
 
     def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
         published_batch.forget_batch(self.path, batch, storage=storage)

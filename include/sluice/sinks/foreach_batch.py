@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from sluice.storage import Storage
+
 
 @dataclass(frozen=True)
 class ForeachBatchSink(BatchSink):
@@ -33,7 +35,9 @@ class ForeachBatchSink(BatchSink):
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         return frame.writeStream.foreachBatch(load_function(self.reference))
 
-    def write_batch(self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader) -> None:
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
         load_function(self.reference)(frame, batch.batch_id)
 
 

@@ -6,67 +6,116 @@ which batch it holds, and a second try passes over a batch that is there.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from sluice.delta_table import commit_file, load_table, open_log, read_commit
-from sluice.errors import Problem, RefusedError, StorageError
-from sluice.sinks import parquet_aside
-from sluice.sinks.table_rules import rule_for_spark
+from sluice.delta_table import commit_file, load_table, open_log, read_commit, spark_columns
+from sluice.errors import Problem, RefusedError, SluiceError, StorageError
+from sluice.sinks import new_table, parquet_aside
+from sluice.sinks.delta_settings import setting_for_delta
+from sluice.sinks.table_rules import PARTITION_KINDS, rule_for_spark
 from sluice.storage import Storage, join, library_call, spark_location
 from sluice.stream import Aside, SinkBatch
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, SparkSession
 
-HEEDED_OPTIONS = frozenset({"maxRecordsPerFile"})
-"""The sink's options that also count for files that are written aside."""
+logger = logging.getLogger(__name__)
+
+_USER_METADATA = "userMetadata"
+HEEDED_OPTIONS = frozenset({"maxRecordsPerFile", _USER_METADATA})
+"""The sink's options that also count for a batch that is written aside."""
 
 _MOST_TRIES = 5
 """How often a batch is committed anew that met a commit by others which delta-rs does not pass over: a delete."""
+_CHECKPOINT_INTERVAL = 10
+_INTERVAL_SETTING = "delta.checkpointInterval"
+"""Spark makes a checkpoint every 10 commits where the table says nothing, and delta-rs every 100."""
 _NOT_PUBLISHED, _TRY_AGAIN = "the batch could not be published", "nothing was published; try again"
-_PARTITION_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
-"""Types whose values a folder's name has as Delta's log has them."""
+_COMPACTIONS = ("delta.autoOptimize", "delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite")
+"""Settings by which Spark's writer makes few large files of a batch and of those before it."""
 
 
 def obstacle(table: DeltaTable) -> str | None:
     """Why a batch can't be published into a table by a commit of metadata; None when it can."""
     kinds = {found.name: getattr(found.type, "type", "nested") for found in table.schema().fields}
-    for column in table.metadata().partition_columns:
-        if kinds.get(column) not in _PARTITION_KINDS:
+    metadata = table.metadata()
+    for column in metadata.partition_columns:
+        if kinds.get(column) not in PARTITION_KINDS:
             return f"the table is partitioned by `{column}`, of type {kinds.get(column)}"
+    for setting in _COMPACTIONS:
+        if metadata.configuration.get(setting, "false") != "false":
+            return f"the table has `{setting}`, which only Spark heeds"
     return rule_for_spark(table)
 
 
+def obstacle_of_batch(table: DeltaTable | None, frame: DataFrame, partition_by: Sequence[str]) -> str | None:
+    """Why a batch can't be published; None when it can.
+
+    Args:
+        table: The table; None when the batch makes it.
+        frame: The batch, or the result that it is one of.
+        partition_by: What a table is partitioned by that is made.
+    """
+    if (setting := setting_for_delta(frame.sparkSession, is_new=table is None)) is not None:
+        return f"only Spark's own writer heeds the setting `{setting}`"
+    if table is None:
+        return new_table.obstacle(frame.schema.json(), partition_by)
+    if (rule := obstacle(table)) is not None:
+        return rule
+    if {found.name: found.dataType.simpleString() for found in frame.schema} != spark_columns(table):
+        return "the table has other columns than the batch, which only Spark fits into it"
+    return None
+
+
+def find_table(location: str, *, storage: Storage) -> DeltaTable | None:
+    """A table; None where there is none yet.
+
+    Raises:
+        StorageError: It can't be read.
+    """
+    return None if open_log(location, storage=storage) is None else load_table(location, storage=storage)
+
+
 def write_batch_aside(
-    location: str, frame: DataFrame, batch: SinkBatch, options: Mapping[str, str], *, storage: Storage
+    location: str,
+    frame: DataFrame,
+    batch: SinkBatch,
+    options: Mapping[str, str],
+    partition_by: Sequence[str],
+    *,
+    storage: Storage,
 ) -> Aside | None:
     """Write a batch aside; see `StagingSink.write_batch_aside`."""
     from pyspark.sql import functions
 
-    found = load_table(location, storage=storage)
-    if obstacle(found) is not None:
-        # Somebody has given the table a rule since the run was planned.
+    table = find_table(location, storage=storage)
+    if obstacle_of_batch(table, frame, partition_by) is not None:
+        # Somebody has given the table a rule or a column since the run was planned.
         return None
-    table = frame.sparkSession.read.format("delta").load(spark_location(location)).schema
-    columns = {found.name: found.dataType.simpleString() for found in table}
-    if columns != {found.name: found.dataType.simpleString() for found in frame.schema}:
-        return None
-    rows = frame.select(*(functions.col(f"`{name}`") for name in columns))
-    partitions = found.metadata().partition_columns
-    return parquet_aside.write_aside(rows, _folder(location, batch), partitions, options, storage=storage)
+    folder = _folder(location, batch)
+    if table is None:
+        aside = parquet_aside.write_aside(frame, folder, partition_by, options, storage=storage)
+        return replace(aside, columns=frame.schema.json(), partition_by=tuple(partition_by))
+    rows = frame.select(*(functions.col(f"`{name}`") for name in spark_columns(table)))
+    return parquet_aside.write_aside(rows, folder, table.metadata().partition_columns, options, storage=storage)
 
 
-def publish_batch(location: str, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
+def publish_batch(
+    location: str, batch: SinkBatch, aside: Aside, options: Mapping[str, str], *, storage: Storage
+) -> None:
     """Commit what was written aside; see `StagingSink.publish_batch`."""
     from deltalake.exceptions import CommitFailedError
 
     failed: Exception | None = None
     for _ in range(_MOST_TRIES):
         try:
-            _commit(location, batch, aside, storage)
+            _commit(location, batch, aside, options, storage)
         except CommitFailedError as exc:
             # Somebody else has committed meanwhile, maybe this very batch; or the commit is there, and only its answer
             # was lost: the log tells.
@@ -77,25 +126,66 @@ def publish_batch(location: str, batch: SinkBatch, aside: Aside, *, storage: Sto
         raise _not_committed(location, str(failed)) from failed
 
 
-def _commit(location: str, batch: SinkBatch, aside: Aside, storage: Storage) -> None:
-    from deltalake import CommitProperties, Transaction
+def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str, str], storage: Storage) -> None:
     from deltalake.exceptions import CommitFailedError
 
+    if aside.columns is not None and open_log(location, storage=storage) is None:
+        added, told = _found(location, batch, aside, aside.partition_by, options, storage)
+        new_table.create(location, aside.columns, aside.partition_by, added, told, storage)
+        return
     table = load_table(location, storage=storage)
     if _holds(table, batch):
         return
-    if (rule := obstacle(table)) is not None:
+    rule = "there is a table" if aside.columns is not None else obstacle(table)
+    if rule is not None:
         raise _not_committed(location, f"{rule}, since the batch was written")
     partitions = table.metadata().partition_columns
-    added, _rows = parquet_aside.find_added(location, aside, partitions, storage=storage)
+    added, told = _found(location, batch, aside, partitions, options, storage)
     with library_call(_NOT_PUBLISHED, location, passing=CommitFailedError, remedy=_TRY_AGAIN):
         table.create_write_transaction(
-            [*added],
-            "append",
-            table.schema(),
-            partition_by=partitions,
-            commit_properties=CommitProperties(app_transactions=[Transaction(batch.query_id, batch.batch_id)]),
+            [*added], "append", table.schema(), partition_by=partitions, commit_properties=told
         )
+    _checkpoint(location, storage)
+
+
+def _found(  # noqa: PLR0917 - what a batch is, and where it lies
+    location: str,
+    batch: SinkBatch,
+    aside: Aside,
+    partitions: Sequence[str],
+    options: Mapping[str, str],
+    storage: Storage,
+) -> tuple[Sequence[AddAction], CommitProperties]:
+    """The files of a batch as a commit adds them, and what the commit tells of them."""
+    from deltalake import CommitProperties, Transaction
+
+    added, rows = parquet_aside.find_added(location, aside, partitions, storage=storage)
+    transaction = Transaction(batch.query_id, batch.batch_id)
+    return added, CommitProperties(custom_metadata=_told(added, rows, options), app_transactions=[transaction])
+
+
+def _told(added: Sequence[AddAction], rows: int, options: Mapping[str, str]) -> dict[str, Any]:
+    """What Delta's own stream writer tells of a batch in the commit.
+
+    Without `isBlindAppend`, a `MERGE` or `DELETE` that runs beside would fail, for the batch might have read what it
+    changes.
+    """
+    size_bytes = sum(action.size for action in added)
+    metrics = {"numOutputRows": rows, "numOutputBytes": size_bytes, "numAddedFiles": len(added), "numRemovedFiles": 0}
+    told = {"isBlindAppend": True, "operationMetrics": {name: str(count) for name, count in metrics.items()}}
+    return told | ({_USER_METADATA: options[_USER_METADATA]} if _USER_METADATA in options else {})
+
+
+def _checkpoint(location: str, storage: Storage) -> None:
+    """Keep the log short for whoever reads it. The batch counts already, so that nothing fails for this."""
+    try:
+        table = load_table(location, storage=storage)
+        if table.version() % _CHECKPOINT_INTERVAL or _INTERVAL_SETTING in table.metadata().configuration:
+            return
+        with library_call("the checkpoint of the Delta table could not be written", location, passing=()):
+            table.create_checkpoint()
+    except SluiceError:
+        logger.warning("the log of %s has no checkpoint of its newest version", location, exc_info=True)
 
 
 def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:

@@ -53,6 +53,9 @@ _PLAIN_TYPES = {
     "timestamp",
 }
 
+PARTITION_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
+"""Types whose values a folder's name has as Delta's log has them."""
+
 
 def rule_for_spark(table: DeltaTable) -> str | None:
     """A rule of a table that only Spark's writer heeds, in words; None when there is none."""
@@ -63,7 +66,12 @@ def rule_for_spark(table: DeltaTable) -> str | None:
     features = set(protocol.writer_features or ()) - _PLAIN_FEATURES
     if features or (protocol.min_writer_version > _PLAIN_WRITER_VERSION and protocol.writer_features is None):
         return f"the table has features that only Spark heeds ({', '.join(sorted(features)) or 'an older protocol'})"
-    return next(_rules_of_struct(json.loads(table.schema().to_json()), ""), None)
+    return rule_of_columns(json.loads(table.schema().to_json()))
+
+
+def rule_of_columns(columns: Mapping[str, Any]) -> str | None:
+    """A rule or a type of columns, as Spark's JSON has them, that only Spark's writer heeds; None without one."""
+    return next(_rules_of_struct(columns, ""), None)
 
 
 def _rules_of_struct(struct: Mapping[str, Any], before: str) -> Iterator[str]:

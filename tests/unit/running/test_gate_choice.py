@@ -23,6 +23,7 @@ from tests.unit.quality.suites import row, suite
 
 FILES, FUNCTION, CONSOLE = sinks.files("out", format="json"), sinks.foreach_batch("jobs:write"), sinks.console()
 DELTA, NEW = sinks.delta("lake"), sinks.delta("new")
+MERGED = sinks.delta("new", merge_schema=True)
 
 
 def check(policy: str, column: str = "id") -> dict[str, Any]:
@@ -54,7 +55,7 @@ def choose_for(root: Path, sink: Sink, checked: Suite, *, master: str = "local[2
         (DELTA, ("drop",), "local[2]", "publish", "observe"),
         (DELTA, ("warn",), "local[2]", "write", "observe"),
         (DELTA, ("quarantine",), "local[2]", "cache", "pass"),
-        (NEW, ("fail",), "local[2]", "cache", "pass"),
+        (NEW, ("fail",), "local[2]", "publish", "observe"),
         (FUNCTION, ("warn",), "local[2]", "cache", "pass"),
         (FILES, ("fail",), "local[2]", "write", "observe"),
         (CONSOLE, ("warn",), "local[2]", "write", "observe"),
@@ -126,10 +127,11 @@ def test_a_table_that_needs_spark_s_own_writer(tmp_path: Path, make: Callable[[P
 def test_an_option_that_needs_spark_s_own_writer(tmp_path: Path) -> None:
     """An option of the sink that a commit of metadata can't heed."""
     make_delta(tmp_path / "lake", [1])
-    chosen = choose(tmp_path, sinks.delta("lake", user_metadata="mine"), "fail")
+    chosen = choose(tmp_path, sinks.delta("lake", merge_schema=True), "fail")
 
     assert chosen.gate == "cache"
-    assert "the option `userMetadata`" in chosen.reason
+    assert "the option `mergeSchema`" in chosen.reason
+    assert choose(tmp_path, sinks.delta("new", user_metadata="mine"), "fail").gate == "publish"
 
 
 def test_by_estimate(tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_the_suite_may_say_otherwise(tmp_path: Path) -> None:
     [
         (FILES, "fail", {"gate": "publish"}, "local[2]", "a files sink can't publish"),
         (FILES, "fail", {"gate": "cache"}, "local[2]", "a files sink publishes what it writes"),
-        (NEW, "fail", {"gate": "publish"}, "local[2]", "there is no table yet"),
+        (MERGED, "fail", {"gate": "publish"}, "local[2]", "heeds the option `mergeSchema`"),
         (DELTA, "quarantine", {"gate": "write"}, "local[2]", "`quarantine` needs the gate `cache`"),
         (FUNCTION, "fail", {"gate": "write"}, "local[2]", "may read it more than once"),
         (DELTA, "fail", {"gate": "cache"}, "sc://localhost:1", "over Spark Connect"),

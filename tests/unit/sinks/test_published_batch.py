@@ -72,12 +72,65 @@ def test_a_batch_beside_maintenance(
 
     if found is None:
         with pytest.raises(StorageError, match="nothing was published"):
-            published_batch.publish_batch(str(tmp_path), BATCH, aside, storage=storage)
+            published_batch.publish_batch(str(tmp_path), BATCH, aside, {}, storage=storage)
         assert numbers(tmp_path) == [1]
         return
     for _ in range(2):
-        published_batch.publish_batch(str(tmp_path), BATCH, aside, storage=storage)
+        published_batch.publish_batch(str(tmp_path), BATCH, aside, {}, storage=storage)
     assert numbers(tmp_path) == found
+
+
+def publish_batches(table: Path, ids: range, **options: str) -> None:
+    for n in ids:
+        file = table / f"part-{n}.parquet"
+        parquet.write_table(pa.table({"n": pa.array([n], pa.int64())}), file)
+        batch = SinkBatch(QUERY_ID, n, "append", 1)
+        published_batch.publish_batch(str(table), batch, Aside(str(table), (str(file),)), options, storage=Storage())
+
+
+def test_what_a_commit_tells(tmp_path: Path) -> None:
+    """What Delta's stream writer tells of a batch: that it depends on nothing, how many rows it has, and the note."""
+    make_table(tmp_path)
+    publish_batches(tmp_path, range(1), userMetadata="nightly")
+    told = DeltaTable(str(tmp_path)).history(1)[0]
+    assert (told["isBlindAppend"], told["userMetadata"]) == (True, "nightly")
+    assert told["operationMetrics"] == {
+        "numOutputRows": "1",
+        "numOutputBytes": str((tmp_path / "part-0.parquet").stat().st_size),
+        "numAddedFiles": "1",
+        "numRemovedFiles": "0",
+    }
+
+
+@pytest.mark.parametrize(("interval", "expected"), [(None, [10, 20]), ("7", [6, 13, 20])])
+def test_checkpoints_of_the_log(tmp_path: Path, interval: str | None, expected: list[int]) -> None:
+    """The log is kept as short as by Spark, or as its table says."""
+    configuration = {"delta.checkpointInterval": interval} if interval else None
+    write_deltalake(str(tmp_path), pa.table({"n": pa.array([1], pa.int64())}), configuration=configuration)
+    publish_batches(tmp_path, range(22))
+    found = sorted(int(path.name[:20]) for path in (tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+    assert found == expected
+    assert numbers(tmp_path) == sorted([1, *range(22)])
+
+
+def test_a_checkpoint_that_can_not_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The batch counts, and the driver's log has why the table's log grows."""
+    make_table(tmp_path)
+    publish_batches(tmp_path, range(9))
+    (tmp_path / "_delta_log" / f"{10:020d}.checkpoint.parquet").mkdir()
+    publish_batches(tmp_path, range(9, 10))
+    assert numbers(tmp_path) == sorted([1, *range(10)])
+    assert "has no checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("setting", ["autoCompact", "optimizeWrite"])
+def test_tables_that_are_to_be_compacted(tmp_path: Path, setting: str) -> None:
+    """Only Spark's writer makes few files of many: such a table is left to it, unless it says no."""
+    key = f"delta.autoOptimize.{setting}"
+    for name, value, is_for_spark in (("on", "true", True), ("auto", "auto", True), ("off", "false", False)):
+        write_deltalake(str(tmp_path / name), pa.table({"n": [1]}), configuration={key: value})
+        obstacle = published_batch.obstacle(DeltaTable(str(tmp_path / name)))
+        assert obstacle == (f"the table has `{key}`, which only Spark heeds" if is_for_spark else None)
 
 
 @pytest.mark.parametrize("act", [vacuum, forbid])

@@ -253,7 +253,8 @@ class Audit:
         try:
             decided_now = self._decide(batch_id, measure(self.plan, frame))
             self.lease.check()
-            sink.write_batch(kept_rows(frame, decided_now.removed), batch, load_function=self.project.load_function)
+            rows, load_function = kept_rows(frame, decided_now.removed), self.project.load_function
+            sink.write_batch(rows, batch, load_function=load_function, storage=self.home.storage)
         finally:
             frame.unpersist()
 
@@ -310,7 +311,8 @@ class Audit:
 
     def _publish_staged(self, decision: staged_batch.Decision, session: SparkSession) -> None:
         self.lease.check()
-        staged_batch.publish(decision, session, self.project, self.home, self.record.generation)
+        token = self.record.token or 0
+        staged_batch.publish(decision, session, self.project, self.home, self.record.generation, token)
 
     def _recall(self, frame: DataFrame, batch_id: int) -> BatchAudit | None:
         """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""

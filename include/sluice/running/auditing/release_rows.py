@@ -224,7 +224,9 @@ class _Work:
         assert isinstance(sink, BatchSink)
         batch = SinkBatch(_application(release), 0, "append", self.lease.token)
         try:
-            sink.write_batch(claimed.drop(*OURS), batch, load_function=self.project.load_function)
+            sink.write_batch(
+                claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
+            )
         except SluiceError:
             raise
         except Exception as exc:

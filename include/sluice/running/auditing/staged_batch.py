@@ -170,16 +170,25 @@ def decide(project: Project, home: StreamHome, generation: int, decision: Decisi
     return found
 
 
-def publish(decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int) -> None:
+def publish(  # noqa: PLR0917 - what a batch is, and where it goes
+    decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int, token: int
+) -> None:
     """Write what was staged into the tables that have not got it yet: the quarantine first.
+
+    Args:
+        decision: What was decided.
+        session: Spark.
+        project: Where the tables are.
+        home: The stream's folder in the home.
+        generation: The generation of the batch.
+        token: The lease's.
 
     Raises:
         RefusedError: Staged rows are gone.
         StorageError: A table can't be read.
     """
     storage = home.storage
-    # The quarantine is named by the batch alone, so that a second driver's commit is the same one.
-    batch = SinkBatch(decision.query_id, decision.batch_id, "append", 0)
+    batch = SinkBatch(decision.query_id, decision.batch_id, "append", token)
     for part, table in (("quarantine", decision.quarantine.sink(project)), ("sink", decision.sink.sink(project))):
         state = table.state(decision.query_id, storage=storage)
         if state.holds(decision.batch_id):
@@ -196,7 +205,7 @@ def publish(decision: Decision, session: SparkSession, project: Project, home: S
             if computed is not None:
                 add_column(table, session, COMPUTED, storage=storage)
             columns += quarantine_columns(_FAILED, decision.run_id, decision.batch_id, computed)
-        table.write_batch(rows.selectExpr(*columns), batch, load_function=project.load_function)
+        table.write_batch(rows.selectExpr(*columns), batch, load_function=project.load_function, storage=storage)
 
 
 def forget(home: StreamHome, generation: int, batch_id: int) -> None:
@@ -241,7 +250,8 @@ class Followed:
         try:
             run_through(frame)
             self.lease.check()
-            publish(self.decision, frame.sparkSession, self.project, self.home, self.generation)
+            token = self.lease.token
+            publish(self.decision, frame.sparkSession, self.project, self.home, self.generation, token)
         except BaseException as exc:
             self.failure = exc
             raise

@@ -1,0 +1,65 @@
+"""Batches of a Delta table: written aside by Spark, then published by one commit of metadata.
+
+Delta's own stream writer reads the table's whole log anew for every batch, in three jobs of Spark, to learn whether it
+holds the batch; that is more than half of what a small batch costs. The log tells the same without Spark. And what was
+read is compared with what was planned before anything counts, while Delta's writer commits before anybody can look.
+
+A table with rules that only Delta's own writer heeds is left to it, batch by batch, and so is every batch of a session
+whose settings tell that writer how to write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.project import Project
+from sluice.running.lease import Lease
+from sluice.running.query import Query
+from sluice.storage import Storage
+from sluice.stream import SinkBatch, StagingSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass
+class PublishedBatches:
+    """Writes the batches of one run."""
+
+    project: Project
+    query: Query
+    sink: StagingSink
+    query_id: str
+    lease: Lease
+    storage: Storage
+    failure: BaseException | None = None
+    """What ended a batch; Spark only tells that something did."""
+
+    def is_possible(self) -> bool:
+        """Whether the table takes the next batch so.
+
+        Raises:
+            StorageError: The table can't be read right now.
+        """
+        output_mode = self.query.stream.output_mode
+        return self.sink.aside_obstacle(output_mode, self.query.frame, storage=self.storage) is None
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        """Write a batch, in the place of the sink's own stream writer."""
+        batch = SinkBatch(self.query_id, batch_id, self.query.stream.output_mode, self.lease.token)
+        try:
+            self.sink.write_batch(frame, batch, load_function=self.project.load_function, storage=self.storage)
+        except BaseException as exc:
+            self.failure = exc
+            raise
+
+
+def published_batches(
+    project: Project, query: Query, query_id: str, lease: Lease, storage: Storage
+) -> PublishedBatches | None:
+    """What publishes the batches of a stream; None where the sink's own stream writer must write them."""
+    sink = query.stream.sink
+    if not isinstance(sink, StagingSink) or not query.knows_files:
+        return None
+    return PublishedBatches(project, query, sink, query_id, lease, storage)

@@ -1,0 +1,147 @@
+"""Batches that Spark writes aside, and a commit of metadata publishes: which are, and what others find of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sluice import Stream, sinks, sources
+from sluice.errors import BatchFailedError
+from sluice.sinks import published_batch
+from sluice.spark_setting import spark_setting
+from tests.spark.lab import Lab, ids, write_numbers
+
+pytestmark = pytest.mark.spark
+
+MADE, PUBLISHED, BY_DELTA = "CREATE TABLE", "WRITE", "STREAMING UPDATE"
+
+
+def same(numbers: DataFrame) -> DataFrame:
+    return numbers
+
+
+def as_text(numbers: DataFrame) -> DataFrame:
+    return numbers.select(F.col("id").cast("string"))
+
+
+def declared(**options: Any) -> Stream:
+    return Stream(
+        name="numbers",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint", max_files_per_batch=2)},
+        transform=f"{__name__}:same",
+        sink=sinks.delta("out", **options),
+    )
+
+
+def operations(lab: Lab) -> list[str]:
+    history = lab.spark.sql(f"DESCRIBE HISTORY delta.`{lab.root / 'out'}`")
+    return [found.operation for found in history.orderBy("version").collect()]
+
+
+def begin(lab: Lab, stream: Stream) -> None:
+    """The first batch makes the table."""
+    write_numbers(lab.root / "in", 2)
+    lab.run(stream)
+
+
+def go_on(lab: Lab, stream: Stream) -> None:
+    write_numbers(lab.root / "in", 2, first=2)
+    lab.run(stream)
+    assert ids(lab.table("out")) == [0, 1, 2, 3]
+
+
+def test_what_spark_finds_in_the_history(lab: Lab) -> None:
+    """A batch that is published tells what Delta's own writer tells."""
+    begin(lab, declared(user_metadata="nightly"))
+    go_on(lab, declared(user_metadata="nightly"))
+    assert operations(lab) == [MADE, PUBLISHED]
+    newest, first = lab.spark.sql(f"DESCRIBE HISTORY delta.`{lab.root / 'out'}`").collect()
+    for found in (first, newest):
+        assert (found.isBlindAppend, found.userMetadata) == (True, "nightly")
+        assert found.operationMetrics["numOutputRows"] == "2"
+
+
+def test_spark_reads_a_log_of_many_batches(lab: Lab) -> None:
+    """Also once delta-rs has made checkpoints of it; a stream that reads the table gets each row once."""
+    stream = replace(
+        declared(), sources={"numbers": sources.files("in", format="json", schema="id bigint", max_files_per_batch=1)}
+    )
+    write_numbers(lab.root / "in", 23)
+    lab.run(stream)
+    assert operations(lab) == [MADE] + [PUBLISHED] * 22
+    assert {path.name[:20] for path in (lab.root / "out" / "_delta_log").glob("*.checkpoint.parquet")} == {
+        f"{version:020d}" for version in (10, 20)
+    }
+    lab.spark.catalog.clearCache()
+    assert ids(lab.table("out")) == [*range(23)]
+    reading = Stream(
+        name="copy",
+        sources={"numbers": sources.delta("out")},
+        transform=f"{__name__}:same",
+        sink=sinks.delta("copy"),
+    )
+    lab.run(reading)
+    write_numbers(lab.root / "in", 1, first=23)
+    lab.run(stream)
+    lab.run(reading)
+    assert ids(lab.table("copy")) == [*range(24)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("spark.databricks.delta.autoCompact.enabled", "true", BY_DELTA),
+        ("spark.delta.logStore.s3.impl", "io.delta.storage.S3DynamoDBLogStore", BY_DELTA),
+        ("spark.databricks.delta.retentionDurationCheck.enabled", "false", PUBLISHED),
+    ],
+)
+def test_settings_that_tell_deltas_writer_something(lab: Lab, setting: str, value: str, expected: str) -> None:
+    """A session that says how Delta is to write has its own writer write."""
+    begin(lab, declared())
+    with spark_setting(lab.spark, setting, value):
+        go_on(lab, declared())
+    assert operations(lab)[:2] == [MADE, expected]
+
+
+def test_tables_with_a_rule(lab: Lab) -> None:
+    """A rule that somebody gives the table meanwhile is Delta's to heed."""
+    begin(lab, declared())
+    lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` ADD CONSTRAINT small CHECK (id < 100)")
+    go_on(lab, declared())
+    assert operations(lab) == [MADE, "ADD CONSTRAINT", BY_DELTA]
+
+
+def test_columns_of_another_type(lab: Lab) -> None:
+    """What Delta's writer casts by itself is left to it, and comes out the same."""
+    stream = declared()
+    begin(lab, stream)
+    go_on(lab, replace(stream, transform=f"{__name__}:as_text"))
+    assert operations(lab) == [MADE, BY_DELTA]
+    assert lab.table("out").dtypes == [("id", "bigint")]
+
+
+def test_a_rule_between_the_look_and_the_commit(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is published past a rule; the run fails and says so, and the next one goes on as planned."""
+    begin(lab, declared())
+    write_numbers(lab.root / "in", 2, first=2)
+    write_aside = published_batch.write_batch_aside
+
+    def and_a_rule(*args: Any, **more: Any) -> Any:
+        written = write_aside(*args, **more)
+        lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` ADD CONSTRAINT small CHECK (id < 3)")
+        return written
+
+    with monkeypatch.context() as patch:
+        patch.setattr(published_batch, "write_batch_aside", and_a_rule)
+        with pytest.raises(Exception, match="since the batch was written"):
+            lab.run(declared())
+    assert ids(lab.table("out")) == [0, 1]
+    with pytest.raises(BatchFailedError, match="CHECK constraint small"):
+        lab.run(declared())
+    lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` DROP CONSTRAINT small")
+    assert [batch.kind for batch in lab.run(declared()).batches] == ["uncommitted"]
+    assert ids(lab.table("out")) == [0, 1, 2, 3]
