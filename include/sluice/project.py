@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class Project:
         if name in found.streams:
             return found.streams[name].stream
         if found.unreadable:
-            raise next(iter(found.unreadable.values()))
+            raise _not_among(name, found.names, next(iter(found.unreadable.values())))
         near = difflib.get_close_matches(name, found.names, n=1)
         remedy = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(found.names)}"
         if not found.names:
@@ -176,6 +176,17 @@ def no_plain_function(reference: str, place: str | None) -> DeclarationError:
         f"`{reference}` is `async`, or has `yield`: a call of it runs nothing",
         where=place,
         remedy="make it a plain function",
+    )
+
+
+def _not_among(name: str, names: Collection[str], unread: DeclarationError) -> DeclarationError:
+    """What to say of a name that no file has which loads, where one does not."""
+    near = difflib.get_close_matches(name, names, n=1)
+    meant = f"did you mean `{near[0]}`? Else: " if near else ""
+    return DeclarationError(
+        f"there is no stream `{name}` in the files that load, and one does not: {unread.problem}",
+        where=unread.where,
+        remedy=f"{meant}{unread.remedy or 'correct that file'}",
     )
 
 

@@ -551,6 +551,11 @@ class BatchSink(Sink):
 class StagingSink(BatchSink):
     """Base of the sinks that can publish a batch, after it was written aside, by a commit of metadata."""
 
+    @property
+    @abstractmethod
+    def can_rename(self) -> bool:
+        """Whether Spark moves the files that it commits; in an object store it copies them, which is dear."""
+
     @abstractmethod
     def aside_obstacle(
         self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage

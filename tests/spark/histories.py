@@ -77,6 +77,7 @@ class History:
             for _ in range(steps):
                 self.draw.choice(moves)()
             self.run()
+            self.check_readers()
         finally:
             self.lab.spark.conf.unset(STATIC_TABLE)
 
@@ -319,6 +320,12 @@ class History:
                 assert known["n"] not in found or self._is_pending(), self._story(known["n"])
                 found[known["n"]] = (path, known["v"])
         return found
+
+    def check_readers(self) -> None:
+        """Spark reads the table that delta-rs reads."""
+        by_spark = self.lab.spark_table("out").select("n", "v").collect()
+        by_delta_rs = DeltaTable(str(self.lab.root / "out")).to_pyarrow_table(columns=["n", "v"]).to_pylist()
+        assert sorted((row.n, row.v) for row in by_spark) == sorted((row["n"], row["v"]) for row in by_delta_rs)
 
     def _is_pending(self) -> bool:
         return bool(self.tried)

@@ -81,8 +81,15 @@ class Lab:
 
     def table(self, path: str) -> DataFrame:
         """A Delta table of the project, as delta-rs reads it: Spark, which wrote it, would need a second or two."""
-        found: DataFrame = self.spark.createDataFrame(DeltaTable(str(self.root / path)).to_pyarrow_table())
-        return found
+        found = DeltaTable(str(self.root / path)).to_pyarrow_table()
+        # Spark takes no column that has no piece.
+        pieces = [pa.chunked_array(column.chunks or [pa.array([], column.type)]) for column in found.columns]
+        frame: DataFrame = self.spark.createDataFrame(pa.table(pieces, schema=found.schema))
+        return frame
+
+    def spark_table(self, path: str) -> DataFrame:
+        """The same as Spark reads it, where that is what a test is about."""
+        return self.spark.read.format("delta").load(str(self.root / path))
 
     def records(self, stream: Stream) -> list[dict[str, Any]]:
         """Every run record on disk, oldest first."""

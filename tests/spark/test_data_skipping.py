@@ -124,7 +124,7 @@ def test_no_file_is_skipped_that_has_a_row(lab: Lab, seed: int) -> None:
         for number, nulls in enumerate([0.0, 0.0, 0.3, 1.0, 0.0, 0.5])
     ]
     publish(lab.root / "t", frames)
-    table = lab.table("t")
+    table = lab.spark_table("t")
     by_spark = [write_by_spark(lab, frame) for frame in frames]
     asked = conditions(draw, table.collect())
 
@@ -138,7 +138,7 @@ def test_no_file_is_skipped_that_has_a_row(lab: Lab, seed: int) -> None:
     read = [read_files(table.where(wanted)) for wanted in asked]
 
     assert [(str(asked[n]), held[n] - read[n]) for n in range(len(asked)) if not held[n] <= read[n]] == []
-    own, telling = lab.table("own"), batches_that_tell(lab.root / "t")
+    own, telling = lab.spark_table("own"), batches_that_tell(lab.root / "t")
     left = [{by_spark.index(PurePath(file).name) for file in own.where(wanted).inputFiles()} for wanted in asked]
     more = [(str(asked[n]), found) for n in range(len(asked)) if (found := (read[n] - left[n]) & telling)]
     assert telling
@@ -164,7 +164,7 @@ def test_a_file_with_nan_is_never_skipped(lab: Lab) -> None:
     frames = [lab.spark.createDataFrame([(1.5,), (float("nan"),)], "ratio double").repartition(1)]
     publish(lab.root / "t", frames)
 
-    assert lab.table("t").where("ratio > 2").count() == 1
+    assert lab.spark_table("t").where("ratio > 2").count() == 1
     assert json.loads(add_actions(lab.root / "t")[0]["stats"]) == {"numRecords": 2}
 
 
@@ -181,7 +181,7 @@ def test_times_are_written_so_that_they_have_extremes(lab: Lab) -> None:
     assert told["minValues"] == {"at": "2026-01-01T00:00:00.000Z"}
     assert told["maxValues"] == {"at": "2026-02-01T00:00:00.000Z"}
     assert lab.spark.conf.get("spark.sql.parquet.outputTimestampType") == before
-    assert lab.table("t").where("at = TIMESTAMP'2026-01-01 00:00:00.0005Z'").count() == 1
+    assert lab.spark_table("t").where("at = TIMESTAMP'2026-01-01 00:00:00.0005Z'").count() == 1
 
 
 def add_actions(table: Path) -> list[dict[str, Any]]:

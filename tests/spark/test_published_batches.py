@@ -76,8 +76,7 @@ def test_spark_reads_a_log_of_many_batches(lab: Lab) -> None:
     assert {path.name[:20] for path in (lab.root / "out" / "_delta_log").glob("*.checkpoint.parquet")} == {
         f"{version:020d}" for version in (10, 20)
     }
-    lab.spark.catalog.clearCache()
-    assert ids(lab.table("out")) == [*range(23)]
+    assert ids(lab.spark_table("out")) == [*range(23)]
     reading = Stream(
         name="copy",
         sources={"numbers": sources.delta("out")},

@@ -190,7 +190,7 @@ def test_rows_are_dropped(lab: Lab) -> None:
     assert ids(lab) == [0, 1, 2]
     quality = record.quality
     assert quality is not None
-    assert (quality.verdict, quality.gate, quality.rows, quality.dropped) == ("pass", "cache", 5, 2)
+    assert (quality.verdict, quality.gate, quality.rows, quality.dropped) == ("pass", "publish", 5, 2)
     assert quality.checks[0]["result"]["unexpected_count"] == 2
 
 

@@ -111,7 +111,7 @@ def test_it_holds_for_its_own_rows(lab: Lab, seed: int, count: int) -> None:
 
     suite = suggested(lab)
 
-    assert failed(suite, lab.table("out")) == []
+    assert failed(suite, lab.spark_table("out")) == []
     parsed = parse_suite(encode_document(suite), source="suggested.json")
     assert {expectation.policy for expectation in parsed.expectations} == {"warn"}
     assert all(expectation.meta["notes"]["content"][0] for expectation in parsed.expectations)

@@ -51,6 +51,18 @@ class TestDeclarations:
         with pytest.raises(UnknownStreamError, match="declared are: visits"):
             project.stream("zzz")
 
+    def test_unknown_stream_beside_a_broken_file(self, tmp_path: Path) -> None:
+        """The name is told, and the file that may declare it."""
+        project = make_project(tmp_path, a=DECLARATION, b="import nothing_like_this\n")
+
+        with pytest.raises(DeclarationError, match="there is no stream `vists` in the files that load") as caught:
+            project.stream("vists")
+
+        assert "No module named 'nothing_like_this'" in caught.value.problem
+        assert caught.value.where is not None
+        assert caught.value.where.startswith(f"{tmp_path}/declared/b.py")
+        assert "did you mean `visits`? Else: " in str(caught.value)
+
     def test_name_declared_twice(self, tmp_path: Path) -> None:
         """Two files that declare the same name are both named."""
         project = make_project(tmp_path, a=DECLARATION, b=DECLARATION)

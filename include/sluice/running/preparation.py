@@ -221,6 +221,9 @@ class Preparation:
         if suite is None:
             return plan
         chosen = choose_gate(self.project, stream, suite, plan.batches, storage=storage)
+        decided = self.decision(plan)
+        if decided is not None:
+            chosen = replace(chosen, gate="cache", measured="pass", reason=f"batch {decided.batch_id} is split already")
         broken = tuple(broken_contracts(stream, suite, plan.batches, storage=storage))
         blocking = next((problem for problem in broken if problem.is_blocking), None)
         if blocking is not None:

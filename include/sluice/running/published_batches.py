@@ -60,6 +60,6 @@ def published_batches(
 ) -> PublishedBatches | None:
     """What publishes the batches of a stream; None where the sink's own stream writer must write them."""
     sink = query.stream.sink
-    if not isinstance(sink, StagingSink) or not query.knows_files:
+    if not isinstance(sink, StagingSink) or not sink.can_rename or not query.knows_files:
         return None
     return PublishedBatches(project, query, sink, query_id, lease, storage)

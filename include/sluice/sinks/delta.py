@@ -19,7 +19,7 @@ from sluice.errors import DeclarationError
 from sluice.paths import resolve_path
 from sluice.sinks import published_batch, replacement
 from sluice.spark_options import spark_options
-from sluice.storage import Storage, spark_location
+from sluice.storage import Storage, is_local, spark_location
 from sluice.stream import (
     Aside,
     BatchOutcome,
@@ -127,7 +127,7 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
-        aside = self.write_batch_aside(frame, batch, storage=storage)
+        aside = self.write_batch_aside(frame, batch, storage=storage) if self.can_rename else None
         if aside is None:
             self._write_by_spark(frame, batch)
         else:
@@ -142,6 +142,10 @@ class DeltaSink(ReplaceableSink, StagingSink):
             writer = writer.partitionBy(*self.partition_by)
         # The transaction that Delta's own stream writer leaves: a batch is known by it, whoever wrote it.
         writer.option("txnAppId", batch.query_id).option("txnVersion", batch.batch_id).save(spark_location(self.path))
+
+    @property
+    def can_rename(self) -> bool:
+        return is_local(self.path)
 
     def aside_obstacle(
         self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
+_THREADS = 8
+"""How many files are made durable at once: each one waits for the disk."""
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -56,8 +59,9 @@ def find_added(
     actions: list[AddAction] = []
     total = 0
     known = set(partitions)
-    for file in aside.files:
-        footer, size_bytes, mtime_ms = _measure(file, storage)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        measured = [*pool.map(lambda file: _measure(file, storage), aside.files)]
+    for file, (footer, size_bytes, mtime_ms) in zip(aside.files, measured, strict=True):
         if not footer.num_rows:
             continue
         path = file.removeprefix(join(location, ""))
@@ -65,6 +69,20 @@ def find_added(
         actions.append(AddAction(path, size_bytes, values, mtime_ms, True, file_statistics(footer)))  # noqa: FBT003
         total += footer.num_rows
     return actions, total
+
+
+def delete_empty(location: str, aside: Aside, added: Iterable[AddAction], *, storage: Storage) -> None:
+    """Delete the files that a commit left out, for Spark writes one also for a batch without rows.
+
+    Raises:
+        StorageError: One is still there.
+    """
+    counting = {join(location, action.path) for action in added}
+    if not counting:
+        storage.delete_folder(aside.folder)
+    for file in aside.files if counting else ():
+        if file not in counting:
+            storage.delete(file)
 
 
 def _parquet_files(folder: str, storage: Storage) -> Iterator[str]:

@@ -132,6 +132,7 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
     if aside.columns is not None and open_log(location, storage=storage) is None:
         added, told = _found(location, batch, aside, aside.partition_by, options, storage)
         new_table.create(location, aside.columns, aside.partition_by, added, told, storage)
+        _tidy(location, aside, added, storage)
         return
     table = load_table(location, storage=storage)
     if _holds(table, batch):
@@ -145,7 +146,7 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
         table.create_write_transaction(
             [*added], "append", table.schema(), partition_by=partitions, commit_properties=told
         )
-    _checkpoint(location, storage)
+    _tidy(location, aside, added, storage)
 
 
 def _found(  # noqa: PLR0917 - what a batch is, and where it lies
@@ -176,16 +177,18 @@ def _told(added: Sequence[AddAction], rows: int, options: Mapping[str, str]) -> 
     return told | ({_USER_METADATA: options[_USER_METADATA]} if _USER_METADATA in options else {})
 
 
-def _checkpoint(location: str, storage: Storage) -> None:
-    """Keep the log short for whoever reads it. The batch counts already, so that nothing fails for this."""
+def _tidy(location: str, aside: Aside, added: Sequence[AddAction], storage: Storage) -> None:
+    """Leave no file that counts for nobody, and no long log. The batch counts already: nothing fails for this."""
     try:
+        parquet_aside.delete_empty(location, aside, added, storage=storage)
         table = load_table(location, storage=storage)
         if table.version() % _CHECKPOINT_INTERVAL or _INTERVAL_SETTING in table.metadata().configuration:
             return
-        with library_call("the checkpoint of the Delta table could not be written", location, passing=()):
-            table.create_checkpoint()
+        if table.version():
+            with library_call("the checkpoint of the Delta table could not be written", location, passing=()):
+                table.create_checkpoint()
     except SluiceError:
-        logger.warning("the log of %s has no checkpoint of its newest version", location, exc_info=True)
+        logger.warning("%s has a batch more, and could not be tidied up", location, exc_info=True)
 
 
 def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:

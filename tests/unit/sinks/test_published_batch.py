@@ -120,7 +120,28 @@ def test_a_checkpoint_that_can_not_be_written(tmp_path: Path, caplog: pytest.Log
     (tmp_path / "_delta_log" / f"{10:020d}.checkpoint.parquet").mkdir()
     publish_batches(tmp_path, range(9, 10))
     assert numbers(tmp_path) == sorted([1, *range(10)])
-    assert "has no checkpoint" in caplog.text
+    assert "could not be tidied up" in caplog.text
+
+
+def test_files_without_rows(tmp_path: Path) -> None:
+    """Spark writes a file also where there are none: neither the log has it, nor the folder."""
+    make_table(tmp_path)
+    aside = write_batch_aside(tmp_path, 7)
+    empty = tmp_path / "batch" / "part-empty.parquet"
+    parquet.write_table(pa.table({"n": pa.array([], pa.int64())}), empty)
+    some = Aside(aside.folder, (str(empty), *aside.files))
+    published_batch.publish_batch(str(tmp_path), BATCH, some, {}, storage=Storage())
+    assert [path.name for path in (tmp_path / "batch").iterdir()] == ["part-7.parquet"]
+
+    none = tmp_path / "none"
+    none.mkdir()
+    parquet.write_table(pa.table({"n": pa.array([], pa.int64())}), none / "part-empty.parquet")
+    second = SinkBatch(QUERY_ID, 1, "append", 1)
+    nothing = Aside(str(none), (str(none / "part-empty.parquet"),))
+    published_batch.publish_batch(str(tmp_path), second, nothing, {}, storage=Storage())
+    assert not none.exists()
+    assert numbers(tmp_path) == [1, 7]
+    assert DeltaTable(str(tmp_path)).transaction_version(QUERY_ID) == 1
 
 
 @pytest.mark.parametrize("setting", ["autoCompact", "optimizeWrite"])

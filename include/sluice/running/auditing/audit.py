@@ -409,9 +409,6 @@ def prepare_audit(
     compiled = fit_suite(suite, stream, query.frame, storage=home.storage)
     found = gate_to_go_on_with(read_gate(home), record.run_id)
     choice = plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage)
-    decided = preparation.decision(plan)
-    if decided is not None and choice.gate != "cache":
-        choice = replace(choice, gate="cache", measured="pass", reason=f"batch {decided.batch_id} is split already")
     is_planned = plan.batches and plan.strategy == "exact"
     emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
     run_gate = RunGate(
