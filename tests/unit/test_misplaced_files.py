@@ -118,7 +118,8 @@ CASES: dict[str, tuple[Change, str]] = {
     "a declaration is a folder": (
         without("streams/s.py", folder("streams/s.py")),
         (
-            "exit 2: error: the declaration does not import: IsADirectoryError: [Errno 21] Is a directory:"
+            "exit 2: error: there is no stream `visits` in the files that load, and one does not: the declaration does"
+            " not import: IsADirectoryError: [Errno 21] Is a directory:"
             " 'DIR/streams/s.py' | where: DIR/streams/s.py | what to do: correct it; `sluice check` shows every problem"
         ),
     ),
