@@ -154,6 +154,16 @@ def load_table(location: str, *, storage: Storage, version: int | None = None) -
         return DeltaTable(location, version=version, storage_options=dict(storage.options) or None)
 
 
+def find_table(location: str, *, storage: Storage) -> DeltaTable | None:
+    """Open a table at its newest version; None where there is none.
+
+    Raises:
+        DeclarationError: Its path has a character that delta-rs misreads.
+        StorageError: delta-rs can't read it.
+    """
+    return None if open_log(location, storage=storage) is None else load_table(location, storage=storage)
+
+
 def spark_columns(table: DeltaTable) -> dict[str, str]:
     """The columns of a table, in order, with their types as Spark's `simpleString` spells them.
 

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,9 @@ class Project:
             raise found.unusable[name].error
         if name in found.streams:
             return found.streams[name].stream
-        if found.unreadable:
-            raise _not_among(name, found.names, next(iter(found.unreadable.values())))
         near = difflib.get_close_matches(name, found.names, n=1)
+        if found.unreadable:
+            raise _not_among(name, near, next(iter(found.unreadable.values())))
         remedy = f"did you mean `{near[0]}`?" if near else f"declared are: {', '.join(found.names)}"
         if not found.names:
             remedy = "no file there declares one: write `NAME = Stream(...)` at the top level of a .py file"
@@ -179,9 +179,8 @@ def no_plain_function(reference: str, place: str | None) -> DeclarationError:
     )
 
 
-def _not_among(name: str, names: Collection[str], unread: DeclarationError) -> DeclarationError:
+def _not_among(name: str, near: Sequence[str], unread: DeclarationError) -> DeclarationError:
     """What to say of a name that no file has which loads, where one does not."""
-    near = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean `{near[0]}`? Else: " if near else ""
     return DeclarationError(
         f"there is no stream `{name}` in the files that load, and one does not: {unread.problem}",

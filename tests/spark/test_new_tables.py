@@ -157,9 +157,9 @@ def test_a_table_that_somebody_makes_meanwhile(lab: Lab, monkeypatch: pytest.Mon
     stream = declared("out")
     create = new_table.create
 
-    def and_by_another(*args: Any) -> None:
+    def and_by_another(*args: Any, **more: Any) -> None:
         write_deltalake(str(lab.root / "out"), pa.table({"id": pa.array([], pa.int64())}))
-        create(*args)
+        create(*args, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(new_table, "create", and_by_another)
@@ -176,9 +176,9 @@ def test_a_second_try_of_the_first_batch(lab: Lab, monkeypatch: pytest.MonkeyPat
     write_numbers(lab.root / "in", 2)
     create = new_table.create
 
-    def twice(*args: Any) -> None:
-        create(*args)
-        create(*args)
+    def twice(*args: Any, **more: Any) -> None:
+        create(*args, **more)
+        create(*args, **more)
 
     monkeypatch.setattr(new_table, "create", twice)
     stream = replace(declared("out"), name="twice")

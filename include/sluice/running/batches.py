@@ -84,6 +84,8 @@ class BatchRunner:
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
         self._followed, self._published = followed, published
         self._session = query.frame.sparkSession
+        self._failure: BaseException | None = None
+        """What ended a batch in a function of ours that wrote it; Spark only tells that something did."""
         self._stopped_by: BatchFailedError | None = None
         """What ended a batch in a function that Spark called: Spark only tells that something did."""
         self.is_complete = False
@@ -496,9 +498,20 @@ class BatchRunner:
             query = self._audit.watching(query, batch_id, is_in_sink=is_in_sink)
         elif self._followed is not None and self._followed.decision.batch_id == batch_id:
             query = replace(query, write=self._followed.write)
-        if query.write is not None or is_in_sink or self._published is None or not self._published.is_possible():
-            return query
-        return replace(query, write=self._published.write)
+        write = query.write
+        if write is None and not is_in_sink and self._published is not None and self._published.is_possible():
+            write = self._published.write
+        return query if write is None else replace(query, write=self._keeping_failure(write))
+
+    def _keeping_failure(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        def keeping(frame: DataFrame, batch_id: int) -> None:
+            try:
+                write(frame, batch_id)
+            except BaseException as exc:
+                self._failure = exc
+                raise
+
+        return keeping
 
     def _start(self, query: Query, *, once: bool) -> StreamingQuery:
         function = query.function_of_batches()
@@ -560,19 +573,17 @@ class BatchRunner:
             return lost
         except SluiceError:
             logger.warning("the lease can't be looked at", exc_info=True)
+        if isinstance(self._failure, SluiceError):
+            return self._failure
         if self._audit is not None and (cause := self._audit.cause(exc, self._newest_planned)) is not None:
             return cause
         changed = state_changed(str(exc), join(self._state.location, "state"))
         if changed is not None:
             return RefusedError(changed)
         where = f"stream `{self._query.stream.name}`, {self._state.location}"
-        writers = (self._audit, self._followed, self._published)
-        failure = next((by.failure for by in writers if by is not None and by.failure is not None), None)
-        if isinstance(failure, SluiceError):
-            return failure
-        if isinstance(failure, Exception):
+        if isinstance(self._failure, Exception):
             # What Spark says of a function that raised is where it was called from.
-            exc = failure
+            exc = self._failure
         return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
 
     def _newest_planned(self) -> int | None:

@@ -33,8 +33,6 @@ class PublishedBatches:
     query_id: str
     lease: Lease
     storage: Storage
-    failure: BaseException | None = None
-    """What ended a batch; Spark only tells that something did."""
 
     def is_possible(self) -> bool:
         """Whether the table takes the next batch so.
@@ -48,11 +46,7 @@ class PublishedBatches:
     def write(self, frame: DataFrame, batch_id: int) -> None:
         """Write a batch, in the place of the sink's own stream writer."""
         batch = SinkBatch(self.query_id, batch_id, self.query.stream.output_mode, self.lease.token)
-        try:
-            self.sink.write_batch(frame, batch, load_function=self.project.load_function, storage=self.storage)
-        except BaseException as exc:
-            self.failure = exc
-            raise
+        self.sink.write_batch(frame, batch, load_function=self.project.load_function, storage=self.storage)
 
 
 def published_batches(

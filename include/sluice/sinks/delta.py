@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
-from sluice.delta_table import Commit, load_table, open_log, read_commit, refuse_other
+from sluice.delta_table import Commit, find_table, load_table, open_log, read_commit, refuse_other
 from sluice.errors import DeclarationError
 from sluice.paths import resolve_path
 from sluice.sinks import published_batch, replacement
@@ -79,9 +79,9 @@ class DeltaSink(ReplaceableSink, StagingSink):
 
     def check_table(self, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
         is_made_anew = output_mode == "complete" and self.options.get("overwriteSchema") == "true"
-        if not self.partition_by or is_made_anew or open_log(self.path, storage=storage) is None:
+        table = None if not self.partition_by or is_made_anew else find_table(self.path, storage=storage)
+        if table is None:
             return
-        table = load_table(self.path, storage=storage)
         there = table.metadata().partition_columns
         if [name.lower() for name in self.partition_by] == [name.lower() for name in there]:
             return
@@ -152,7 +152,7 @@ class DeltaSink(ReplaceableSink, StagingSink):
     ) -> str | None:
         if (declared := self._declared_obstacle(output_mode)) is not None:
             return declared
-        table = published_batch.find_table(self.path, storage=storage)
+        table = find_table(self.path, storage=storage)
         if frame is not None:
             return published_batch.obstacle_of_batch(table, frame, self.partition_by)
         return published_batch.obstacle(table) if table is not None else None

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sluice.delta_table import open_log
-from sluice.sinks.table_rules import PARTITION_KINDS, rule_of_columns
+from sluice.errors import StorageError
+from sluice.sinks.table_rules import rule_of_columns, rule_of_partitions
 from sluice.storage import Storage, library_call
 
 if TYPE_CHECKING:
@@ -26,25 +27,24 @@ def obstacle(columns: str, partition_by: Sequence[str]) -> str | None:
         columns: Those of the batch, as Spark's JSON.
         partition_by: The columns that the sink is declared to be partitioned by.
     """
-    fields = {found["name"]: found["type"] for found in _nullable(json.loads(columns))["fields"]}
-    if not fields or len({name.lower() for name in fields}) < len(json.loads(columns)["fields"]):
+    made = _nullable(json.loads(columns))
+    kinds = {found["name"]: found["type"] for found in made["fields"]}
+    if not kinds or len({name.lower() for name in kinds}) < len(made["fields"]):
         return "the batch has no columns, or one of them twice"
-    if (name := next((name for name in _names(json.loads(columns)) if _FORBIDDEN.search(name)), None)) is not None:
+    if (name := next((name for name in _names(made) if _FORBIDDEN.search(name)), None)) is not None:
         return f"the name of column `{name}` is none that Delta takes"
-    if len(partition_by) >= len(fields):
+    if len(partition_by) >= len(kinds):
         return "every column is a partition column"
-    for name in partition_by:
-        if fields.get(name) not in PARTITION_KINDS:
-            return f"the table is partitioned by `{name}`, of type {fields.get(name)}"
-    return rule_of_columns(_nullable(json.loads(columns)))
+    return rule_of_partitions(kinds, partition_by) or rule_of_columns(made)
 
 
-def create(  # noqa: PLR0917 - what a table is, and what is in it
+def create(
     location: str,
     columns: str,
     partition_by: Sequence[str],
     added: Sequence[AddAction],
     properties: CommitProperties,
+    *,
     storage: Storage,
 ) -> None:
     """Make the table, with a batch's files in it.
@@ -68,7 +68,8 @@ def create(  # noqa: PLR0917 - what a table is, and what is in it
                 storage_options=dict(storage.options) or None,
                 commit_properties=properties,
             )
-    except Exception as exc:
+    except StorageError as exc:
+        # delta-rs has no error of its own for that.
         if open_log(location, storage=storage) is None:
             raise
         raise CommitFailedError(f"the table is there: {exc}") from exc

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from sluice.delta_table import commit_file, load_table, open_log, read_commit, spark_columns
+from sluice.delta_table import commit_file, find_table, load_table, open_log, read_commit, spark_columns
 from sluice.errors import Problem, RefusedError, SluiceError, StorageError
 from sluice.sinks import new_table, parquet_aside
 from sluice.sinks.delta_settings import setting_for_delta
-from sluice.sinks.table_rules import PARTITION_KINDS, rule_for_spark
+from sluice.sinks.table_rules import rule_for_spark, rule_of_partitions
 from sluice.storage import Storage, join, library_call, spark_location
 from sluice.stream import Aside, SinkBatch
 
@@ -45,9 +45,8 @@ def obstacle(table: DeltaTable) -> str | None:
     """Why a batch can't be published into a table by a commit of metadata; None when it can."""
     kinds = {found.name: getattr(found.type, "type", "nested") for found in table.schema().fields}
     metadata = table.metadata()
-    for column in metadata.partition_columns:
-        if kinds.get(column) not in PARTITION_KINDS:
-            return f"the table is partitioned by `{column}`, of type {kinds.get(column)}"
+    if (rule := rule_of_partitions(kinds, metadata.partition_columns)) is not None:
+        return rule
     for setting in _COMPACTIONS:
         if metadata.configuration.get(setting, "false") != "false":
             return f"the table has `{setting}`, which only Spark heeds"
@@ -71,15 +70,6 @@ def obstacle_of_batch(table: DeltaTable | None, frame: DataFrame, partition_by: 
     if {found.name: found.dataType.simpleString() for found in frame.schema} != spark_columns(table):
         return "the table has other columns than the batch, which only Spark fits into it"
     return None
-
-
-def find_table(location: str, *, storage: Storage) -> DeltaTable | None:
-    """A table; None where there is none yet.
-
-    Raises:
-        StorageError: It can't be read.
-    """
-    return None if open_log(location, storage=storage) is None else load_table(location, storage=storage)
 
 
 def write_batch_aside(
@@ -130,8 +120,8 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
     from deltalake.exceptions import CommitFailedError
 
     if aside.columns is not None and open_log(location, storage=storage) is None:
-        added, told = _found(location, batch, aside, aside.partition_by, options, storage)
-        new_table.create(location, aside.columns, aside.partition_by, added, told, storage)
+        added, told = _found(location, batch, aside, aside.partition_by, options, storage=storage)
+        new_table.create(location, aside.columns, aside.partition_by, added, told, storage=storage)
         _tidy(location, aside, added, storage)
         return
     table = load_table(location, storage=storage)
@@ -141,20 +131,22 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
     if rule is not None:
         raise _not_committed(location, f"{rule}, since the batch was written")
     partitions = table.metadata().partition_columns
-    added, told = _found(location, batch, aside, partitions, options, storage)
+    added, told = _found(location, batch, aside, partitions, options, storage=storage)
     with library_call(_NOT_PUBLISHED, location, passing=CommitFailedError, remedy=_TRY_AGAIN):
         table.create_write_transaction(
             [*added], "append", table.schema(), partition_by=partitions, commit_properties=told
         )
     _tidy(location, aside, added, storage)
+    _checkpoint(location, table)
 
 
-def _found(  # noqa: PLR0917 - what a batch is, and where it lies
+def _found(
     location: str,
     batch: SinkBatch,
     aside: Aside,
     partitions: Sequence[str],
     options: Mapping[str, str],
+    *,
     storage: Storage,
 ) -> tuple[Sequence[AddAction], CommitProperties]:
     """The files of a batch as a commit adds them, and what the commit tells of them."""
@@ -178,17 +170,29 @@ def _told(added: Sequence[AddAction], rows: int, options: Mapping[str, str]) -> 
 
 
 def _tidy(location: str, aside: Aside, added: Sequence[AddAction], storage: Storage) -> None:
-    """Leave no file that counts for nobody, and no long log. The batch counts already: nothing fails for this."""
+    """Leave no file that counts for nobody. The batch counts already: nothing fails for this."""
     try:
         parquet_aside.delete_empty(location, aside, added, storage=storage)
-        table = load_table(location, storage=storage)
-        if table.version() % _CHECKPOINT_INTERVAL or _INTERVAL_SETTING in table.metadata().configuration:
-            return
-        if table.version():
-            with library_call("the checkpoint of the Delta table could not be written", location, passing=()):
+    except SluiceError:
+        logger.warning("%s has files without rows, which nobody reads", aside.folder, exc_info=True)
+
+
+def _checkpoint(location: str, table: DeltaTable) -> None:
+    """Keep the log short for whoever reads it. The batch counts already: nothing fails for this.
+
+    Args:
+        location: Where the table is.
+        table: The table as it was before the commit.
+    """
+    if _INTERVAL_SETTING in table.metadata().configuration:
+        return
+    try:
+        with library_call("the checkpoint of the Delta table could not be written", location, passing=()):
+            table.update_incremental()
+            if table.version() % _CHECKPOINT_INTERVAL == 0:
                 table.create_checkpoint()
     except SluiceError:
-        logger.warning("%s has a batch more, and could not be tidied up", location, exc_info=True)
+        logger.warning("the log of %s has no checkpoint of its newest version", location, exc_info=True)
 
 
 def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:

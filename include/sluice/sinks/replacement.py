@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from sluice.delta_table import Commit, DeltaLog, load_table, open_log, read_commit
+from sluice.delta_table import Commit, DeltaLog, find_table, load_table, open_log, read_commit
 from sluice.errors import DeclarationError
 from sluice.sinks import parquet_aside
 from sluice.sinks.table_rules import rule_for_spark
@@ -52,9 +52,9 @@ class _Noted(msgspec.Struct, frozen=True):
 
 def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
     """The newest version of a table, as a backfill needs it; see `ReplaceableSink.snapshot`."""
-    if open_log(location, storage=storage) is None:
+    table = find_table(location, storage=storage)
+    if table is None:
         return None
-    table = load_table(location, storage=storage)
     metadata = table.metadata()
     if metadata.configuration.get("delta.appendOnly") == "true":
         raise DeclarationError(

@@ -6,7 +6,7 @@ What is not known to mean nothing to a writer is taken for such a rule: Spark's 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _PLAIN_TYPES = {
     "timestamp",
 }
 
-PARTITION_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
+_PARTITION_KINDS = ("string", "byte", "short", "integer", "long", "boolean", "date")
 """Types whose values a folder's name has as Delta's log has them."""
 
 
@@ -72,6 +72,17 @@ def rule_for_spark(table: DeltaTable) -> str | None:
 def rule_of_columns(columns: Mapping[str, Any]) -> str | None:
     """A rule or a type of columns, as Spark's JSON has them, that only Spark's writer heeds; None without one."""
     return next(_rules_of_struct(columns, ""), None)
+
+
+def rule_of_partitions(kinds: Mapping[str, Any], partition_by: Iterable[str]) -> str | None:
+    """Why the folders of a partition don't have its values as Delta's log has them; None when they do.
+
+    Args:
+        kinds: The types of the columns, by name, as Delta's log has them.
+        partition_by: The partition columns.
+    """
+    wrong = next((name for name in partition_by if kinds.get(name) not in _PARTITION_KINDS), None)
+    return None if wrong is None else f"the table is partitioned by `{wrong}`, of type {kinds.get(wrong)}"
 
 
 def _rules_of_struct(struct: Mapping[str, Any], before: str) -> Iterator[str]:

@@ -80,8 +80,6 @@ class Audit:
     """As the run began."""
     lease: Lease
     gate: RunGate
-    failure: BaseException | None = None
-    """What ended a batch in its function; Spark only tells that something did."""
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
@@ -105,18 +103,6 @@ class Audit:
         for batch in self.gate.earlier:
             self._keep_values(batch, self.gate.values[batch.batch_id])
 
-    def _guarded(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
-        """A function for Spark to call with a batch, whose error is kept."""
-
-        def write(frame: DataFrame, batch_id: int) -> None:
-            try:
-                function(frame, batch_id)
-            except BaseException as exc:
-                self.failure = exc
-                raise
-
-        return write
-
     def watching(self, query: Query, batch_id: int | None = None, *, is_in_sink: bool = False) -> Query:
         """The query with its batches audited.
 
@@ -127,9 +113,9 @@ class Audit:
         """
         if self.choice.gate != "write":
             write = self._publish if self.choice.gate == "publish" else self._write_cached
-            return replace(query, frame=self.frame, write=self._guarded(write))
+            return replace(query, frame=self.frame, write=write)
         if is_in_sink and not is_remote(self.project):
-            return replace(query, frame=self.frame, write=self._guarded(self._recall))
+            return replace(query, frame=self.frame, write=self._recall)
         aborts = batch_id not in self.gate.let_through
         if aborts not in self._watched:
             self._watched[aborts] = self._watch(aborts=aborts)
@@ -181,8 +167,6 @@ class Audit:
             exc: Spark's error.
             newest: Gives the batch that was under way; asked only where a row ended it.
         """
-        if isinstance(self.failure, SluiceError):
-            return self.failure
         text = str(exc)
         for check in self.plan.row_checks("fail"):
             if f"{_ABORTED}{check.expectation.id}" in text:
@@ -312,20 +296,18 @@ class Audit:
     def _publish_staged(self, decision: staged_batch.Decision, session: SparkSession) -> None:
         self.lease.check()
         token = self.record.token or 0
-        staged_batch.publish(decision, session, self.project, self.home, self.record.generation, token)
+        staged_batch.publish(decision, session, self.project, self.home, self.record.generation, token=token)
 
-    def _recall(self, frame: DataFrame, batch_id: int) -> BatchAudit | None:
-        """The audit of a batch whose rows are published already, measured again where the suite asks for more now."""
+    def _recall(self, frame: DataFrame, batch_id: int) -> None:
+        """Take a published batch as it was audited; it is measured again where the suite asks for more now."""
         run_through(frame)
         audit = self._known_audit(batch_id)
         found = audit.values if audit is not None else {}
         if not is_measured(self.plan, found):
             found = {**found, **self._measure_decided(frame, audit)}
             if audit is not None:
-                audit = msgspec.structs.replace(audit, values=found)
-                self._keep_audit(audit)
+                self._keep_audit(msgspec.structs.replace(audit, values=found))
         self.gate.values[batch_id] = found
-        return audit
 
     def _known_audit(self, batch_id: int) -> BatchAudit | None:
         return read_audit(self.home, self.record.generation, batch_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import load_table, open_log, spark_columns
+from sluice.delta_table import find_table, load_table, spark_columns
 from sluice.errors import DeclarationError
 from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.sql_text import identifier, string_literal
@@ -121,17 +121,19 @@ def is_quarantine(table: StagingSink, *, storage: Storage) -> bool:
     Raises:
         StorageError: The table can't be read.
     """
-    if open_log(table.location or "", storage=storage) is None:
+    there = find_table(table.location or "", storage=storage)
+    if there is None:
         return False
-    found = spark_columns(load_table(table.location or "", storage=storage))
+    found = spark_columns(there)
     return all(found.get(name) == kind for name, kind in _OURS)
 
 
 def add_column(table: StagingSink, session: SparkSession, name: str, *, storage: Storage) -> None:
     """Give a quarantine that is there a column of ours, if it lacks it: `RELEASE` or `COMPUTED`."""
-    if open_log(table.location or "", storage=storage) is None:
+    there = find_table(table.location or "", storage=storage)
+    if there is None:
         return
-    known = spark_columns(load_table(table.location or "", storage=storage))
+    known = spark_columns(there)
     if name not in known:
         nothing = table.read_versions(session, [], storage=storage)
         added = nothing.selectExpr("*", f"CAST(NULL AS {_ADDED[name]}) AS {name}")
@@ -197,12 +199,11 @@ def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, 
             where=table.location,
             remedy="call it something else in the transform",
         )
-    if open_log(table.location or "", storage=storage) is None:
+    quarantine = find_table(table.location or "", storage=storage)
+    if quarantine is None:
         return
     own = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
-    found = {
-        name.casefold(): kind for name, kind in spark_columns(load_table(table.location or "", storage=storage)).items()
-    }
+    found = {name.casefold(): kind for name, kind in spark_columns(quarantine).items()}
     for name, kind in (*_OURS, *columns):
         there = found.get(name.casefold())
         if there is None and name in dict(_OURS):

@@ -170,8 +170,8 @@ def decide(project: Project, home: StreamHome, generation: int, decision: Decisi
     return found
 
 
-def publish(  # noqa: PLR0917 - what a batch is, and where it goes
-    decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int, token: int
+def publish(
+    decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int, *, token: int
 ) -> None:
     """Write what was staged into the tables that have not got it yet: the quarantine first.
 
@@ -242,19 +242,13 @@ class Followed:
     generation: int
     project: Project
     lease: Lease
-    failure: BaseException | None = None
-    """What ended it; Spark only tells that something did."""
 
     def write(self, frame: DataFrame, _batch_id: int) -> None:
         """Finish the batch, in the place of the sink's own stream writer."""
-        try:
-            run_through(frame)
-            self.lease.check()
-            token = self.lease.token
-            publish(self.decision, frame.sparkSession, self.project, self.home, self.generation, token)
-        except BaseException as exc:
-            self.failure = exc
-            raise
+        run_through(frame)
+        self.lease.check()
+        token = self.lease.token
+        publish(self.decision, frame.sparkSession, self.project, self.home, self.generation, token=token)
 
 
 def lost_decision(batch_id: int, table: StagingSink) -> RefusedError:
