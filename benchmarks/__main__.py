@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sluice.display import print_table
+from sluice.cli.printing import print_table
 
 BENCHMARKS = (
     "planning_cost",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.measure import ROUNDS, SCRIPTS, Figure, ratio, run, timed
 from benchmarks.workload import arrive, make_project
+from sluice.planning.verdict import Request, plan_stream
 from sluice.project import find_project
-from sluice.running.preparation import Request, plan_stream
 from sluice.spark import jars
 
 FILES = 20_000

@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks.measure import ROUNDS, Figure, timed
 from sluice.documents import encode_document
 from sluice.project import find_project
-from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
-from sluice.running.summary import keep_summary
+from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.summary import keep_summary
 from tests.browser.api_server import ApiServer
 
 STREAMS, RECORDS, LONG_LIFE, DAGS = 1000, 60, 10_000, 20

@@ -14,8 +14,8 @@ from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.home import StreamHome
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.survey import survey
+from sluice.sources.contract import Bound
 from sluice.storage import Storage
-from sluice.stream import Bound
 
 BAR_MICROSECONDS = 4.0
 COUNTS = (1_000, 10_000, 100_000)

@@ -14,7 +14,7 @@ from sluice import Stream, sinks, sources
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.suite import parse_suite
-from sluice.running.session import open_session
+from sluice.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.measure import ROUNDS, Figure, ratio
 from benchmarks.quality_frames import CHECKS, DDL, open_spark, orders
 from sluice import Stream, sinks, sources
+from sluice.planning.verdict import Request
 from sluice.project import Project
-from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
 
 if TYPE_CHECKING:

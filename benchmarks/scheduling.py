@@ -16,7 +16,7 @@ from benchmarks.measure import ROUNDS, Figure, ratio
 from benchmarks.workload import arrive, make_project
 from demo.standalone import REPOSITORY, Standalone
 from sluice.project import find_project
-from sluice.running.record import RunRecords
+from sluice.runs.record import RunRecords
 
 BAR_GAPS = 0.4
 _DAGS = """

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import ROUNDS, Figure, ratio, timed
 from benchmarks.workload import SCHEMA, arrive, make_project
+from sluice.planning.verdict import Request
 from sluice.project import find_project
-from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
-from sluice.running.session import open_session
+from sluice.spark.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,10 +17,10 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from sluice import Stream, sinks, sources
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.source_log import read_source_log
+from sluice.checkpoint.source_log import LogEntry, SourceLog, read_source_log
+from sluice.sources.contract import Position
 from sluice.sources.files import FilesSource
 from sluice.storage import Storage
-from sluice.stream import LogEntry, Position, SourceLog
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 NOW_MS = 1_769_860_800_000

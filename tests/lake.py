@@ -12,9 +12,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyarrow import parquet
 
-from sluice.sinks import replacement
+from sluice.interval import Interval
+from sluice.sinks.contract import Aside, Replaced, Replacement
+from sluice.sinks.delta import replacement
 from sluice.storage import FileStat, Storage
-from sluice.stream import Aside, Interval, Replaced, Replacement
 
 QUERY = "the live query"
 

@@ -18,13 +18,13 @@ from demo.bad_day import Stopped, release_bad_day
 from demo.comparison import compare
 from demo.landing import BAD_DAY, flights_archive, land_flights
 from demo.standalone import REPOSITORY, Standalone
-from sluice.display import print_table
+from sluice.cli.printing import print_table
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import inspect_stream
 from sluice.project import find_project
-from sluice.running.lease import LeaseFile
-from sluice.running.preparation import system_clock
-from sluice.running.record import QualityRecord, RunRecord, RunRecords, describe_batch
+from sluice.runs.lease import LeaseFile
+from sluice.runs.record import QualityRecord, RunRecord, RunRecords, describe_batch
+from sluice.times import system_clock
 
 WORK = REPOSITORY / "var" / "demo"
 LANDING = WORK / "data" / "landing" / "flights"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from demo.landing import BAD_DAY, land_correction
 from demo.standalone import USER, Standalone
+from sluice.gate.state import read_gate, release_gate
 from sluice.project import Project
-from sluice.running.auditing.gate_state import read_gate, release_gate
-from sluice.running.preparation import system_clock
-from sluice.running.record import RunRecords, describe_quality
+from sluice.runs.record import RunRecords, describe_quality
+from sluice.times import system_clock
 
 STREAM = "departures"
 

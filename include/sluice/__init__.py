@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from sluice import sinks, sources
 from sluice.errors import Problem, SluiceError
 from sluice.project import Project, find_project
-from sluice.stream import Bound, Stream
+from sluice.sources.contract import Bound
+from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from sluice.planning.planner import Limits
-    from sluice.running.preparation import Request, plan_stream
+    from sluice.planning.verdict import Request, plan_stream
     from sluice.running.runner import run_stream
 
 __all__ = [
@@ -34,8 +35,8 @@ __all__ = [
 
 _LATER = {
     "Limits": "sluice.planning.planner",
-    "Request": "sluice.running.preparation",
-    "plan_stream": "sluice.running.preparation",
+    "Request": "sluice.planning.verdict",
+    "plan_stream": "sluice.planning.verdict",
     "run_stream": "sluice.running.runner",
 }
 

@@ -332,3 +332,15 @@ def _looked_for(exc: BaseException) -> tuple[str, str | None]:
     if isinstance(exc, ImportError) and (found := re.match(r"cannot import name '(\w+)'", str(exc))):
         return exc.name or "", found[1]
     return "", None
+
+
+def check_limit(value: int | None, name: str, place: str) -> None:
+    """Refuse a per-batch limit that is not a positive number.
+
+    Raises:
+        DeclarationError: It is not.
+    """
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise DeclarationError(
+            f"`{name}` is {value!r}", where=place, remedy="give a whole number above 0, or leave it out"
+        )

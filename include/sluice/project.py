@@ -18,7 +18,7 @@ from sluice.home import StreamHome
 from sluice.paths import VARIABLE, expand, resolve_path
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
-from sluice.spark_master import CONNECT_SCHEME, check_master
+from sluice.spark_master import CONNECT_SCHEME, check_master, is_submitted
 from sluice.storage import Storage, join
 from sluice.stream import Stream
 
@@ -51,6 +51,11 @@ class Project:
     moving_folder: str | None = None
     """A folder of which the next version has another copy, such as Airflow's of its bundles: nothing that streams read
     or write may lie in it."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it runs on a Spark Connect server; what `spark-submit` started has a Spark of its own."""
+        return self.spark_master.startswith(CONNECT_SCHEME) and not is_submitted()
 
     def storage(self) -> Storage:
         """Where the project's files are read from and written to."""

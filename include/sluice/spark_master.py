@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 
 from sluice.errors import DeclarationError
@@ -54,3 +55,8 @@ def _near(master: str) -> str | None:
         threads = inside.strip("] ")
         return f"local[{threads}]" if threads == "*" or (threads.isdecimal() and int(threads)) else "local[*]"
     return "yarn" if not bracket and difflib.get_close_matches(word.lower(), ["yarn"], cutoff=0.7) else None
+
+
+def is_submitted() -> bool:
+    """Whether this process was started by `spark-submit`, which has its own master and class path."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

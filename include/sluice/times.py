@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from sluice.errors import DeclarationError
 
+Clock = Callable[[], datetime]
+"""Tells the time, in UTC."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def system_clock() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
 
 
 def parse_time(text: str | None, *, where: str = "--until") -> datetime | None:

@@ -8,13 +8,17 @@ nothing in one start is still where it was.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 
 from sluice.documents import Document
+from sluice.times import iso_millis
 
 Policy = Literal["min", "max"]
+WATERMARK_METRICS = "sluice.watermark."
+"""What the observed event time of a `withWatermark` is named with, before its number; see `connect_plan.py`."""
 
 
 class InputWatermark(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,42 @@ class Watermarks(Document, frozen=True, kw_only=True):
             for known in self.inputs
         )
         return msgspec.structs.replace(self, measured=batch_id, inputs=inputs)
+
+
+@dataclass(frozen=True)
+class WatermarkOutlook:
+    """Every input's watermark, as a plan shows it."""
+
+    next_ms: int
+    """The watermark of the next batch."""
+    policy: Policy
+    known: Watermarks
+    unmeasured: int = 0
+    """How many committed batches are yet to be counted in."""
+
+    @property
+    def held_back_by(self) -> tuple[str, ...]:
+        """The inputs that hold the others back."""
+        return self.known.held_back_by(self.policy)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `sluice plan --json` prints it, and run records keep it."""
+        return {
+            "next": iso_millis(self.next_ms) if self.next_ms else None,
+            "policy": self.policy,
+            "unmeasured_batches": self.unmeasured,
+            "inputs": [
+                {
+                    "input": known.input,
+                    "watermark": iso_millis(known.watermark_ms) if known.watermark_ms else None,
+                    "newest_event": iso_millis(known.event_ms),
+                    "delay_seconds": known.delay_ms / 1000,
+                    "since": known.since,
+                    "holds_back": known.input in self.held_back_by,
+                }
+                for known in self.known.inputs
+            ],
+        }
 
 
 def _moved(known: InputWatermark, event_ms: int | None) -> InputWatermark:

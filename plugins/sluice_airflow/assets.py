@@ -22,7 +22,7 @@ from urllib.parse import quote
 from airflow.sdk import Asset, AssetWatcher
 
 from sluice.errors import DeclarationError
-from sluice.monitoring.touched import Partition, touched_partitions
+from sluice.monitoring.touched_partitions import Partition, touched_partitions
 from sluice.storage import is_local, join, local_path
 from sluice_airflow.outcomes import summary
 from sluice_airflow.projects import airflow_project, project_for_others
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from sluice.home import StreamHome
-    from sluice.running.record import RunRecord
+    from sluice.runs.record import RunRecord
     from sluice.stream import Stream
     from sluice_airflow.triggers.arrivals import ArrivalWatch
     from sluice_airflow.triggers.commits import CommitWatch

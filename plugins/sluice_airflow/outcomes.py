@@ -13,7 +13,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sluice.errors import SluiceError
-from sluice.running.record import RunRecord
+from sluice.runs.record import RunRecord
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from airflow.sdk.observability import stats
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, stream_lag
 from sluice.monitoring.progress import read_progress
-from sluice.running.record import RunRecord, RunRecords
+from sluice.runs.record import RunRecord, RunRecords
 from sluice.stream import Stream
 from sluice.times import parse_time
 from sluice_airflow.patience import look_within

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
+from sluice.auditing.table_audit import TableAuditRequest
 from sluice.errors import DeclarationError, RunError
-from sluice.running.auditing.table_audit import TableAuditRequest
+from sluice.planning.verdict import Request
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.running.driver import Driver, Drivers
-from sluice.running.preparation import Request
-from sluice.running.session import driver_environment, is_local_master, spark_conf
+from sluice.runs.driver import Driver, Drivers
+from sluice.spark.session import driver_environment, is_local_master, spark_conf
 from sluice.spark.settings_file import launch_settings, settings_path
 from sluice.spark_master import check_master
 

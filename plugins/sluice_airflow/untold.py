@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from sluice.errors import SluiceError
-from sluice.running.record import RunRecord, RunRecords
+from sluice.runs.record import RunRecord, RunRecords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

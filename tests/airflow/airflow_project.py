@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from sluice.home import StreamHome
 from sluice.project import find_project
-from sluice.running.record import RunRecord, RunRecords
+from sluice.runs.record import RunRecord, RunRecords
 
 _PROJECT = """
 [project]

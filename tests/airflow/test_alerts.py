@@ -16,7 +16,7 @@ from receivers import Receiver, mail_server, metrics_collector
 
 from demo.standalone import REPOSITORY, Standalone
 from sluice.project import find_project
-from sluice.running.record import RunRecords
+from sluice.runs.record import RunRecords
 from tests.builders import commit_bytes, put
 from tests.campaign import in_campaigns
 

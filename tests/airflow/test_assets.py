@@ -14,8 +14,8 @@ from airflow_project import StreamProject
 from sluice import Stream, sinks
 from sluice.errors import UnknownStreamError
 from sluice.home import StreamHome
-from sluice.running.record import BatchRecord, RunRecord, RunRecords
-from sluice.running.summary import RecordedInterval
+from sluice.runs.record import BatchRecord, RunRecord, RunRecords
+from sluice.runs.summary import RecordedInterval
 from sluice.storage import Storage
 from sluice_airflow import assets, timetables
 from tests.builders import NOW, QUERY_ID, commit_file, edit_commit, make_delta, make_stream

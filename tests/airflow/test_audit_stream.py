@@ -15,8 +15,8 @@ from airflow.utils.state import TaskInstanceState
 from airflow_project import StreamProject
 from deltalake import write_deltalake
 
+from sluice.auditing.table_audit import read_table_audit
 from sluice.errors import DeclarationError
-from sluice.running.auditing.table_audit import read_table_audit
 from sluice_airflow.operators.audit_stream import AuditStreamOperator
 from tests.campaign import in_campaigns
 

@@ -16,7 +16,7 @@ from demo.landing import land_flights
 from demo.standalone import REPOSITORY, Standalone
 from sluice.home import StreamHome
 from sluice.project import find_project
-from sluice.running.record import RunRecord, RunRecords
+from sluice.runs.record import RunRecord, RunRecords
 from tests.campaign import in_campaigns
 from tests.flight_days import DAYS, SCHEMA, FlightDays
 

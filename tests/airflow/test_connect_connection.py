@@ -10,7 +10,7 @@ import pytest
 from airflow.utils.state import DagRunState
 from airflow_project import StreamProject
 
-from sluice.running.lease import newest_lease
+from sluice.runs.lease import newest_lease
 from tests.campaign import in_campaigns
 from tests.spark.connect_server import DELTA, serving
 

@@ -12,9 +12,9 @@ from airflow_project import StreamProject
 from test_sensors import MODES, later, result, run
 
 from sluice.errors import DeclarationError, HeldError, Problem, QualityFailedError, SluiceError
-from sluice.running.auditing.gate_state import GateState, keep_gate, release_gate
-from sluice.running.record import QualityRecord, RunRecord, RunRecords, new_run_id
-from sluice.running.summary import RecordedInterval
+from sluice.gate.state import GateState, keep_gate, release_gate
+from sluice.runs.record import QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.summary import RecordedInterval
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.sensors.quality import QualitySensor
 from sluice_airflow.triggers import shared_poll

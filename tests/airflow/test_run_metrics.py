@@ -16,7 +16,7 @@ from airflow.sdk.observability import stats
 from airflow_project import StreamProject
 from committed import commit
 
-from sluice.running.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.sources.files import FilesSource
 from sluice_airflow import run_metrics
 from sluice_airflow.listeners import stream_metrics

@@ -21,7 +21,7 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
 
 from sluice.errors import DeclarationError
-from sluice.running.record import new_run_id
+from sluice.runs.record import new_run_id
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.run_keys import RunKey
 from sluice_airflow.stream_dag import stream_dag

@@ -14,10 +14,10 @@ from airflow_project import StreamProject
 from until import SOON, until
 
 from sluice.home import StreamHome
-from sluice.running.driver import Driver, Drivers
-from sluice.running.process import boot_id, machine
-from sluice.running.record import RecordedPhase, RunRecord, RunRecords
-from sluice.running.summary import RecordedInterval
+from sluice.runs.driver import Driver, Drivers
+from sluice.runs.process import boot_id, machine
+from sluice.runs.record import RecordedPhase, RunRecord, RunRecords
+from sluice.runs.summary import RecordedInterval
 from sluice_airflow.triggers import absence
 from sluice_airflow.triggers.run import RunTrigger
 from tests.builders import NOW

@@ -22,10 +22,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskD
 from airflow_project import StreamProject
 from until import until
 
-from sluice.running.driver import Driver, Drivers
-from sluice.running.process import process
-from sluice.running.record import BatchRecord, RunRecord, RunRecords, new_run_id
-from sluice.running.stop import request_stop, stop_request
+from sluice.runs.driver import Driver, Drivers
+from sluice.runs.process import process
+from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.stop import request_stop, stop_request
 from sluice_airflow.assets import outlets
 from sluice_airflow.operators import run_stream
 from sluice_airflow.operators.run_stream import RunStreamOperator
@@ -41,8 +41,8 @@ import sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from sluice.home import StreamHome
-from sluice.running.record import RunRecords
-from sluice.running.stop import stop_request
+from sluice.runs.record import RunRecords
+from sluice.runs.stop import stop_request
 from sluice.storage import Storage
 home, run_id = StreamHome(sys.argv[1], Storage()), sys.argv[2]
 print("waiting for the end", flush=True)

@@ -29,7 +29,7 @@ from datetime import datetime, timedelta, timezone
 from airflow.sdk import DAG, task
 from airflow.providers.standard.operators.empty import EmptyOperator
 from sluice.project import find_project
-from sluice.running.record import BatchRecord, RunRecord
+from sluice.runs.record import BatchRecord, RunRecord
 from sluice_airflow.assets import emit_events, outlets
 from sluice_airflow.sensors.progress import BatchSensor
 from sluice_airflow.timetables import after_run, data_intervals, on_arrival, on_commit, per_partition

@@ -18,16 +18,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sluice.gate.state import GateState, keep_gate, read_gate
 from sluice.home import Generation, SourceLine, StreamHome
+from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
-from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
-from sluice.running.lease import acquire
-from sluice.running.record import BackfillRecord, BatchRecord, RunRecord, RunRecords, new_run_id
-from sluice.running.stop import StopRequest, stop_request
-from sluice.running.summary import RecordedInterval
+from sluice.runs.lease import acquire
+from sluice.runs.record import BackfillRecord, BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.stop import StopRequest, stop_request
+from sluice.runs.summary import RecordedInterval
+from sluice.sources.contract import Slice
 from sluice.storage import join
-from sluice.stream import Interval, Slice
 from sluice.times import iso_millis, iso_time
 from tests.builders import (
     QUERY_ID,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sluice.gate.judged_runs import report_on
 from sluice.quality.report_page import report_page
-from sluice.running.auditing.judged_runs import report_on
 from tests.browser.api_server import REPOSITORY, ApiServer
 from tests.browser.showcase import RUN_ID, Showcase
 from tests.browser.webdriver import CHROMIUM, DRIVER, Browser

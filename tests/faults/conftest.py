@@ -8,8 +8,8 @@ import pytest
 from numbers_project import STREAM, Numbers, make_numbers
 from pyspark.sql import SparkSession
 
-from sluice.running.session import open_session
 from sluice.spark.java_options import Work
+from sluice.spark.session import open_session
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ import signal
 import sys
 from collections.abc import Callable
 
+from sluice.interval import Interval
 from sluice.project import find_project
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.running.runner import Silent
+from sluice.running.observers import Silent
 from sluice.storage import Storage
-from sluice.stream import Interval
 from sluice.times import parse_time
 
 project_folder, stream_name, start, end, moment, what = sys.argv[1:]

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.project import find_project
-from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
-from sluice.sinks.delta import DeltaSink
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import Storage
 
 project_folder, stream_name, moment, step, count = sys.argv[1:]

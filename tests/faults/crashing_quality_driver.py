@@ -16,16 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sluice.auditing import judge_with_spark, run_gate, staged_batch
+from sluice.auditing.audit import Audit
+from sluice.gate import decided_batch
+from sluice.gate.state import GateState
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.project import find_project
 from sluice.running import preparation
-from sluice.running.auditing import former_audit, run_gate, staged_batch
-from sluice.running.auditing.audit import Audit
-from sluice.running.auditing.gate_state import GateState
-from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
-from sluice.sinks import parquet_aside
-from sluice.sinks.delta import DeltaSink
+from sluice.sinks.delta import parquet_aside
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.sinks.foreach_batch import ForeachBatchSink
 from sluice.storage import Storage
 
@@ -81,14 +82,14 @@ STEPS = [
     (ForeachBatchSink, "write_batch", always("sink")),
     (Audit, "_decide", always("decide")),
     (staged_batch, "stage", always("stage")),
-    (staged_batch, "decide", always("split")),
-    (staged_batch, "forget", always("forget")),
+    (decided_batch, "decide", always("split")),
+    (decided_batch, "forget", always("forget")),
     (Audit, "note", always("note")),
     (Audit, "finish", always("finish")),
     (run_gate, "close_gate", always("close")),
     (run_gate, "keep_gate", of_gate),
     (preparation, "settle", always("settle")),
-    (former_audit, "settle", always("settle")),
+    (judge_with_spark, "settle", always("settle")),
     (Storage, "put_if_absent", of_file),
     (Storage, "replace", of_file),
     (Storage, "delete", of_file),

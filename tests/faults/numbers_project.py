@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
-from sluice.running.preparation import Request
-from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream
+from sluice.runs.record import RunRecord, RunRecords
 
 ROWS_PER_FILE = 4
 STREAM = "numbers"

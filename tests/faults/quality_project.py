@@ -13,12 +13,12 @@ from deltalake import DeltaTable
 from numbers_project import PROJECT, ROWS_PER_FILE, STREAM
 from pyspark.sql import SparkSession
 
+from sluice.gate.state import read_gate
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
-from sluice.running.auditing.gate_state import read_gate
-from sluice.running.preparation import Request
-from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream
+from sluice.runs.record import RunRecord, RunRecords
 
 DRIVER = str(Path(__file__).with_name("crashing_quality_driver.py"))
 _DECLARATION = """

@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from sluice.interval import Interval
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.running.preparation import Request
-from sluice.running.record import RunRecord, RunRecords
 from sluice.running.runner import run_stream
-from sluice.stream import Interval
+from sluice.runs.record import RunRecord, RunRecords
 from tests.campaign import CAMPAIGN
 
 pytestmark = pytest.mark.spark

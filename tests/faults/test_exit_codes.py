@@ -43,7 +43,7 @@ ROWS = 8
 def work(root: Path, command: str) -> int:
     """Do one thing in a process of its own; returns its exit code."""
     named = ["--project", str(root)]
-    command_line = [sys.executable, "-m", "sluice.cli"]
+    command_line = [sys.executable, "-m", "sluice"]
     words = {
         "run": [*command_line, "run", "numbers", *named],
         "driver": [sys.executable, submit.__file__, *named, "--stream", "numbers"],

@@ -8,7 +8,7 @@ import pytest
 from numbers_project import STREAM, Numbers, make_numbers
 from pyspark.sql import SparkSession
 
-from sluice.running.record import RunRecords
+from sluice.runs.record import RunRecords
 from tests.campaign import CAMPAIGN, in_campaigns
 
 pytestmark = pytest.mark.spark
@@ -50,7 +50,7 @@ SEEDS = [1] if not CAMPAIGN else range(CAMPAIGN)
 def test_a_kill_while_spark_writes_a_batch(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     """The batch is planned, data files appear, nothing is committed: the retry runs it as logged."""
     numbers = _slow(tmp_path)
-    driver = numbers.start("-m", "sluice.cli", "run", STREAM, "--run-key", "the only one")
+    driver = numbers.start("-m", "sluice", "run", STREAM, "--run-key", "the only one")
     files = random.Random(seed).randint(1, 3)
     batch = files - 1
     killed = numbers.kill_when(
@@ -77,7 +77,7 @@ def test_a_kill_while_spark_writes_a_batch(tmp_path: Path, spark: SparkSession, 
 def test_a_kill_between_the_sink_and_the_commit(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     """The table holds the batch, the commit log does not: the batch runs again and is skipped by the table."""
     numbers = _slow(tmp_path)
-    driver = numbers.start("-m", "sluice.cli", "run", STREAM, "--run-key", "the only one")
+    driver = numbers.start("-m", "sluice", "run", STREAM, "--run-key", "the only one")
     version = random.Random(seed).randint(0, 2)
     commit = numbers.output / "_delta_log" / f"{version:020d}.json"
     killed = numbers.kill_when(driver, commit.exists)
@@ -96,7 +96,7 @@ def test_a_kill_between_the_sink_and_the_commit(tmp_path: Path, spark: SparkSess
 def test_a_dead_drivers_record_is_closed_by_the_next_run(tmp_path: Path, spark: SparkSession) -> None:
     """A run that died without a word does not look as if it were running for ever."""
     numbers = _slow(tmp_path)
-    driver = numbers.start("-m", "sluice.cli", "run", STREAM)
+    driver = numbers.start("-m", "sluice", "run", STREAM)
     assert numbers.kill_when(driver, (numbers.checkpoint / "offsets" / "0").exists)
 
     numbers.run(spark)
@@ -110,7 +110,7 @@ def test_a_dead_drivers_record_is_closed_by_the_next_run(tmp_path: Path, spark: 
 def test_sigterm_ends_a_run_between_batches(tmp_path: Path, spark: SparkSession) -> None:
     """The batch under way is committed, no other is begun, and the exit code says that all is well."""
     numbers = _slow(tmp_path)
-    driver = numbers.start("-m", "sluice.cli", "run", STREAM)
+    driver = numbers.start("-m", "sluice", "run", STREAM)
     while not (numbers.checkpoint / "offsets" / "0").exists():
         assert driver.poll() is None
 
@@ -127,7 +127,7 @@ def test_sigterm_ends_a_run_between_batches(tmp_path: Path, spark: SparkSession)
 def test_two_runs_at_once_are_one_run_and_one_refusal(tmp_path: Path, spark: SparkSession) -> None:
     """The second run finds the lease held by a live process, and says by whom; exit code 5."""
     numbers = _slow(tmp_path)
-    driver = numbers.start("-m", "sluice.cli", "run", STREAM)
+    driver = numbers.start("-m", "sluice", "run", STREAM)
     while not (numbers.checkpoint / "offsets" / "0").exists():
         assert driver.poll() is None
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from test_backfill_kills import _DECLARATION, _PROJECT, _TRANSFORM, DRIVER, END, START, Days
 
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.project import find_project
-from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
 from tests.campaign import in_campaigns
 

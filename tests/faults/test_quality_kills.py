@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from quality_project import STREAM, Checked, make_checked
 
 from sluice.errors import HeldError, QualityFailedError
-from sluice.running.auditing.gate_state import release_gate
+from sluice.gate.state import release_gate
 from tests.campaign import CAMPAIGN, in_campaigns, rarely
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from quality_project import Checked, make_checked
 
 from sluice.errors import HeldError
-from sluice.running.record import RunRecord
+from sluice.runs.record import RunRecord
 from tests.campaign import in_campaigns
 
 pytestmark = [pytest.mark.spark, in_campaigns]

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice import Stream, sinks, sources
-from sluice.running.session import open_session
 from sluice.spark.java_options import Work
+from sluice.spark.session import open_session
 from tests.spark.lab import Lab
 
 

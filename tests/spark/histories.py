@@ -20,14 +20,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from sluice.auditing.release_rows import release_rows
 from sluice.errors import BatchFailedError, RefusedError
+from sluice.interval import Interval
 from sluice.planning.planner import Limits
-from sluice.running.auditing.release_rows import release_rows
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.batches import BatchRunner
-from sluice.running.record import RunRecord
-from sluice.stream import Interval
+from sluice.runs.record import RunRecord
 from tests.spark.history_streams import STATIC_TABLE, Declared, Place, Shape
 from tests.spark.lab import NO_LIMITS, Lab, log_of, names, offset_lines, write_files
 from tests.spark.power_cuts import power_cut

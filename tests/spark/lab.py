@@ -24,14 +24,17 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sluice import Stream
-from sluice.planning.plan import Plan
+from sluice.plan import Plan
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
-from sluice.running.preparation import Clock, Request, plan_stream, system_clock
-from sluice.running.record import BatchRecord, RunRecord
-from sluice.running.runner import Silent, run_stream
-from sluice.running.stop import StopEvent
-from sluice.stream import Bound
+from sluice.running.observers import Silent
+from sluice.running.preparation import Clock
+from sluice.running.runner import run_stream
+from sluice.runs.record import BatchRecord, RunRecord
+from sluice.runs.stop import StopEvent
+from sluice.sources.contract import Bound
+from sluice.times import system_clock
 
 FIRST_MTIME = 1_700_000_000
 """Modification time of the first file that `write_files` makes, in seconds since the epoch; each next is 1 s later."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from sluice import Stream, sinks, sources
 from sluice.project import Project
-from sluice.running.session import jvm_pid, open_session
 from sluice.spark.java_options import Work
 from sluice.spark.launch_profile import current_profile
+from sluice.spark.session import jvm_pid, open_session
 
 if __name__ == "__main__":
     logging.basicConfig()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluice.sinks.delta import DeltaSink
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import Storage
 
 _STORAGE_WRITES = ("put_if_absent", "replace", "delete", "delete_folder")

@@ -18,14 +18,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
+from sluice.auditing.release_rows import Released, release_rows
+from sluice.auditing.table_audit import TableAuditRequest, audit_table
 from sluice.errors import SluiceError
+from sluice.interval import Interval
 from sluice.running import preparation
-from sluice.running.auditing.release_rows import Released, release_rows
-from sluice.running.auditing.table_audit import TableAuditRequest, audit_table
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.sinks.delta import DeltaSink
-from sluice.stream import Interval
+from sluice.sinks.delta.sink import DeltaSink
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row
 

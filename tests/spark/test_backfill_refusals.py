@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
+from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.running.record import RunRecord
-from sluice.stream import Interval
+from sluice.runs.record import RunRecord
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_files
 

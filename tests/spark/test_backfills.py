@@ -22,13 +22,13 @@ from pyspark.sql import functions as F
 from demo.landing import land_flights
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError, RefusedError
+from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
-from sluice.running.lease import acquire
-from sluice.running.record import RunRecord
-from sluice.running.runner import Silent
-from sluice.stream import Interval
+from sluice.running.observers import Silent
+from sluice.runs.lease import acquire
+from sluice.runs.record import RunRecord
 from tests.campaign import in_campaigns
 from tests.flight_days import DAYS, KEY, SCHEMA, FlightDays
 from tests.spark.lab import Lab, bounded, snapshot, write_files

@@ -77,7 +77,7 @@ class Work:
 
     def sluice(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         """Exit code, standard output and standard error of a command."""
-        process = self.start("-m", "sluice.cli", *arguments, **environment)
+        process = self.start("-m", "sluice", *arguments, **environment)
         output, errors = process.communicate(timeout=180)
         return process.returncode, output, errors
 
@@ -302,7 +302,7 @@ def test_a_kill_in_the_middle_of_a_batch(work: Work, strategy: str) -> None:
     work.declare("slow")
     work.hold(1)
     command = ("run", "s", "--run-key", "the only one", "--strategy", strategy)
-    driver = work.start("-m", "sluice.cli", *command)
+    driver = work.start("-m", "sluice", *command)
     work.kill_when(driver, (work.root / "begun-1").exists)
     planned = (work.checkpoint / "offsets" / "1").read_bytes()
 
@@ -322,7 +322,7 @@ def test_what_a_dead_run_began_never_commits(work: Work) -> None:
     write_numbers(work.root / "a", 3)
     work.declare("slow_and_patient")
     work.hold(0)
-    driver = work.start("-m", "sluice.cli", "run", "s")
+    driver = work.start("-m", "sluice", "run", "s")
     work.kill_when(driver, (work.root / "begun-0").exists)
     record = work.run("--max-batches", "1")
     assert [(batch["batch_id"], batch["kind"]) for batch in record["batches"]] == [(0, "uncommitted"), (1, "data")]
@@ -336,7 +336,7 @@ def test_a_kill_with_a_sink_that_takes_rows_twice(work: Work) -> None:
     write_numbers(work.root / "a", 2)
     work.declare("calling_slowly")
     work.hold(0)
-    driver = work.start("-m", "sluice.cli", "run", "s")
+    driver = work.start("-m", "sluice", "run", "s")
     work.kill_when(driver, (work.root / "begun-0").exists)
     work.run()
     assert (work.root / "calls.txt").read_text() == "0 [0]\n1 [1]\n"
@@ -349,7 +349,7 @@ def test_a_kill_and_a_server_that_does_not_answer(work: Work) -> None:
     write_numbers(work.root / "a", 2)
     work.declare("slow")
     work.hold(0)
-    driver = work.start("-m", "sluice.cli", "run", "s")
+    driver = work.start("-m", "sluice", "run", "s")
     work.kill_when(driver, (work.root / "begun-0").exists)
     before = snapshot(work.checkpoint / "offsets")
     returned, _, errors = work.sluice("run", "s", SPARK_REMOTE=f"sc://127.0.0.1:{free_port()}")
@@ -515,7 +515,7 @@ def test_a_server_that_dies(work: Work, tmp_path: Path) -> None:
     work.declare("slow")
     work.hold(0)
     with serving(tmp_path / "other", DELTA) as other:
-        driver = replace(work, remote=other.url).start("-m", "sluice.cli", "run", "s")
+        driver = replace(work, remote=other.url).start("-m", "sluice", "run", "s")
         while not (work.root / "begun-0").exists():
             assert driver.poll() is None
             time.sleep(0.01)

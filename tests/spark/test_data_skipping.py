@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from sluice.sinks import parquet_aside
+from sluice.sinks.delta import parquet_aside
 from sluice.storage import Storage
 from tests.campaign import CAMPAIGN
 from tests.spark.lab import Lab

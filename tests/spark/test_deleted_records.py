@@ -6,8 +6,8 @@ import pytest
 
 from sluice import sinks
 from sluice.errors import HeldError, QualityFailedError
-from sluice.running.auditing.gate_state import GateState, keep_gate, release_gate
-from sluice.running.preparation import system_clock
+from sluice.gate.state import GateState, keep_gate, release_gate
+from sluice.times import system_clock
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream
 from tests.spark.test_quality_stopped import at_most

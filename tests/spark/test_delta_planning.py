@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
+from sluice.sources.contract import Bound, Position
 from sluice.storage import Storage
-from sluice.stream import Bound, Position
 from tests.campaign import rarely
 from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
 

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.running.duplicates import find_ambiguous
-from sluice.running.query import plan_reader
+from sluice.spark.duplicates import find_ambiguous
+from sluice.spark.query import plan_reader
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.running import query
-from sluice.running.classic_plan import ClassicPlans
-from sluice.running.plan_reader import PlanReader
+from sluice.spark import query
+from sluice.spark.classic_plan import ClassicPlans
+from sluice.spark.plan_reader import PlanReader
 from tests.spark import test_runs
 from tests.spark.lab import Lab, write_numbers
 

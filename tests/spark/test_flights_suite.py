@@ -11,11 +11,12 @@ import pytest
 
 from demo.landing import BAD_DAY, land_correction, land_flights
 from sluice.errors import QualityFailedError
+from sluice.gate.state import release_gate
+from sluice.planning.verdict import Request
 from sluice.project import Project
-from sluice.running.auditing.gate_state import release_gate
-from sluice.running.preparation import Request, system_clock
-from sluice.running.record import QualityRecord
 from sluice.running.runner import run_stream
+from sluice.runs.record import QualityRecord
+from sluice.times import system_clock
 from tests.spark.lab import Lab
 
 pytestmark = pytest.mark.spark

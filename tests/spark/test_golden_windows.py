@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.running.record import RunRecord
+from sluice.runs.record import RunRecord
 from tests.spark.lab import Lab, Reports, available_now, dropped_rows, log_bytes, reader, rows, watermarks, write_files
 
 pytestmark = pytest.mark.spark

@@ -21,8 +21,8 @@ from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.planning.planner import Limits
 from sluice.running.batches import BatchRunner
+from sluice.sources.contract import Available, Bound, Position
 from sluice.storage import Storage
-from sluice.stream import Available, Bound, Position
 from tests.spark.lab import (
     FIRST_MTIME,
     Lab,

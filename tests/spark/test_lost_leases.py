@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from sluice import Stream, sinks, sources
 from sluice.errors import LeaseLostError
 from sluice.planning.planner import Limits
-from sluice.stream import Sink
+from sluice.sinks.contract import Sink
 from tests.spark.lab import Lab, ids, write_numbers
 
 pytestmark = pytest.mark.spark

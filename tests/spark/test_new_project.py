@@ -26,7 +26,7 @@ def call(folder: Path, *command: str) -> str:
 
 
 def sluice(folder: Path, *arguments: str) -> str:
-    return call(folder, "-m", "sluice.cli", *arguments)
+    return call(folder, "-m", "sluice", *arguments)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RunError
-from sluice.sinks import new_table
+from sluice.sinks.delta import new_table
 from sluice.spark_setting import spark_setting
 from tests.spark.lab import Lab, ids, write_numbers
 

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import DataFrame, functions
 
 from sluice import Stream, sinks, sources
-from sluice.sinks import parquet_aside
-from sluice.sinks.delta import DeltaSink
+from sluice.interval import Interval
+from sluice.sinks.contract import Replacement, SinkBatch
+from sluice.sinks.delta import parquet_aside
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark_setting import spark_setting
 from sluice.storage import Storage
-from sluice.stream import Interval, Replacement, SinkBatch
 from tests.spark.lab import Lab, rows, write_files
 from tests.unit.quality.suites import document, row
 

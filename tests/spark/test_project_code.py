@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
-from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
 from sluice.spark_setting import spark_setting
 from tests.campaign import in_campaigns, rarely

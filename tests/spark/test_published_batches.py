@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError
-from sluice.sinks import published_batch
+from sluice.sinks.delta import published_batch
 from sluice.spark_setting import spark_setting
 from tests.spark.lab import Lab, ids, write_numbers
 

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, QualityFailedError
-from sluice.running.auditing.gate_state import read_gate
+from sluice.gate.state import read_gate
+from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
-from sluice.running.record import RunRecord
-from sluice.stream import Interval
+from sluice.runs.record import RunRecord
 from tests.campaign import in_campaigns, rarely
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from sluice import sinks, sources
 from sluice.errors import DeclarationError, QualityFailedError
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request, plan_stream
 from sluice.project import find_project
 from sluice.running.check import check_project
-from sluice.running.preparation import Request, plan_stream
 from tests.spark.lab import Lab, snapshot, write_files, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
 from tests.unit.quality.suites import row

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from sluice import Stream, sinks, sources
 from sluice.delta_table import open_log, read_commit
 from sluice.errors import BatchFailedError, HeldError, QualityFailedError
-from sluice.running.auditing.gate_state import read_gate, release_gate
-from sluice.running.preparation import system_clock
+from sluice.gate.state import read_gate, release_gate
 from sluice.storage import Storage
+from sluice.times import system_clock
 from tests.spark.lab import Lab, write_files, write_numbers
 from tests.unit.quality.suites import document, row
 

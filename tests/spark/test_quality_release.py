@@ -10,13 +10,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks
+from sluice.auditing.release_rows import Released, release_rows
 from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError
-from sluice.running.auditing.release_record import read_releases
-from sluice.running.auditing.release_rows import Released, release_rows
-from sluice.running.lease import acquire
-from sluice.sinks.delta import DeltaSink
+from sluice.gate.release_record import read_releases
+from sluice.runs.lease import acquire
+from sluice.sinks.contract import SinkBatch
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import Storage
-from sluice.stream import SinkBatch
 from tests.campaign import rarely
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, ids, stream, up_to

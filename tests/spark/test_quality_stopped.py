@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from sluice import sinks
 from sluice.errors import BatchFailedError, HeldError, QualityFailedError
-from sluice.running.auditing.gate_state import release_gate
-from sluice.running.preparation import system_clock
+from sluice.gate.state import release_gate
+from sluice.times import system_clock
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
 from tests.spark.test_rereads import unique, write_ids

@@ -18,12 +18,12 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, functions
 
 from sluice import sinks
+from sluice.auditing.suggestion import suggest
 from sluice.documents import encode_document
 from sluice.errors import DeclarationError
 from sluice.quality.compile import compile_suite
 from sluice.quality.gate import judge_run
 from sluice.quality.suite import parse_suite
-from sluice.running.auditing.suggestion import suggest
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_files, write_numbers
 from tests.spark.test_quality_gates import stream
@@ -162,7 +162,7 @@ def test_the_command_writes_a_suite_to_edit(tmp_path: Path) -> None:
     (tmp_path / "streams" / "s.py").write_text(_DECLARATION)
     write_deltalake(tmp_path / "out", pa.table({"id": [1, 2, 3]}))
     output = tmp_path / "suite.json"
-    command = [sys.executable, "-m", "sluice.cli", "quality", "suggest", "s", "--output", str(output)]
+    command = [sys.executable, "-m", "sluice", "quality", "suggest", "s", "--output", str(output)]
 
     first, second = (subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
                      for _ in range(2))  # fmt: skip

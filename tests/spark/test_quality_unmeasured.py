@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sluice import sinks
+from sluice.auditing import audit
 from sluice.errors import HeldError, QualityFailedError
-from sluice.running.auditing import audit
-from sluice.running.progress import ProgressLog
+from sluice.spark.progress import ProgressLog
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
@@ -54,7 +54,7 @@ def test_a_listener_bus_that_is_overloaded(lab: Lab, gate: str) -> None:
     (lab.root / "spread.py").write_text("def out(numbers):\n    return numbers.repartition(100)\n")
 
     run = subprocess.run(
-        [sys.executable, "-m", "sluice.cli", "run", "s", "--json"],
+        [sys.executable, "-m", "sluice", "run", "s", "--json"],
         cwd=lab.root,
         capture_output=True,
         text=True,

@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from sluice.errors import HeldError, QualityFailedError
-from sluice.running.auditing.gate_state import release_gate
-from sluice.running.preparation import system_clock
+from sluice.gate.state import release_gate
+from sluice.times import system_clock
 from tests.spark.lab import Lab, write_files
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream
 from tests.unit.quality.suites import row
@@ -163,7 +163,7 @@ class TestFormerRun:
         declare_suite(lab, unique("warn"), row("expect_column_max_to_be_between", policy="warn", column="id"))
         write_ids(lab, "1 1", "2")
         with monkeypatch.context() as patched:
-            patched.setattr("sluice.running.auditing.written_rows.WrittenRows.reread", _die)
+            patched.setattr("sluice.auditing.written_rows.WrittenRows.reread", _die)
             with pytest.raises(KeyboardInterrupt):
                 lab.run(stream())
         assert gate_of(lab).state == "open"

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, DeclarationError, RefusedError
+from sluice.sinks.contract import Sink
 from sluice.spark_setting import spark_setting
-from sluice.stream import Sink
 from tests.spark.lab import (
     FIRST_MTIME,
     Lab,

@@ -21,11 +21,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice.errors import LeaseHeldError, RefusedError, SluiceError
+from sluice.gate.release_record import Moved, read_releases
 from sluice.running import backfill
-from sluice.running.auditing.release_record import Moved, read_releases
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.sinks.delta import DeltaSink
+from sluice.sinks.delta.sink import DeltaSink
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_files
 from tests.spark.sink_operations import SECOND, Meanwhile, Numbers

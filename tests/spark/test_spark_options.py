@@ -7,7 +7,7 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.running.session import PINNED, pinned_conf
+from sluice.spark.session import PINNED, pinned_conf
 from sluice.spark_options import FORMATS
 from tests.spark.lab import Lab, available_now, log_files, reader, write_numbers
 

@@ -14,10 +14,10 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from sluice import Stream, sinks, sources
+from sluice.auditing.audit import Audit
 from sluice.errors import BatchFailedError, RefusedError
-from sluice.running.auditing import staged_batch
-from sluice.running.auditing.audit import Audit
-from sluice.sinks.delta import DeltaSink
+from sluice.gate import decided_batch
+from sluice.sinks.delta.sink import DeltaSink
 from tests.spark.lab import Lab, write_numbers
 from tests.unit.quality.suites import document, row
 
@@ -303,18 +303,18 @@ def test_the_faster_of_two_drivers_decides(lab: Lab, monkeypatch: pytest.MonkeyP
     """A driver that has lost its lease puts its decision there first: the other one follows it."""
     declare_suite(lab)
     write_numbers(lab.root / "land", 1, rows=4)
-    decide = staged_batch.decide
+    decide = decided_batch.decide
 
-    def second(project: Any, home: Any, generation: int, decision: staged_batch.Decision) -> staged_batch.Decision:
+    def second(project: Any, home: Any, generation: int, decision: decided_batch.Decision) -> decided_batch.Decision:
         folder = home.storage.list_folder(f"{home.staged_folder()}/0001").folders[0]
         path = Path(home.staged_folder(), "0001")
         shutil.copytree(path / folder, path / "0-99")
         known = {name: getattr(decision, name) for name in decision.__struct_fields__}
-        faster = staged_batch.Decision(**known | {"folder": "0-99", "run_id": "faster"})
+        faster = decided_batch.Decision(**known | {"folder": "0-99", "run_id": "faster"})
         assert decide(project, home, generation, faster) is faster
         return decide(project, home, generation, decision)
 
-    monkeypatch.setattr(staged_batch, "decide", second)
+    monkeypatch.setattr(decided_batch, "decide", second)
     lab.run(stream())
 
     assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2], [3])

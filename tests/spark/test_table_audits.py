@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from sluice import sinks
+from sluice.auditing.table_audit import TableAudit, TableAuditRequest, audit_table, read_table_audit, summary
 from sluice.errors import DeclarationError, RefusedError
-from sluice.running.auditing.table_audit import TableAudit, TableAuditRequest, audit_table, read_table_audit, summary
 from tests.spark.lab import Lab
 from tests.spark.test_quality_gates import declare_suite, ids, largest, stream, up_to
 from tests.spark.test_rereads import unique, write_ids

@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RunError
-from sluice.sinks.delta import DeltaSink
+from sluice.interval import Interval
+from sluice.sinks.contract import Replacement, SinkBatch
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import Storage
-from sluice.stream import Interval, Replacement, SinkBatch
 from tests.campaign import CAMPAIGN
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row

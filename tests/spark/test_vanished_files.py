@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError
-from sluice.running import bounded_stream
+from sluice.interval import Interval
+from sluice.running import backfill_as_stream as bounded_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.batches import BatchRunner
-from sluice.stream import Interval
 from tests.spark.lab import Lab, ids, uncommit, write_numbers
 
 pytestmark = pytest.mark.spark

@@ -15,11 +15,11 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from sluice.home import DropsDuplicates, Generation, SourceLine, StreamHome
+from sluice.interval import Interval
 from sluice.planning.transform_text import transform_digest
 from sluice.project import find_project
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.storage import Storage
-from sluice.stream import Interval
 from tests.builders import QUERY_ID, make_checkpoint
 from tests.unit.quality.suites import document, row
 
@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def sluice(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sluice.cli", "backfill", *arguments, "--project", str(project)]
+    command = [sys.executable, "-m", "sluice", "backfill", *arguments, "--project", str(project)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

@@ -17,7 +17,7 @@ from sluice.home import StreamHome
 from sluice.project import load_project
 from sluice.quality.columns import Schema
 from sluice.quality.suite import parse_suite
-from sluice.running.record import RunRecord, RunRecords, new_run_id
+from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.schema_text import schema_problem
 from sluice.storage import Storage
 from tests.builders import NOW, commit_file, edit_commit, make_delta, offsets_bytes, put

@@ -15,9 +15,9 @@ import sluice
 
 PROGRAM = """
 import logging, os
-from sluice.display import progress
-from sluice.planning.plan import Plan, PlannedBatch
-from sluice.running.record import BatchRecord
+from sluice.cli.printing import progress
+from sluice.plan import Plan, PlannedBatch
+from sluice.runs.record import BatchRecord
 
 batches = tuple(PlannedBatch(number, "data", 0, {{}}) for number in range(2))
 with progress("visits") as observer:

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from sluice import sinks, sources
-from sluice.cli import app
+from sluice.cli.app import app
 from sluice.errors import SluiceError
 
 REPOSITORY = Path(__file__).parents[2]

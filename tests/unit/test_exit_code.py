@@ -73,7 +73,7 @@ def test_commands_and_drivers(tmp_path: Path) -> None:
     put(tmp_path / "sluice.toml", "")
     (tmp_path / "streams").mkdir()
     arguments = ("plan", "none", "--project", str(tmp_path))
-    command = call(f"{ABORTS}import sluice.cli; sluice.cli.main()", *arguments)
+    command = call(f"{ABORTS}import sluice.cli.app; sluice.cli.app.main()", *arguments)
     assert (command.returncode, "there is no stream `none`" in command.stderr) == (2, True)
     driver = call(
         f"{ABORTS}import runpy; runpy.run_path({submit.__file__!r}, run_name='__main__')",

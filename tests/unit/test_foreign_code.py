@@ -114,7 +114,7 @@ class TestDeclarations:
         make_project(tmp_path, "import sys; sys.exit(0)")
 
         ended = subprocess.run(
-            [sys.executable, "-m", "sluice.cli", *command.split(), "--project", str(tmp_path)],
+            [sys.executable, "-m", "sluice", *command.split(), "--project", str(tmp_path)],
             capture_output=True,
             text=True,
             check=False,
@@ -146,7 +146,7 @@ class TestSourcesAndSinks:
         kind = type(next(iter(stream.sources.values())))
         monkeypatch.setattr(kind, "available", lambda _self, *_, **__: run(ending))
 
-        seen = in_thread(lambda: look_ahead(project, stream, project.stream_home(stream), datetime.now(UTC)))
+        seen = in_thread(lambda: look_ahead(project, stream, project.stream_home(stream), datetime.now(UTC), {}))
 
         assert seen.plan is None
         assert seen.error

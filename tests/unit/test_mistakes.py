@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from sluice import cli
+from sluice.cli import app as cli
 from sluice.declarations import load_declarations
 from sluice.errors import SluiceError
 from sluice.planning.explain import explain_problem
+from sluice.planning.verdict import Request, plan_stream
 from sluice.project import find_project, load_project
 from sluice.quality.suite import parse_suite
-from sluice.running.preparation import Request, plan_stream
 from tests.builders import make_delta, put
 
 TABLES = Path(__file__).with_name("mistakes")

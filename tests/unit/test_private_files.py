@@ -13,7 +13,7 @@ import pytest
 
 from sluice.errors import RunError, StorageError
 from sluice.home import StreamHome
-from sluice.running.driver import Drivers, private_folder
+from sluice.runs.driver import Drivers, private_folder
 from sluice.storage import Storage, make_folder
 from tests.builders import put
 

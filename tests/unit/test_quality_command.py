@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from sluice.errors import RefusedError
+from sluice.gate.judged_runs import require_judged
+from sluice.gate.state import GateState, keep_gate, read_gate
 from sluice.home import StreamHome
-from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
-from sluice.running.auditing.judged_runs import require_judged
-from sluice.running.record import QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.record import QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from tests.builders import make_delta, put
 from tests.unit.quality.suites import document, row
@@ -72,7 +72,7 @@ def save_run(project: Path, number: int, quality: QualityRecord | None) -> str:
 
 
 def sluice(project: Path, *arguments: str, command: str = "quality") -> subprocess.CompletedProcess[str]:
-    called = [sys.executable, "-m", "sluice.cli", command, *arguments, "--project", str(project)]
+    called = [sys.executable, "-m", "sluice", command, *arguments, "--project", str(project)]
     return subprocess.run(called, capture_output=True, text=True, check=False, timeout=60)
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from sluice.cli import app
+from sluice.cli.app import app
 from sluice.project import find_project
 from sluice.stream import Stream
 from sluice.template import create_project

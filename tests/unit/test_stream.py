@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from sluice import sinks, sources
+from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.declaring import check_limit
 from sluice.errors import DeclarationError
-from sluice.stream import Interval, LogEntry, SourceLog, check_limit, parse_starting
+from sluice.interval import Interval
+from sluice.sources.contract import parse_starting
 from tests.builders import make_files_source, make_stream
 
 

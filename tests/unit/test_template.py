@@ -11,9 +11,9 @@ import pytest
 
 from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request, plan_stream
 from sluice.project import find_project
-from sluice.running.preparation import Request, plan_stream
-from sluice.stream import Bound
+from sluice.sources.contract import Bound
 from sluice.template import create_project
 
 

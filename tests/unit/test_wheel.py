@@ -51,5 +51,5 @@ def test_airflow_finds_the_provider(wheel: zipfile.ZipFile) -> None:
     """The entry points are the command and the provider."""
     entry_points = wheel.read("sluice-0.1.0.dist-info/entry_points.txt").decode()
 
-    assert "sluice = sluice.cli:main" in entry_points
+    assert "sluice = sluice.cli.app:main" in entry_points
     assert "provider_info = sluice_airflow.provider_info:get_provider_info" in entry_points

@@ -14,11 +14,10 @@ import msgspec
 
 from sluice.checkpoint.log import MOST_BYTES, LogFolder, list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, logged_offset, read_commit_file, read_offset_file
-from sluice.checkpoint.source_log import log_file_name, read_source_entries, read_source_log
+from sluice.checkpoint.source_log import SourceLog, log_file_name, read_source_entries, read_source_log
 from sluice.checkpoint.state_store import Operator, read_state_layout
 from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage, join
-from sluice.stream import SourceLog
 
 _METADATA_MAX_BYTES = 1024 * 1024
 _SINCE_SPARK_4_0 = "spark.sql.streaming.stateStore.encodingFormat"

@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import msgspec
 
 from sluice.checkpoint.log import LogFolder, compact_interval, damaged, read_log_of_files
 from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage, join
-from sluice.stream import LogEntry, SourceLog
+
+
+class LogEntry(msgspec.Struct, frozen=True, gc=False, rename={"timestamp_ms": "timestamp", "batch_id": "batchId"}):
+    """One file in the log that Spark's file source keeps in its checkpoint.
+
+    A msgspec struct, not a dataclass: a log has as many as there were files, and each costs the planner.
+    """
+
+    path: str
+    """The file as a URI, spelled as Java's `Path.toUri` spells it."""
+    timestamp_ms: int
+    """Its modification time, in milliseconds since the epoch."""
+    batch_id: int
+    """The log id that took it."""
+
+
+@dataclass(frozen=True)
+class SourceLog:
+    """The log of one file source: which files it has taken, by log id."""
+
+    latest_id: int = -1
+    entries: Sequence[LogEntry] = ()
+    compact_ids: tuple[int, ...] = ()
+    """The ids whose file is a `.compact` one, ascending."""
+
+    @property
+    def paths(self) -> set[str]:
+        """Every path that was taken."""
+        return {entry.path for entry in self.entries}
+
+    def taken(self, first_id: int, last_id: int) -> tuple[LogEntry, ...]:
+        """The files that the log ids from `first_id` to `last_id` took."""
+        return tuple(entry for entry in self.entries if first_id <= entry.batch_id <= last_id)
+
 
 _ENTRIES = msgspec.json.Decoder(list[LogEntry])
 

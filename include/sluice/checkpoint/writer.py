@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.checkpoint.offsets import OffsetFile, encode_offset_file
-from sluice.checkpoint.source_log import encode_source_log
+from sluice.checkpoint.source_log import LogEntry, SourceLog, encode_source_log
 from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage, join
-from sluice.stream import LogEntry, SourceLog
 
 
 def write_metadata(location: str, query_id: str, *, storage: Storage) -> None:

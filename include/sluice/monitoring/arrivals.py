@@ -12,7 +12,8 @@ from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
-from sluice.stream import Available, Bound, Stream
+from sluice.sources.contract import Available, Bound
+from sluice.stream import Stream
 from sluice.times import iso_millis
 
 

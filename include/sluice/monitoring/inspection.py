@@ -13,8 +13,9 @@ from sluice.errors import RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
+from sluice.sources.contract import Available, Bound
 from sluice.storage import Storage
-from sluice.stream import Available, Bound, Stream
+from sluice.stream import Stream
 from sluice.times import iso_millis
 
 

@@ -18,6 +18,8 @@ from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
+from sluice.interval import Interval
+from sluice.plan import GateChoice, total_bytes
 from sluice.planning.backfill_refusals import (
     check_state,
     holds_rows_back,
@@ -25,11 +27,12 @@ from sluice.planning.backfill_refusals import (
     shared_by,
     shared_table,
 )
-from sluice.planning.plan import GateChoice, total_bytes
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
+from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
+from sluice.sources.contract import Slice
 from sluice.storage import join, same_for_every_name
-from sluice.stream import Interval, ReplaceableSink, SinkSnapshot, SinkState, Slice, Stream
+from sluice.stream import Stream
 from sluice.times import epoch_micros, iso_millis, iso_time, parse_time
 
 _LOOKS = 4

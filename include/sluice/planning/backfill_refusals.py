@@ -7,9 +7,10 @@ from datetime import datetime
 
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.errors import Problem
+from sluice.interval import Interval
 from sluice.planning.survey import Survey
-from sluice.planning.table_writers import other_writer, written_tables
-from sluice.stream import Interval, Stream
+from sluice.stream import Stream
+from sluice.table_writers import other_writer, written_tables
 from sluice.times import epoch_micros, iso_millis, iso_time
 
 _DROPS_DUPLICATES = {"dedupe", "dedupeWithinWatermark"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice.errors import Problem
-from sluice.planning.next_watermark import WatermarkOutlook
-from sluice.planning.plan import GateChoice, Plan, PlannedBatch, SourceRange
+from sluice.plan import GateChoice, Plan, PlannedBatch, SourceRange
 from sluice.times import iso_millis, iso_time
+from sluice.watermarks import WatermarkOutlook
 
 
 def explain(plan: Plan) -> Iterator[str]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState
-from sluice.stream import OutputMode
-from sluice.times import iso_millis
-from sluice.watermarks import Policy, Watermarks
+from sluice.sinks.contract import OutputMode
+from sluice.watermarks import Policy, WatermarkOutlook, Watermarks
 
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
@@ -50,47 +46,11 @@ def is_no_data_due(
     return next_watermark_ms(checkpoint, known) > checkpoint.planned.watermark_ms
 
 
-@dataclass(frozen=True)
-class WatermarkOutlook:
-    """Every input's watermark, as a plan shows it."""
-
-    next_ms: int
-    """The watermark of the next batch."""
-    policy: Policy
-    known: Watermarks
-    unmeasured: int = 0
-    """How many committed batches are yet to be counted in."""
-
-    @classmethod
-    def of(cls, checkpoint: CheckpointState, known: Watermarks | None) -> WatermarkOutlook | None:
-        """None when nothing was measured, or the query has no watermark."""
-        if known is None or not known.inputs:
-            return None
-        committed_id = -1 if checkpoint.committed_id is None else checkpoint.committed_id
-        unmeasured = max(0, committed_id - known.measured)
-        next_ms = next_watermark_ms(checkpoint, known)
-        return cls(next_ms, pinned_policy(checkpoint.planned), known, unmeasured)
-
-    @property
-    def held_back_by(self) -> tuple[str, ...]:
-        """The inputs that hold the others back."""
-        return self.known.held_back_by(self.policy)
-
-    def as_json(self) -> dict[str, Any]:
-        """As `sluice plan --json` prints it, and run records keep it."""
-        return {
-            "next": iso_millis(self.next_ms) if self.next_ms else None,
-            "policy": self.policy,
-            "unmeasured_batches": self.unmeasured,
-            "inputs": [
-                {
-                    "input": known.input,
-                    "watermark": iso_millis(known.watermark_ms) if known.watermark_ms else None,
-                    "newest_event": iso_millis(known.event_ms),
-                    "delay_seconds": known.delay_ms / 1000,
-                    "since": known.since,
-                    "holds_back": known.input in self.held_back_by,
-                }
-                for known in self.known.inputs
-            ],
-        }
+def watermark_outlook(checkpoint: CheckpointState, known: Watermarks | None) -> WatermarkOutlook | None:
+    """Every input's watermark; None when nothing was measured, or the query has no watermark."""
+    if known is None or not known.inputs:
+        return None
+    committed_id = -1 if checkpoint.committed_id is None else checkpoint.committed_id
+    unmeasured = max(0, committed_id - known.measured)
+    next_ms = next_watermark_ms(checkpoint, known)
+    return WatermarkOutlook(next_ms, pinned_policy(checkpoint.planned), known, unmeasured)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sluice.errors import DeclarationError
-from sluice.planning.table_writers import written_tables
 from sluice.stream import Stream
+from sluice.table_writers import written_tables
 
 
 def check_own_output(stream: Stream, home: str) -> None:

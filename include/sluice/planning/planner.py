@@ -9,11 +9,11 @@ from itertools import zip_longest
 
 from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
-from sluice.planning.next_watermark import WatermarkOutlook, is_measured, is_no_data_due
-from sluice.planning.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
+from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
+from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
+from sluice.sources.contract import Available, Bound, Step
 from sluice.storage import join
-from sluice.stream import Available, Bound, Step
 
 _UNMEASURED = (
     "nothing new, but the driver died before it had kept how far batch {} took each watermark: it is measured now"
@@ -52,7 +52,7 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
         until=limits.bound.until,
         warnings=_warnings(seen),
         started_at={name: found.started_at for name, found in seen.available.items() if found.started_at},
-        watermarks=WatermarkOutlook.of(seen.checkpoint, seen.watermarks),
+        watermarks=watermark_outlook(seen.checkpoint, seen.watermarks),
     )
     problem = find_refusal(seen)
     if problem is not None:

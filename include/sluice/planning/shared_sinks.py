@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.errors import DeclarationError, Problem
-from sluice.planning.table_writers import other_writer
 from sluice.stream import Stream
+from sluice.table_writers import other_writer
 
 
 def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:

@@ -14,8 +14,10 @@ from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import FIRST_RUN, Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.next_watermark import usable
+from sluice.sinks.contract import SinkState
+from sluice.sources.contract import Available, Bound, Position
 from sluice.storage import join
-from sluice.stream import Available, Bound, Position, SinkState, Stream
+from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 
 

@@ -18,7 +18,7 @@ from sluice.quality.reread import load_great_expectations
 from sluice.quality.results import why_unmeasured
 
 if TYPE_CHECKING:
-    from sluice.running.record import RunRecord
+    from sluice.runs.record import RunRecord
 
 _SITE = "sluice"
 _MAX_NAME = 100

@@ -1,1 +1,1 @@
-"""Doing what a plan says: lease, session, query, batches, record. Spark is imported in here, and nowhere below."""
+"""Doing what a plan says: preparation, batches, backfills, each a run with its stages."""

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
+from sluice.auditing.quarantine import remove_others
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.planning.backfill import BackfillPlan
 from sluice.project import Project
 from sluice.quality.gate import quality_failed
-from sluice.running.auditing.backfill_audit import BackfillAudit, audit_interval
-from sluice.running.auditing.quarantine import remove_others
-from sluice.running.backfill_names import application_of, run_of
+from sluice.running.backfill_as_stream import run_bounded_stream
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest
-from sluice.running.bounded_stream import run_bounded_stream
-from sluice.running.driver import following_requests
-from sluice.running.duplicates import check_duplicates, find_ambiguous
-from sluice.running.lease import Clock, Lease
-from sluice.running.preparation import system_clock
-from sluice.running.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
-from sluice.running.record import BackfillRecord, RecordedPhase, RunRecord
-from sluice.running.runner import Observer, Silent, check_home, name_writer
-from sluice.running.session import close_session, open_session
-from sluice.running.stop import StopEvent
+from sluice.running.observers import Observer, Silent
+from sluice.runs.backfill_names import application_of, run_of
+from sluice.runs.driver import following_requests
+from sluice.runs.lease import Lease
+from sluice.runs.record import BackfillRecord, RecordedPhase, RunRecord
+from sluice.runs.stop import StopEvent
+from sluice.sinks.contract import Replaced, Replacement
+from sluice.spark.duplicates import check_duplicates, find_ambiguous
 from sluice.spark.java_options import Work
+from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
+from sluice.spark.session import close_session, open_session
+from sluice.spark.writers import check_home, name_writer
 from sluice.storage import join
-from sluice.stream import Replaced, Replacement
-from sluice.times import iso_time
+from sluice.times import Clock, iso_time, system_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,10 +113,10 @@ class _Backfill:
         try:
             # A wrong reference need not wait for Spark.
             self.preparation.project.check_function(self.preparation.request.stream.transform)
-            self._save(status="running", started_at=iso_time(self.preparation.run.clock()))
+            self._save(status="running", started_at=iso_time(self.preparation.journal.clock()))
             return self._run(plan)
         except BaseException as exc:
-            self.preparation.run.close_failed(self.record, exc)
+            self.preparation.journal.close_failed(self.record, exc)
             raise
         finally:
             self.preparation.clean_up(self.record.run_id)
@@ -190,7 +190,7 @@ class _Backfill:
     def _replace_alone(self, lease: Lease) -> Replaced | None:
         """Let Spark replace the rows, while the lease keeps the live stream from writing."""
         self.preparation.close_dead(lease, self.record.run_id)
-        name_writer(self.preparation.run, self._open_session(), lease)
+        name_writer(self.preparation.project, self._open_session(), lease)
         sink = self.preparation.sink
         plan = self._plan_again()
         wanted = self._begin(plan)
@@ -233,7 +233,7 @@ class _Backfill:
         found: list[BackfillAudit | None] = []
 
         def judge() -> None:
-            now = preparation.run.clock()
+            now = preparation.journal.clock()
             found.append(audit_interval(preparation.project, stream, frame, wanted, now=now, storage=storage))
 
         if plan.quality is not None:
@@ -305,16 +305,16 @@ class _Backfill:
             project = self.preparation.project
             work = None if self.size_bytes is None else Work(self.size_bytes)
             self.session = self._opened = open_session(project, request.stream, work=work)
-            name_writer(self.preparation.run, self.session, self.lease)
-            check_home(self.preparation.run, self.session, self.record)
+            name_writer(self.preparation.project, self.session, self.lease)
+            check_home(project, self.session, self.preparation.journal.records.file(self.record.run_id))
         return self.session
 
     def _phase(self, text: str) -> None:
         """Tell whoever looks on, here or at the record, what begins."""
-        begun = RecordedPhase(text, iso_time(self.preparation.run.clock()))
+        begun = RecordedPhase(text, iso_time(self.preparation.journal.clock()))
         self._save(phases=(*self.record.phases, begun))
         self.observer.phase(text)
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
-        self.preparation.run.records.save(self.record)
+        self.preparation.journal.records.save(self.record)

@@ -6,29 +6,32 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
+from sluice.auditing.quarantine import is_quarantine
 from sluice.errors import DeclarationError, LeaseHeldError, Problem, RefusedError, SluiceError
+from sluice.gate.choice import choose_backfill_gate
+from sluice.gate.quarantine_places import rows_elsewhere
+from sluice.gate.release_record import check_releases, read_releases
 from sluice.home import StreamHome
+from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.planning.transform_text import check_functions, transform_digest
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
-from sluice.running.auditing.gate_choice import choose_backfill_gate
-from sluice.running.auditing.quarantine import is_quarantine
-from sluice.running.auditing.quarantine_places import rows_elsewhere
-from sluice.running.auditing.release_record import check_releases, read_releases
-from sluice.running.backfill_names import application_of, settled_application
-from sluice.running.duplicates import drops_across
-from sluice.running.lease import Clock, Lease, check_not_held
-from sluice.running.preparation import Preparation, Request, system_clock
-from sluice.running.record import BackfillRecord, RunRecord, RunRecords, new_run_id
-from sluice.running.summary import RecordedInterval
+from sluice.runs.backfill_names import application_of, settled_application
+from sluice.runs.journal import Journal
+from sluice.runs.lease import Lease
+from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.summary import RecordedInterval
+from sluice.sinks.contract import ReplaceableSink, Replaced, StagingSink
+from sluice.spark.duplicates import drops_across
+from sluice.spark.writers import open_journal
 from sluice.storage import join
-from sluice.stream import Interval, ReplaceableSink, Replaced, StagingSink, Stream
-from sluice.times import iso_time
+from sluice.stream import Stream
+from sluice.times import Clock, iso_time, system_clock
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +113,9 @@ def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock
         return done
     preparation.check_not_held()
     plan = preparation.plan()
-    return preparation.settle(plan) or preparation.run.keep_planned(preparation.open_record(plan), preparation.former)
+    return preparation.settle(plan) or preparation.journal.keep_planned(
+        preparation.open_record(plan), preparation.former
+    )
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,9 @@ class BackfillPreparation:
 
     project: Project
     request: BackfillRequest
-    run: Preparation
-    """What it has in common with a run of the live stream."""
+    journal: Journal
+    now: datetime
+    """The clock of the plan."""
     former: RunRecord | None
     """The record of the former try, where there was one."""
 
@@ -132,20 +138,20 @@ class BackfillPreparation:
             DeclarationError: The stream can't be backfilled, or the run key names another run.
         """
         check_declaration(request.stream)
-        run = Preparation.of(project, Request(request.stream), clock)
-        former = run.records.find(request.run_key) if request.run_key else None
+        journal = open_journal(project, request.stream, clock)
+        former = journal.records.find(request.run_key) if request.run_key else None
         if former is not None and former.interval != _recorded(request.interval):
             raise DeclarationError(
                 f"run key `{request.run_key}` names another run: {former.run_id}",
                 where="--run-key",
                 remedy="give this backfill a key of its own, or the interval of that run",
             )
-        return cls(project, request, run, former)
+        return cls(project, request, journal, clock(), former)
 
     @property
     def home(self) -> StreamHome:
         """The stream's folder in the home."""
-        return self.run.home
+        return self.journal.home
 
     @property
     def sink(self) -> ReplaceableSink:
@@ -178,7 +184,7 @@ class BackfillPreparation:
         """
         plan = plan_backfill(self.project, self.request)
         if plan.problem is not None and plan.problem.code == "RELEASE_UNFINISHED":
-            self.run.check_not_held()
+            self.journal.check_not_held()
         return plan
 
     def settle(self, plan: BackfillPlan) -> RunRecord | None:
@@ -190,11 +196,11 @@ class BackfillPreparation:
         if plan.verdict == "skip":
             skipped = self.open_record(plan)
             if self.former is not None:
-                self.run.records.forget(skipped.run_id)
-            return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.run.clock()))
+                self.journal.records.forget(skipped.run_id)
+            return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.journal.clock()))
         if plan.problem is not None:
             refused = RefusedError(plan.problem)
-            self.run.close_failed(self.open_record(plan), refused)
+            self.journal.close_failed(self.open_record(plan), refused)
             raise refused
         return None
 
@@ -204,7 +210,7 @@ class BackfillPreparation:
         Raises:
             LeaseHeldError: Another backfill of the interval holds it.
         """
-        return self.run.acquire(self._lease_folder, run_id, self.former)
+        return self.journal.take_lease(self._lease_folder, run_id, self.former)
 
     def take_live_lease(self, generation: int, run_id: str, waiting: Callable[[str], None]) -> Lease:
         """Take the live stream's lease, and wait for whoever holds it: a run, or a backfill of another interval.
@@ -221,7 +227,7 @@ class BackfillPreparation:
         told = None
         while True:
             try:
-                return self.run.take_lease(generation, run_id)
+                return self.journal.take_lease(self.home.lease_folder(generation), run_id, None)
             except LeaseHeldError as exc:
                 if time.monotonic() >= deadline:
                     raise
@@ -243,22 +249,21 @@ class BackfillPreparation:
         if problem is None:
             return
         try:
-            self.run.check_not_held()
+            self.journal.check_not_held()
             raise RefusedError(problem)
         except SluiceError as exc:
             if self.former is not None:
                 # Whoever planned it follows the record.
-                self.run.close_failed(self.former, exc)
+                self.journal.close_failed(self.former, exc)
             raise
 
     def close_dead(self, lease: Lease, run_id: str) -> None:
         """Close the record of another run whose driver died with the lease; a retry goes on with its own record."""
-        if lease.taken_from != run_id:
-            self.run.close_dead(lease)
+        self.journal.close_dead(lease, run_id)
 
     def under(self, lease: Lease) -> BackfillPreparation:
-        """The same for the holder of the interval's lease: see `Preparation.under`."""
-        return replace(self, run=self.run.under(lease))
+        """The same for the holder of the interval's lease: see `Journal.under`."""
+        return replace(self, journal=self.journal.under(lease))
 
     def check_not_held(self) -> None:
         """Make sure that no other backfill of the interval is at work.
@@ -266,7 +271,7 @@ class BackfillPreparation:
         Raises:
             LeaseHeldError: One is.
         """
-        check_not_held(self.home.storage, self._lease_folder, self.run.clock())
+        self.journal.check_not_held(self._lease_folder)
 
     @property
     def _lease_folder(self) -> str:
@@ -287,12 +292,12 @@ class BackfillPreparation:
             )
         live = self.home.generation(plan.generation)
         return RunRecord(
-            run_id=new_run_id(self.run.now, self.request.run_key),
+            run_id=new_run_id(self.now, self.request.run_key),
             stream=plan.stream,
             generation=plan.generation,
             query_id=live.query_id if live else None,
             run_key=self.request.run_key,
-            planned_at=self.run.now,
+            planned_at=self.now,
             plan=plan.as_json(),
             status="planned",
             interval=_recorded(self.request.interval),
@@ -300,7 +305,7 @@ class BackfillPreparation:
 
     def close(self, record: RunRecord, found: Replaced) -> RunRecord:
         """Save a record as succeeded, with what was replaced."""
-        late_rows = _late_rows(self.run.records, record.generation)
+        late_rows = _late_rows(self.journal.records, record.generation)
         done = BackfillRecord(
             attempt=found.attempt,
             version=found.read_version,
@@ -310,7 +315,7 @@ class BackfillPreparation:
             rows_written=found.rows_written,
             late_rows=sum(late_rows.values()) if late_rows else None,
         )
-        return self.run.close(msgspec.structs.replace(record, backfill=done, error=None), "succeeded")
+        return self.journal.close(msgspec.structs.replace(record, backfill=done, error=None), "succeeded")
 
     def clean_up(self, run_id: str) -> None:
         """Delete the checkpoints and rows of a run's attempts; never raises."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sluice.auditing.audit import Audit
+from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import (
     CommitFile,
@@ -19,26 +21,24 @@ from sluice.checkpoint.offsets import (
     read_offset_file,
 )
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
-from sluice.checkpoint.source_log import log_file_name, read_entries
+from sluice.checkpoint.source_log import LogEntry, SourceLog, log_file_name, read_entries
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError, StorageError
 from sluice.home import Generation, StreamHome, log_keys
+from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
-from sluice.planning.plan import Plan, PlannedBatch, SourceRange
-from sluice.running.auditing.audit import Audit
-from sluice.running.auditing.staged_batch import Followed
-from sluice.running.connect_session import is_connected
-from sluice.running.lease import Lease
-from sluice.running.progress import ProgressLog, Report
 from sluice.running.published_batches import PublishedBatches
-from sluice.running.query import Query, spark_failed
-from sluice.running.record import BatchRecord
-from sluice.running.session import pinned_conf
-from sluice.running.state_check import state_changed
-from sluice.running.watermark_log import WatermarkLog
+from sluice.runs.lease import Lease
+from sluice.runs.record import BatchRecord
+from sluice.sources.contract import SOURCE_METRICS, Position
 from sluice.sources.files import FilesSource
+from sluice.spark.connect_session import is_connected
+from sluice.spark.progress import ProgressLog, Report
+from sluice.spark.query import Query, spark_failed
+from sluice.spark.session import pinned_conf
+from sluice.spark.state_check import state_changed
+from sluice.spark.watermark_log import WatermarkLog
 from sluice.storage import join
-from sluice.stream import SOURCE_METRICS, LogEntry, Position, SourceLog
 from sluice.times import iso_millis
 
 if TYPE_CHECKING:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sluice.auditing.suite_fit import fit_suite
 from sluice.errors import DeclarationError, SluiceError
+from sluice.gate.choice import choose_gate
 from sluice.planning.own_output import check_own_output
 from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.transform_text import check_functions
@@ -13,11 +15,9 @@ from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import failing_columns, quality_failed
 from sluice.quality.suite import Suite
-from sluice.running.auditing.gate_choice import choose_gate
-from sluice.running.auditing.suite_fit import fit_suite
-from sluice.running.query import Query, build_query
-from sluice.running.session import close_session, open_session
 from sluice.spark.java_options import Work
+from sluice.spark.query import Query, build_query
+from sluice.spark.session import close_session, open_session
 from sluice.storage import Storage
 from sluice.stream import Stream
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.project import Project
-from sluice.running.lease import Lease
-from sluice.running.query import Query
+from sluice.runs.lease import Lease
+from sluice.sinks.contract import SinkBatch, StagingSink
+from sluice.spark.query import Query
 from sluice.storage import Storage
-from sluice.stream import SinkBatch, StagingSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,74 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
 
+from sluice.auditing.audit import Audit, prepare_audit
+from sluice.auditing.judge_with_spark import settle_former
+from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.gate import decided_batch
+from sluice.gate.decided_batch import Decision
 from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
-from sluice.planning.plan import Plan, PlannedBatch
+from sluice.plan import Plan, PlannedBatch
 from sluice.planning.survey import Survey
 from sluice.planning.transform_text import transform_digest
+from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
-from sluice.running.auditing import staged_batch
-from sluice.running.auditing.audit import Audit, prepare_audit
-from sluice.running.auditing.former_audit import settle_former
-from sluice.running.auditing.staged_batch import Decision, Followed
 from sluice.running.batches import BatchRunner
-from sluice.running.connect_session import is_connected, remote_session, sees, server_name
-from sluice.running.declared import fingerprints
-from sluice.running.driver import following_requests
-from sluice.running.duplicates import find_ambiguous
-from sluice.running.lease import Clock, Lease
-from sluice.running.preparation import Preparation, Request, refusal, system_clock
+from sluice.running.observers import Observer, Silent
+from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
-from sluice.running.query import Query, build_query, plan_reader
-from sluice.running.record import BatchRecord, QualityRecord, RunRecord
-from sluice.running.session import choose_shuffle_partitions, close_session, is_remote, jvm_pid, open_session
-from sluice.running.state_check import check_state
-from sluice.running.stop import StopEvent
-from sluice.running.watermark_log import WatermarkLog
+from sluice.runs.driver import following_requests
+from sluice.runs.lease import Lease
+from sluice.runs.record import BatchRecord, RunRecord
+from sluice.runs.stop import StopEvent
+from sluice.spark.duplicates import find_ambiguous
+from sluice.spark.fingerprints import fingerprints
 from sluice.spark.java_options import Work
-from sluice.times import iso_time
+from sluice.spark.query import Query, build_query, plan_reader
+from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
+from sluice.spark.state_check import check_state
+from sluice.spark.watermark_log import WatermarkLog
+from sluice.spark.writers import check_home, name_writer
+from sluice.times import Clock, iso_time, system_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Observer(Protocol):
-    """Is told how a run goes on."""
-
-    def planned(self, plan: Plan) -> None:
-        """The plan is made, nothing has started."""
-
-    def phase(self, text: str) -> None:
-        """Something that takes a while begins."""
-
-    def committed(self, batch: BatchRecord) -> None:
-        """A batch is done."""
-
-    def audited(self, quality: QualityRecord) -> None:
-        """The run is judged."""
-
-
-class Silent:
-    """An observer that keeps quiet."""
-
-    def planned(self, plan: Plan) -> None:
-        """Nothing to say."""
-
-    def phase(self, text: str) -> None:
-        """Nothing to say."""
-
-    def committed(self, batch: BatchRecord) -> None:
-        """Nothing to say."""
-
-    def audited(self, quality: QualityRecord) -> None:
-        """Nothing to say."""
 
 
 def run_stream(
@@ -144,12 +115,14 @@ class _Run:
     def execute(self, seen: Survey, plan: Plan) -> RunRecord:
         self._save(plan=plan.as_json(), token=self.lease.token)
         try:
-            self._save(status="running", started_at=iso_time(self.preparation.clock()))
+            self._save(status="running", started_at=iso_time(self.preparation.journal.clock()))
             query, generation, plan = self._prepare(seen, plan)
             self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
             self.observer.planned(plan)
-            settle_former(self.preparation, seen, query, self.record.run_id)
-            self.audit = prepare_audit(self.preparation, seen, query, plan, self.record, lease=self.lease)
+            project = self.preparation.project
+            settle_former(project, self.preparation.home, seen, query, self.record.run_id)
+            journal, lease = self.preparation.journal, self.lease
+            self.audit = prepare_audit(project, seen, query, plan, self.record, journal=journal, lease=lease)
             if self.audit is not None:
                 self.audit.begin()
             self._keep_generation(seen, generation)
@@ -158,24 +131,24 @@ class _Run:
         except BaseException as exc:
             if self.audit is not None and self.audit.gate.judged is not None:
                 self.record = msgspec.structs.replace(self.record, quality=self.audit.recorded())
-            self.preparation.close_failed(self.record, exc)
+            self.preparation.journal.close_failed(self.record, exc)
             raise
         finally:
             if self.opened is not None:
                 close_session(self.opened)
-        return self.preparation.close(self.record, "succeeded" if is_complete else "stopped")
+        return self.preparation.journal.close(self.record, "succeeded" if is_complete else "stopped")
 
     def _prepare(self, seen: Survey, plan: Plan) -> tuple[Query, Generation, Plan]:
         """Start Spark and analyse the query; only then the order of its sources is certain."""
-        project, stream = self.preparation.project, self.preparation.request.stream
+        project, stream = self.preparation.project, self.preparation.stream
         if self.session is None:
             project.check_function(stream.transform)  # a wrong reference need not wait for Spark
         self.observer.phase("starting Spark")
         if (session := self.session) is None:
             work = None if plan.size_bytes is None else Work(plan.size_bytes, len(plan.batches))
             session = self.opened = open_session(project, stream, work=work)
-        name_writer(self.preparation, session, self.lease)
-        check_home(self.preparation, session, self.record)
+        name_writer(project, session, self.lease)
+        check_home(project, session, self.preparation.journal.records.file(self.record.run_id))
         if seen.checkpoint.is_new:
             largest = max((_size(batch) for batch in plan.batches), default=0)
             choose_shuffle_partitions(session, project.spark_conf, largest)
@@ -201,7 +174,7 @@ class _Run:
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(generation))
         if self.audit is not None:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
-        decided = self.preparation.decision(plan)
+        decided = decided_before(plan, home)
         followed = self._followed(query, generation, decided)
         watermarks = WatermarkLog(query, home, generation, state)
         project = self.preparation.project
@@ -214,7 +187,7 @@ class _Run:
             generation = self._keep_sink_identity(generation)
             self._save(batches=(*self.record.batches, done))
             if decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):
-                staged_batch.forget(home, generation.generation, done.batch_id)
+                decided_batch.forget(home, generation.generation, done.batch_id)
             self.observer.committed(done)
         return runner.is_complete
 
@@ -222,7 +195,7 @@ class _Run:
         """What finishes a batch that was decided before; with a suite, the audit does."""
         if decided is None:
             return None
-        if is_remote(self.preparation.project):
+        if self.preparation.project.is_remote:
             raise DeclarationError(
                 f"run {decided.run_id} has split batch {decided.batch_id} between two tables, which Spark Connect can't"
                 " finish",
@@ -271,7 +244,7 @@ class _Run:
             return Generation(
                 generation=seen.generation,
                 query_id=seen.checkpoint.query_id or str(uuid4()),
-                created_at=iso_time(self.preparation.clock()),
+                created_at=iso_time(self.preparation.journal.clock()),
                 lines=query.lines,
                 declared=tuple(sorted(query.stream.sources)),
                 checkpoint=self.preparation.home.checkpoint,
@@ -317,7 +290,7 @@ class _Run:
         if generation.sink_identity is not None:
             return generation
         home = self.preparation.home
-        identity = self.preparation.request.stream.sink.state(None, storage=home.storage).identity
+        identity = self.preparation.stream.sink.state(None, storage=home.storage).identity
         if identity is not None:
             generation = msgspec.structs.replace(generation, sink_identity=identity)
             home.keep_generation(generation)
@@ -325,29 +298,7 @@ class _Run:
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
-        self.preparation.records.save(self.record)
-
-
-def name_writer(preparation: Preparation, session: SparkSession, lease: Lease) -> None:
-    """Note in the lease what writes for it: a JVM outlives its driver by a second, a server for good."""
-    if is_connected(session):
-        lease.add_session(remote_session(session, preparation.project.spark_master))
-    elif (pid := jvm_pid(session)) is not None:
-        lease.add_process(pid)
-
-
-def check_home(preparation: Preparation, session: SparkSession, record: RunRecord) -> None:
-    """Make sure that a server sees the home as this process does; it would begin a checkpoint of its own.
-
-    Raises:
-        DeclarationError: It does not.
-    """
-    if is_connected(session) and not sees(session, preparation.records.file(record.run_id)):
-        raise DeclarationError(
-            "the Spark Connect server does not see the files of this home",
-            where=f"{preparation.home.location}, {server_name(preparation.project.spark_master)}",
-            remedy="put it where both see it by the same name: on a shared disk, or at a URL that both may read",
-        )
+        self.preparation.journal.records.save(self.record)
 
 
 def _numbered(lines: tuple[SourceLine, ...]) -> str:

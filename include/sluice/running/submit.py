@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from sluice.project import Project
-    from sluice.running.stop import StopEvent
+    from sluice.runs.stop import StopEvent
     from sluice.stream import Stream
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one stream; returns the exit code."""
-    from sluice.display import Lines
     from sluice.errors import SluiceError
+    from sluice.interval import Interval
     from sluice.planning.planner import Limits
+    from sluice.planning.verdict import Request
     from sluice.project import find_project
     from sluice.running.backfill import backfill_stream
     from sluice.running.backfill_preparation import BackfillRequest
-    from sluice.running.driver import end_group_when_asked
-    from sluice.running.preparation import Request
-    from sluice.running.record import RunRecords
+    from sluice.running.observers import Lines
     from sluice.running.runner import run_stream
-    from sluice.running.stop import StopEvent
+    from sluice.runs.driver import end_group_when_asked
+    from sluice.runs.record import RunRecords
+    from sluice.runs.stop import StopEvent
+    from sluice.sources.contract import Bound
     from sluice.spark.profile_build import build_in_background
-    from sluice.stream import Bound, Interval
     from sluice.times import parse_time
 
     given = _parser().parse_args(arguments)
@@ -72,9 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _audit(project: Project, stream: Stream, given: argparse.Namespace) -> int:
     """Audit the stream's table; returns the exit code."""
+    from sluice.auditing.table_audit import TableAuditRequest, audit_table
     from sluice.errors import QualityFailedError
-    from sluice.running.auditing.table_audit import TableAuditRequest, audit_table
-    from sluice.running.record import describe_quality
+    from sluice.runs.record import describe_quality
 
     request = TableAuditRequest(
         stream,
@@ -90,7 +91,7 @@ def _audit(project: Project, stream: Stream, given: argparse.Namespace) -> int:
 
 def stop_on_sigterm() -> StopEvent:
     """An event that SIGTERM sets: the run ends after the batch that is under way, or at once when pressed again."""
-    from sluice.running.stop import StopEvent
+    from sluice.runs.stop import StopEvent
 
     stop = StopEvent()
 

@@ -1,7 +1,7 @@
 """The kinds of sinks: one module per kind, each with everything about it."""
 
 from sluice.sinks.console import console
-from sluice.sinks.delta import delta
+from sluice.sinks.delta.sink import delta
 from sluice.sinks.files import files
 from sluice.sinks.foreach_batch import foreach_batch
 from sluice.sinks.noop import noop

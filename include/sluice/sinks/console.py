@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declaring import SINK_WORDS, declares
-from sluice.stream import FunctionLoader, Sink, check_limit
+from sluice.declaring import SINK_WORDS, check_limit, declares
+from sluice.sinks.contract import FunctionLoader, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

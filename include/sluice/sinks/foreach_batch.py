@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.declaring import SINK_WORDS, check_reference, declares
-from sluice.stream import BatchSink, FunctionLoader, SinkBatch
+from sluice.sinks.contract import BatchSink, FunctionLoader, SinkBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

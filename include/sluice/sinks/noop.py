@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.declaring import SINK_WORDS, declares
-from sluice.stream import FunctionLoader, Sink
+from sluice.sinks.contract import FunctionLoader, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

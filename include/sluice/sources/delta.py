@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from sluice.declaring import SOURCE_WORDS, check_path, declares
+from sluice.declaring import SOURCE_WORDS, check_limit, check_path, declares
 from sluice.delta_table import (
     AddedFile,
     Commit,
@@ -33,24 +33,23 @@ from sluice.delta_table import (
     spark_columns,
 )
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
+from sluice.interval import Interval
 from sluice.paths import resolve_path
-from sluice.sources.listing import file_uri
-from sluice.spark_options import spark_options
-from sluice.storage import Storage, same_for_every_name, spark_location
-from sluice.stream import (
+from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
     Bound,
-    Interval,
     Position,
     Slice,
     Source,
     Starting,
     Step,
-    check_limit,
     offset_of_another_kind,
     parse_starting,
 )
+from sluice.sources.listing import file_uri
+from sluice.spark_options import spark_options
+from sluice.storage import Storage, same_for_every_name, spark_location
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:

@@ -20,10 +20,25 @@ from urllib.parse import unquote
 
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
-from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_path, declares
+from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_limit, check_path, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.interval import Interval
 from sluice.paths import resolve_path
 from sluice.schema_text import schema_problem
+from sluice.sources.contract import (
+    SOURCE_METRICS,
+    SOURCE_TAG,
+    Available,
+    Bound,
+    Position,
+    Slice,
+    Source,
+    Starting,
+    Step,
+    offset_of_another_kind,
+    parse_starting,
+)
 from sluice.sources.listing import (
     ListedFile,
     Listing,
@@ -38,23 +53,6 @@ from sluice.sources.listing import (
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
 from sluice.storage import Storage, is_local, join, local_path, spark_location
-from sluice.stream import (
-    SOURCE_METRICS,
-    SOURCE_TAG,
-    Available,
-    Bound,
-    Interval,
-    LogEntry,
-    Position,
-    Slice,
-    Source,
-    SourceLog,
-    Starting,
-    Step,
-    check_limit,
-    offset_of_another_kind,
-    parse_starting,
-)
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:

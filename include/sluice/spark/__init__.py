@@ -1,1 +1,1 @@
-"""Spark as a process: the jars it needs, the profile that it is launched with, and its JVM."""
+"""Spark's side of a run: sessions, the JVM they live in, queries, and what plans and progress tell."""

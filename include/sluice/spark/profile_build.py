@@ -62,7 +62,7 @@ def build_in_background() -> None:
         if profile.is_worth_building():
             subprocess.Popen(
                 # Whatever else runs on the machine comes first.
-                ["nice", "-n", "19", sys.executable, "-m", "sluice.cli", "profile", "build"],
+                ["nice", "-n", "19", sys.executable, "-m", "sluice", "profile", "build"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from sluice.planning.verdict import Request
 from sluice.project import find_project
-from sluice.running.preparation import Request
 from sluice.running.runner import run_stream
 
 _STREAMS = ("readings", "hours")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from sluice.auditing.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
 from sluice.redaction import redacted
-from sluice.running.auditing.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
-from sluice.running.record import describe_quality
+from sluice.runs.record import describe_quality
 from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors
@@ -80,7 +80,7 @@ class AuditStreamOperator(BaseOperator):
         self.project = project
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Audit the table; returns a summary (see `sluice.running.auditing.table_audit.summary`).
+        """Audit the table; returns a summary (see `sluice.auditing.table_audit.summary`).
 
         Raises:
             AirflowFailException: The verdict is `fail`, or trying again would not help.

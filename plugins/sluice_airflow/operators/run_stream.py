@@ -15,17 +15,20 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from sluice.errors import LeaseHeldError, SluiceError
 from sluice.home import StreamHome
+from sluice.interval import Interval
 from sluice.planning.backfill import downstream_effect
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request, first_bound
 from sluice.redaction import redacted
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
-from sluice.running.driver import Driver, Drivers
-from sluice.running.lease import check_not_held, newest_lease
-from sluice.running.preparation import Request, first_bound, prepare_run
-from sluice.running.record import RunRecord, RunRecords
-from sluice.running.stop import request_stop
+from sluice.running.preparation import prepare_run
+from sluice.runs.driver import Driver, Drivers
+from sluice.runs.lease import check_not_held, newest_lease
+from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.stop import request_stop
+from sluice.sources.contract import Bound
 from sluice.storage import join
-from sluice.stream import Bound, Interval, Stream
+from sluice.stream import Stream
 from sluice.times import parse_time
 from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.assets import emit_events

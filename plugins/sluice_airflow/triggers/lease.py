@@ -12,7 +12,7 @@ import anyio.to_thread
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from sluice.errors import LeaseHeldError, SluiceError, StorageError
-from sluice.running.lease import check_not_held
+from sluice.runs.lease import check_not_held
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
 from sluice_airflow.triggers.run import SETTLE_SECONDS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from sluice.errors import DeclarationError
-from sluice.running.auditing.quality_outcome import QualityOutcome, quality_outcome
+from sluice.gate.outcome import QualityOutcome, quality_outcome
 from sluice.times import iso_time, parse_time
 from sluice_airflow.triggers.declared import DeclaredStreams
 from sluice_airflow.triggers.shared_poll import SharedPoll, Sighting, shared_poll

@@ -20,11 +20,11 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from sluice.errors import DeclarationError, SluiceError
 from sluice.foreign_code import described, is_failure
+from sluice.gate.judged_runs import hold_of
+from sluice.gate.state import read_gate, release_gate
 from sluice.home import StreamHome
-from sluice.running.auditing.gate_state import read_gate, release_gate
-from sluice.running.auditing.judged_runs import hold_of
-from sluice.running.stop import request_stop
-from sluice.running.summary import RunLine
+from sluice.runs.stop import request_stop
+from sluice.runs.summary import RunLine
 from sluice.stream import Stream
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.run_keys import parse_run_key
@@ -156,7 +156,8 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     """One stream."""
     now = datetime.now(UTC)
     found = _find(user, name)
-    look = partial(look_ahead, airflow_project(), found.stream, found.home, now)
+    project = airflow_project()
+    look = partial(look_ahead, project, found.stream, found.home, now, project.streams())
     outlook = _outlooks.get({name: look}, _PATIENCE_SECONDS).get(name)
     errors: list[str] = []
     generation = _try(errors, found.home.current_generation)
@@ -278,7 +279,8 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
     drawn = choose(readings, hits)
     shown = {name: visible[name] for name in dict.fromkeys((*part.names, *drawn))}
     project = airflow_project()
-    jobs = {name: partial(look_ahead, project, it.stream, it.home, now) for name, it in shown.items()}
+    streams = project.streams()
+    jobs = {name: partial(look_ahead, project, it.stream, it.home, now, streams) for name, it in shown.items()}
     outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
     rows = {}
     for name, it in shown.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
-from sluice.running.summary import RunLine, compare_lines, read_lines
+from sluice.runs.summary import RunLine, compare_lines, read_lines
 from sluice.storage import is_local
 
 _SETTLE_SECONDS = 3.0

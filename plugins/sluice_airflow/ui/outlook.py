@@ -8,17 +8,18 @@ from datetime import UTC, datetime
 
 from sluice.errors import Problem, SluiceError
 from sluice.foreign_code import described, is_failure
+from sluice.gate.judged_runs import hold_of
+from sluice.gate.state import read_gate
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, source_lags
-from sluice.planning.plan import Plan
-from sluice.planning.planner import Limits, build_plan
+from sluice.plan import Plan
+from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.survey import Survey, positions, survey
+from sluice.planning.verdict import Request, Try, check_declared, find_verdict
 from sluice.project import Project
 from sluice.quality.report import Hold
-from sluice.running.auditing.gate_state import read_gate, with_stop
-from sluice.running.auditing.judged_runs import hold_of
-from sluice.running.preparation import going_on
-from sluice.stream import Bound, Stream
+from sluice.sources.contract import Bound
+from sluice.stream import Stream
 from sluice_airflow.ui.reading import read_lease
 
 
@@ -52,18 +53,28 @@ def hanging(seconds: float) -> Outlook:
     return Outlook(datetime.now(UTC), hangs_for=seconds)
 
 
-def look_ahead(project: Project, stream: Stream, home: StreamHome, now: datetime) -> Outlook:
-    """Plan a run without a bound. Reads only; whatever goes wrong is said in `error`."""
+def look_ahead(
+    project: Project, stream: Stream, home: StreamHome, now: datetime, streams: Mapping[str, Stream]
+) -> Outlook:
+    """Plan a run without a bound. Reads only; whatever goes wrong is said in `error`.
+
+    Args:
+        project: The project of the stream.
+        stream: The declaration, with absolute locations.
+        home: The stream's folder in the home.
+        now: The time of planning.
+        streams: Every stream of the project, with absolute locations.
+    """
     outlook = Outlook(now)
     try:
-        gate = read_gate(home)
-        hold = hold_of(gate)
+        hold = hold_of(read_gate(home))
         seen = survey(stream, home, Bound(), now)
         outlook = replace(_seen(seen, now), hold=hold)
         holder = read_lease(home, home.lease_folder(seen.generation), now)
         outlook = replace(outlook, is_held=holder is not None and holder.state == "held")
-        plan = going_on(build_plan(seen, Limits(), now), seen, project, home)
-        plan = with_stop(plan, gate if stream.quality is not None else None)
+        check_declared(project, stream)
+        wanted = Try(Request(stream), None, now)
+        plan = find_verdict(project, home, wanted, seen, shared=shared_sink(stream, streams))
     except SluiceError as exc:
         return replace(outlook, error=str(exc))
     except BaseException as exc:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sluice.gate.judged_runs import judged_run
 from sluice.quality.report import JudgedRun, QualityReport, quality_report
-from sluice.running.auditing.judged_runs import judged_run
-from sluice.running.record import QualityRecord
+from sluice.runs.record import QualityRecord
 from sluice_airflow.ui.reading import RunFile
 
 

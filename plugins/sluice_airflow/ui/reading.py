@@ -13,10 +13,10 @@ from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, 
 from sluice.documents import read_document
 from sluice.errors import SluiceError
 from sluice.home import Checked, Generation, StreamHome
-from sluice.running.lease import LeaseFile, is_dead, newest_lease
-from sluice.running.record import RunRecord, RunRecords, new_run_id
-from sluice.running.stop import StopRequest, stop_request
-from sluice.running.summary import RUN_ID
+from sluice.runs.lease import LeaseFile, is_dead, newest_lease
+from sluice.runs.record import RunRecord, RunRecords, new_run_id
+from sluice.runs.stop import StopRequest, stop_request
+from sluice.runs.summary import RUN_ID
 from sluice.storage import join
 
 _GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")

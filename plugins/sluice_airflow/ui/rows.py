@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from sluice.errors import Problem
-from sluice.running.record import BatchRecord
-from sluice.running.summary import RunLine, line_of, verdict_of
+from sluice.runs.record import BatchRecord
+from sluice.runs.summary import RunLine, line_of, verdict_of
 from sluice.times import iso_millis
 from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import wording

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sluice.planning.backfill import downstream_effect
 from sluice.quality.report import QualityReport
-from sluice.running.record import BatchRecord
-from sluice.running.stop import StopRequest
+from sluice.runs.record import BatchRecord
+from sluice.runs.stop import StopRequest
 from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Band, Bar, Phases, Share, phases

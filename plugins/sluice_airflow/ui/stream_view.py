@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.home import Checked, Generation
-from sluice.planning.next_watermark import WatermarkOutlook
 from sluice.quality.report import Hold, QualityReport, describe_hold
-from sluice.running.record import BatchRecord
+from sluice.runs.record import BatchRecord
 from sluice.stream import Stream
 from sluice.times import iso_millis
+from sluice.watermarks import WatermarkOutlook
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart
 from sluice_airflow.ui.outlook import Outlook

@@ -9,7 +9,7 @@ from datetime import datetime
 from sluice.errors import DeclarationError
 from sluice.monitoring.inspection import SourceLag
 from sluice.quality.report import Hold
-from sluice.running.summary import RunLine
+from sluice.runs.summary import RunLine
 from sluice.times import iso_millis
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, sparkline
@@ -156,7 +156,7 @@ def stream_row(
     under_way = [row for row in rows if row.status.text in {"planned", "running"}]
     running = next((row for row in under_way if not row.interval), next(iter(under_way), None))
     # Backfills run beside the live stream: they neither hold it, nor does their end change its plan.
-    verdict, reason = _verdict(outlook, None if running is None or running.interval else running, hold)
+    verdict, reason = _verdict(outlook, None if running is None or running.interval else running)
     lag, lag_remark = _lag(list(outlook.lags.values()) if outlook else [], now, is_known=plan is not None)
     at = wording.read_moment(iso_millis(watermark)) if watermark is not None else None
     return StreamRow(
@@ -186,7 +186,7 @@ def hold_badge(hold: Hold | None) -> Badge | None:
     return Badge("blocked" if hold.state == "blocked" else "held", "bad")
 
 
-def _verdict(outlook: Outlook | None, running: RunRow | None, hold: Hold | None) -> tuple[Badge, str]:
+def _verdict(outlook: Outlook | None, running: RunRow | None) -> tuple[Badge, str]:
     """What the next run would do, and why; while a run goes on, that is still open."""
     if outlook is None:
         return Badge("planning", "none"), ""
@@ -198,9 +198,6 @@ def _verdict(outlook: Outlook | None, running: RunRow | None, hold: Hold | None)
     if outlook.plan is None:
         return Badge("unknown", "bad"), ""
     plan = outlook.plan
-    if hold is not None and hold.state == "failed" and plan.verdict != "refuse":
-        # A run judges anew by the suite of then, which is not read here: a suite in Python takes seconds to import.
-        return Badge("held", "bad"), f"what run {hold.run_id} wrote has failed, unless the suite was corrected since"
     gone = "; the driver of the last run is gone" if running is not None else ""
     return Badge(plan.verdict, VERDICT_TONES.get(plan.verdict, "none")), f"{plan.reason}{gone}"
 

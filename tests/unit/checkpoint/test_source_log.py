@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from sluice.checkpoint import log
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.source_log import encode_source_log, log_file_name, read_source_entries, read_source_log
+from sluice.checkpoint.source_log import (
+    LogEntry,
+    SourceLog,
+    encode_source_log,
+    log_file_name,
+    read_source_entries,
+    read_source_log,
+)
 from sluice.errors import RefusedError, StorageError
 from sluice.memory import available_bytes
 from sluice.storage import Storage
-from sluice.stream import LogEntry, SourceLog
 from tests.builders import log_bytes, make_source_log, put
 from tests.fuzzing import DEEP, damaged, outcome, short
 

@@ -12,10 +12,10 @@ import pytest
 
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import read_checkpoint
+from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.errors import RefusedError, StorageError
 from sluice.storage import Storage
-from sluice.stream import LogEntry, SourceLog
 from tests.builders import CONF, NOW_MS, QUERY_ID, log_bytes, make_checkpoint, make_entry, offsets_bytes, put
 
 Entries = Mapping[str, tuple[int, tuple[LogEntry, ...]]]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from sluice.monitoring.touched import touched_partitions
+from sluice.monitoring.touched_partitions import touched_partitions
 from sluice.storage import Storage
 from tests.builders import commit_file, edit_commit, make_delta
 

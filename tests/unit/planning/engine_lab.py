@@ -23,18 +23,20 @@ from sluice import Stream, sources
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import StorageError
 from sluice.home import SourceLine
-from sluice.planning.plan import Plan
+from sluice.plan import Plan
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
 from sluice.running import runner
-from sluice.running.plan_reader import WatermarkNode, numbered
-from sluice.running.preparation import Request, plan_stream, prepare_run
-from sluice.running.query import Query
-from sluice.running.record import RunRecord
+from sluice.running.preparation import prepare_run
+from sluice.runs.record import RunRecord
+from sluice.sinks.contract import BatchOutcome, Sink, SinkState
+from sluice.sources.contract import Bound, Source
 from sluice.sources.delta import DeltaSource as DeltaDeclaration
 from sluice.sources.files import FilesSource
+from sluice.spark.plan_reader import WatermarkNode, numbered
+from sluice.spark.query import Query
 from sluice.storage import Storage, join
-from sluice.stream import BatchOutcome, Bound, Sink, SinkState, Source
 from tests.engine_model import (
     PINNED_CONF,
     DeltaSource,

@@ -16,9 +16,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.home import Generation, SourceLine, StreamHome
+from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
 from sluice.storage import Folder, Storage
-from sluice.stream import Interval
 from tests.builders import (
     NOW_MS,
     QUERY_ID,

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice import sinks
+from sluice.checkpoint.source_log import LogEntry
 from sluice.home import Generation, SourceLine, StreamHome
+from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
+from sluice.sinks.contract import Replacement
 from sluice.storage import Storage
-from sluice.stream import Interval, LogEntry, Replacement
 from tests.builders import (
     NOW_MS,
     commit_bytes,

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from engine_lab import Lab, make_lab
 
+from sluice.auditing.table_audit import read_table_audit
 from sluice.errors import RefusedError
-from sluice.running.auditing.gate_state import GateState, keep_gate, read_audit, read_gate, release_gate
-from sluice.running.auditing.quarantine_places import note_quarantine
-from sluice.running.auditing.staged_batch import read_decision
-from sluice.running.auditing.table_audit import read_table_audit
-from sluice.running.driver import Drivers
-from sluice.running.stop import request_stop, stop_request
+from sluice.gate.decided_batch import read_decision
+from sluice.gate.quarantine_places import note_quarantine
+from sluice.gate.state import GateState, keep_gate, read_audit, read_gate, release_gate
+from sluice.runs.driver import Drivers
+from sluice.runs.stop import request_stop, stop_request
 from tests.builders import put
 from tests.engine_model import HeldRows
 

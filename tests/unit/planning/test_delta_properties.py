@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sluice import sources
 from sluice.errors import BatchFailedError, StorageError
 from sluice.planning.planner import Limits
-from sluice.stream import Bound
+from sluice.sources.contract import Bound
 
 versions = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(1, 3), min_size=1, max_size=3)), max_size=2)
 """Commits in turn: their time in seconds, and how many rows each of their files has."""

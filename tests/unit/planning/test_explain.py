@@ -10,8 +10,8 @@ from deltalake import write_deltalake
 from engine_lab import Lab, leave_pending, make_lab, make_stream, until
 
 from sluice import sources
+from sluice.plan import GateChoice
 from sluice.planning.explain import explain
-from sluice.planning.plan import GateChoice
 from sluice.planning.planner import Limits
 
 

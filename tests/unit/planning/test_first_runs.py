@@ -16,9 +16,9 @@ from engine_lab import EPOCH, Lab, make_lab, make_stream, write_file
 
 from sluice import sources
 from sluice.errors import BatchFailedError, DeclarationError
-from sluice.planning.plan import Plan
+from sluice.plan import Plan
 from sluice.planning.planner import Limits
-from sluice.running.runner import Silent
+from sluice.running.observers import Silent
 
 HOUR = 3600
 

@@ -22,11 +22,11 @@ from engine_lab import KilledError, Lab, LabProject, make_lab
 
 from sluice.errors import SluiceError
 from sluice.planning.planner import Limits
-from sluice.running import lease as lease_module
-from sluice.running import preparation as preparation_module
+from sluice.planning.verdict import Request
 from sluice.running import runner
-from sluice.running.lease import HEARTBEAT, TTL, Lease, newest_token
-from sluice.running.preparation import Request
+from sluice.runs import journal as journal_module
+from sluice.runs import lease as lease_module
+from sluice.runs.lease import HEARTBEAT, TTL, Lease, newest_token
 from sluice.storage import Storage
 from tests.campaign import CAMPAIGN
 
@@ -139,7 +139,7 @@ class _Schedule:
 
         with ExitStack() as patches:
             patches.enter_context(patch.object(Lease, "check", stepped_check))
-            patches.enter_context(patch.object(preparation_module, "acquire", noted_acquire))
+            patches.enter_context(patch.object(journal_module, "acquire", noted_acquire))
             patches.enter_context(patch.object(lease_module, "boot_id", lambda: self.me.name))
             patches.enter_context(patch.object(runner, "build_query", self.lab._build_query))
             patches.enter_context(patch.object(self.lab, "_step", lambda _: self.step(self.me)))

@@ -14,10 +14,10 @@ from sluice import sinks
 from sluice.errors import RefusedError
 from sluice.home import FIRST_RUN, Generation
 from sluice.planning.planner import Limits
-from sluice.running.preparation import plan_stream
-from sluice.running.record import RunRecords
+from sluice.planning.verdict import plan_stream
+from sluice.runs.record import RunRecords
 from tests.builders import QUERY_ID, make_delta, put
-from tests.unit.running.test_record import make_record
+from tests.unit.runs.test_record import make_record
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from engine_lab import Lab, make_lab
 
 from sluice.errors import LeaseHeldError, RefusedError, SluiceError
-from sluice.running.lease import acquire
-from sluice.running.preparation import plan_stream
+from sluice.planning.verdict import plan_stream
+from sluice.runs.lease import acquire
 from sluice.storage import Storage
 
 

@@ -9,7 +9,8 @@ import pytest
 from sluice import sinks, sources
 from sluice.errors import DeclarationError
 from sluice.planning.own_output import check_own_output
-from sluice.stream import Source, Stream
+from sluice.sources.contract import Source
+from sluice.stream import Stream
 from tests.builders import make_stream
 
 

@@ -9,7 +9,7 @@ import pytest
 from engine_lab import EPOCH, Lab, leave_pending, make_lab, until
 
 from sluice.errors import Problem
-from sluice.planning.plan import Plan, PlannedBatch, SourceRange
+from sluice.plan import Plan, PlannedBatch, SourceRange
 
 OFFSET = '{"logOffset":0}'
 

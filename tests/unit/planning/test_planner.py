@@ -25,7 +25,7 @@ from engine_lab import (
 from sluice import sinks, sources
 from sluice.errors import DeclarationError, StorageError
 from sluice.planning.planner import Limits
-from sluice.stream import Bound
+from sluice.sources.contract import Bound
 from tests.builders import put
 from tests.engine_model import HeldRows
 

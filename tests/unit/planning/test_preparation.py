@@ -16,9 +16,9 @@ from engine_lab import EPOCH, EVERYTHING, KilledError, Lab, leave_pending, make_
 
 from sluice import sources
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError
-from sluice.planning.plan import Plan
+from sluice.plan import Plan
 from sluice.planning.planner import Limits
-from sluice.running.record import BatchRecord, RunRecords
+from sluice.runs.record import BatchRecord, RunRecords
 
 
 @pytest.fixture
@@ -107,7 +107,8 @@ class TestSkip:
 import sys
 sys.path[:0] = {[str(path) for path in sys.path]!r}
 from sluice.project import Project
-from sluice.running.preparation import Request, prepare_run
+from sluice.planning.verdict import Request
+from sluice.running.preparation import prepare_run
 from sluice import Stream, sinks, sources
 source = sources.files({lab.stream.sources["landing"].location!r}, format="json", schema="id bigint")
 stream = Stream(name="s", sources={{"s": source}}, transform="tests.builders:anything", sink=sinks.noop())
@@ -278,7 +279,7 @@ class TestRetry:
 
     def test_keys_that_share_a_suffix_are_told_apart(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         """The end of a run id is only a hint: the record's own key decides."""
-        monkeypatch.setattr("sluice.running.record._key_suffix", lambda key: "-00000000")
+        monkeypatch.setattr("sluice.runs.record._key_suffix", lambda key: "-00000000")
         lab.arrive(1)
         first = lab.run(run_key="key")
         lab.arrive(2)

@@ -9,8 +9,8 @@ import pytest
 from engine_lab import KilledError, Lab, make_lab
 
 from sluice.errors import BatchFailedError, StorageError
-from sluice.planning.plan import Plan
-from sluice.running.runner import Silent
+from sluice.plan import Plan
+from sluice.running.observers import Silent
 
 
 class Watcher(Silent):

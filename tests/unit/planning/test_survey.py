@@ -13,9 +13,10 @@ from sluice import sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.home import SourceLine
 from sluice.planning.survey import Survey, positions, survey
+from sluice.sinks.contract import SinkState
+from sluice.sources.contract import Bound
 from sluice.sources.files import FilesSource
 from sluice.storage import FileStat, Folder, Storage
-from sluice.stream import Bound, SinkState
 
 
 @pytest.fixture

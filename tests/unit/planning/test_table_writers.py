@@ -8,7 +8,7 @@ import pytest
 
 from sluice import sinks
 from sluice.planning.shared_sinks import shared_sink
-from sluice.planning.table_writers import Writer, other_writer
+from sluice.table_writers import Writer, other_writer
 from tests.builders import make_stream
 
 

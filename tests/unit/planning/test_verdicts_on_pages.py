@@ -13,10 +13,10 @@ import pytest
 from engine_lab import Lab, leave_pending, make_lab
 
 from sluice.documents import encode_document
-from sluice.running.auditing.gate_state import GateState, keep_gate, read_gate
-from sluice.running.auditing.judged_runs import hold_of
-from sluice.running.auditing.staged_batch import Decision, Table
-from sluice.running.record import QualityRecord, RunRecords
+from sluice.gate.decided_batch import Decision, Table
+from sluice.gate.judged_runs import hold_of
+from sluice.gate.state import GateState, keep_gate, read_gate
+from sluice.runs.record import QualityRecord, RunRecords
 from sluice_airflow.ui.outlook import look_ahead
 from sluice_airflow.ui.streams_view import stream_row
 from tests.builders import put
@@ -76,7 +76,7 @@ def test_the_same_words(tmp_path: Path, happens: Callable[[Lab], None], verdict:
     happens(lab)
 
     planned = lab.plan()
-    shown = look_ahead(lab.project, lab.stream, lab.project.stream_home(lab.stream), lab.now)
+    shown = look_ahead(lab.project, lab.stream, lab.project.stream_home(lab.stream), lab.now, {})
 
     assert shown.plan is not None
     assert planned.verdict == verdict
@@ -87,7 +87,7 @@ def test_the_same_words(tmp_path: Path, happens: Callable[[Lab], None], verdict:
 
 
 def test_held(tmp_path: Path) -> None:
-    """The page does not read the suite, which may take seconds: it names the same run, and says so."""
+    """The verdict, the reason and what is in the way are the plan's; the badge of quality says `held` beside it."""
     lab = make_lab(tmp_path)
     rule = row("expect_table_row_count_to_be_between", policy="fail", min_value=5)
     suite = put(tmp_path / "suite.json", document(rule))
@@ -101,10 +101,31 @@ def test_held(tmp_path: Path) -> None:
 
     planned = lab.plan()
     hold = hold_of(read_gate(home))
-    shown = stream_row("s", [], look_ahead(lab.project, lab.stream, home, lab.now), lab.now, hold=hold)
+    seen = look_ahead(lab.project, lab.stream, home, lab.now, {})
+    shown = stream_row("s", [], seen, lab.now, hold=hold)
 
     assert (planned.verdict, planned.reason) == ("refuse", "held by quality")
     assert planned.problem is not None
     assert planned.problem.cause.startswith(f"what run {record.run_id} wrote has failed")
-    assert shown.verdict.text == "held"
-    assert shown.reason == f"what run {record.run_id} wrote has failed, unless the suite was corrected since"
+    assert seen.plan is not None
+    assert seen.plan.problem == planned.problem
+    assert (shown.verdict.text, shown.reason) == ("refuse", "held by quality")
+    assert shown.hold is not None
+    assert shown.hold.text == "held"
+
+
+def test_a_broken_contract(tmp_path: Path) -> None:
+    """What a source brings is not what the suite promises: the page refuses as the plan does."""
+    lab = make_lab(tmp_path)
+    about = {"sluice": {"source": "landing", "policy": "fail"}}
+    rule = row("expect_column_to_exist", meta=about, column="nowhere")
+    suite = put(tmp_path / "suite.json", document(rule))
+    lab.stream = replace(lab.stream, quality=str(suite))
+    lab.arrive()
+
+    planned = lab.plan()
+    shown = look_ahead(lab.project, lab.stream, lab.project.stream_home(lab.stream), lab.now, {}).plan
+
+    assert shown is not None
+    assert planned.verdict == "refuse"
+    assert (shown.verdict, shown.reason, shown.problem) == (planned.verdict, planned.reason, planned.problem)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from sluice.errors import DeclarationError, StorageError
 from sluice.quality.data_docs import write_data_docs
-from sluice.running.record import QualityRecord, RunRecord
+from sluice.runs.record import QualityRecord, RunRecord
 
 
 def check(kind: str, result: dict[str, Any], *, success: bool, path: str = "exact", **kwargs: Any) -> dict[str, Any]:

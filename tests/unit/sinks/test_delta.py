@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 
 from sluice import sinks
 from sluice.errors import DeclarationError, RefusedError
-from sluice.sinks.delta import DeltaSink
+from sluice.sinks.contract import BatchOutcome, SinkState
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import Storage
-from sluice.stream import BatchOutcome, SinkState
 from tests.builders import QUERY_ID, commit_file, edit_commit, make_delta, put
 
 

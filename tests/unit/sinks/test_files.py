@@ -9,8 +9,8 @@ import pytest
 
 from sluice import sinks
 from sluice.errors import DeclarationError
+from sluice.sinks.contract import SinkState
 from sluice.storage import Storage
-from sluice.stream import SinkState
 from tests.builders import QUERY_ID, put
 
 

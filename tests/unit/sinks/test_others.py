@@ -8,8 +8,8 @@ import pytest
 
 from sluice import sinks
 from sluice.errors import DeclarationError
+from sluice.sinks.contract import Sink, SinkState
 from sluice.storage import Storage
-from sluice.stream import Sink, SinkState
 from tests.builders import QUERY_ID, make_stream
 
 OTHERS = [sinks.console(), sinks.foreach_batch("jobs.visits:publish"), sinks.noop()]

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 from pyarrow.compute import field
 
-from sluice.sinks import parquet_aside
-from sluice.sinks.parquet_statistics import file_statistics
+from sluice.sinks.contract import Aside
+from sluice.sinks.delta import parquet_aside
+from sluice.sinks.delta.parquet_statistics import file_statistics
 from sluice.storage import Storage
-from sluice.stream import Aside
 
 
 def told(folder: Path, columns: dict[str, pa.Array], **options: Any) -> dict[str, Any]:

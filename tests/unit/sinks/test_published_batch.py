@@ -11,9 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from sluice.errors import StorageError
-from sluice.sinks import published_batch
+from sluice.sinks.contract import Aside, SinkBatch
+from sluice.sinks.delta import published_batch
 from sluice.storage import Storage
-from sluice.stream import Aside, SinkBatch
 from tests.builders import QUERY_ID
 from tests.lake import Interrupted, append, held, publish, wanted, write_aside
 

@@ -12,9 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from sluice import sinks
 from sluice.errors import DeclarationError
-from sluice.sinks import replacement
+from sluice.interval import Interval
+from sluice.sinks.contract import Replaced
+from sluice.sinks.delta import replacement
 from sluice.storage import Storage
-from sluice.stream import Interval, Replaced
 from tests.lake import QUERY, Interrupted, append, held, publish, wanted, write_aside
 
 DAY = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from sluice.sinks.table_rules import rule_for_spark
+from sluice.sinks.delta.table_rules import rule_for_spark
 from tests.builders import edit_commit, make_delta
 
 

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluice.errors import RefusedError
-from sluice.sinks.published_batch import _snapshots
+from sluice.sinks.delta.published_batch import _snapshots
 from sluice.storage import Storage
 
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice import sources
+from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, RefusedError, StorageError
+from sluice.sources.contract import Available, Bound, Position, Step
 from sluice.storage import Storage
-from sluice.stream import Available, Bound, LogEntry, Position, SourceLog, Step
 from tests.builders import (
     NOW,
     NOW_MS,

@@ -11,8 +11,8 @@ import pytest
 
 from sluice.documents import encode_document
 from sluice.home import StreamHome
-from sluice.running.record import RunRecord, RunRecords, new_run_id
-from sluice.running.summary import RUNS, keep_summary
+from sluice.runs.record import RunRecord, RunRecords, new_run_id
+from sluice.runs.summary import RUNS, keep_summary
 from sluice.storage import Folder, Storage
 from sluice_airflow.ui.known_runs import RunsInMind
 from tests.builders import NOW, put

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sluice import sinks
+from sluice.gate.state import GateState, keep_gate
 from sluice.home import StreamHome
+from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
-from sluice.running.auditing.gate_state import GateState, keep_gate
-from sluice.running.preparation import Request, plan_stream
-from sluice.running.record import RunRecord, RunRecords, new_run_id
+from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.sources.files import FilesSource
 from sluice.storage import Storage
 from sluice_airflow.ui.outlook import look_ahead
@@ -22,7 +22,8 @@ from tests.unit.quality.suites import document, row
 
 
 def project_of(tmp_path: Path) -> Project:
-    return Project(str(tmp_path), "p", str(tmp_path), (), ())
+    put(tmp_path / "jobs" / "visits.py", "def visits(visits):\n    return visits\n")
+    return Project(str(tmp_path), "p", str(tmp_path), (), (str(tmp_path),))
 
 
 def home_of(tmp_path: Path) -> StreamHome:
@@ -36,7 +37,7 @@ def test_a_stream_that_has_something_to_do(tmp_path: Path) -> None:
     put_files(root.parent / "landing", ["new.json"])
     stream = make_stream(sources={"visits": make_files_source(root.parent / "landing", max_files_per_batch=1)})
 
-    outlook = look_ahead(project_of(tmp_path), stream, home, NOW)
+    outlook = look_ahead(project_of(tmp_path), stream, home, NOW, {})
 
     assert outlook.error is None
     assert outlook.plan is not None
@@ -74,7 +75,7 @@ def test_the_page_gives_the_reason_that_planning_gives(tmp_path: Path, released_
     )  # fmt: skip
 
     planned = plan_stream(project, Request(stream), clock=lambda: NOW)
-    shown = look_ahead(project, stream, home, NOW).plan
+    shown = look_ahead(project, stream, home, NOW, {}).plan
 
     assert shown is not None
     assert "batch 2 was stopped by quality" in planned.reason
@@ -87,7 +88,7 @@ def test_a_damaged_checkpoint_is_a_refusal(tmp_path: Path) -> None:
     root = make_checkpoint(Path(home.checkpoint_location(1)), planned=3)
     put(root / "offsets" / "2", "v1")
 
-    outlook = look_ahead(project_of(tmp_path), make_stream(), home, NOW)
+    outlook = look_ahead(project_of(tmp_path), make_stream(), home, NOW, {})
 
     assert outlook.plan is not None
     assert outlook.plan.verdict == "refuse"
@@ -99,7 +100,7 @@ def test_a_damaged_home_is_an_error(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(Path(home.location) / "current.json", "{")
 
-    outlook = look_ahead(project_of(tmp_path), make_stream(), home, NOW)
+    outlook = look_ahead(project_of(tmp_path), make_stream(), home, NOW, {})
 
     assert outlook.plan is None
     assert "current.json" in (outlook.error or "")
@@ -114,6 +115,6 @@ def test_a_source_of_a_users_own_may_raise_anything(tmp_path: Path) -> None:
             raise KeyError("oops")
 
     broken = Broken(**vars(make_files_source(tmp_path)))
-    outlook = look_ahead(project_of(tmp_path), make_stream(sources={"visits": broken}), home_of(tmp_path), NOW)
+    outlook = look_ahead(project_of(tmp_path), make_stream(sources={"visits": broken}), home_of(tmp_path), NOW, {})
 
     assert outlook.error == "KeyError: 'oops'"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluice.home import StreamHome
-from sluice.running.lease import acquire
-from sluice.running.record import RunRecord, RunRecords, new_run_id
+from sluice.runs.lease import acquire
+from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from sluice_airflow.ui.reading import (
     find_runs,

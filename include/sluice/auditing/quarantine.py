@@ -1,0 +1,222 @@
+"""The quarantine: a Delta table of rows that failed, with why, and the run and batch that put them there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sluice.delta_table import find_table, load_table, spark_columns
+from sluice.errors import DeclarationError
+from sluice.quality.compile import Check, QualityPlan
+from sluice.quality.sql_text import identifier, string_literal
+from sluice.runs.backfill_names import settled_application
+from sluice.sinks.contract import Replacement, StagingSink
+from sluice.storage import Storage, spark_location
+from sluice.times import epoch_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
+"""The columns that a quarantine has beyond the row's own."""
+RELEASE = "_release_id"
+"""The column that claims a row for a release; a quarantine has it from its first release on."""
+COMPUTED = "_interval_micros"
+"""What the transform gave as the interval column, in microseconds since the epoch: to edit a row does not change it. A
+quarantine has it from the first row on that a stream with an `interval_column` put there; null for older rows."""
+_ADDED = {RELEASE: "STRING", COMPUTED: "BIGINT"}
+OURS = (FAILED, RUN, BATCH, *_ADDED)
+_OURS = ((FAILED, "array<string>"), (RUN, "string"), (BATCH, "bigint"))
+_KINDS = ("date", "timestamp", "timestamp_ntz")
+_NO_TIME = "-9223372036854775807L"
+"""What stands for no value, in SQL."""
+_FIRST_DAY, _LAST_DAY = -719162, 2932896
+"""The first and the last day of Python's calendar, in days since the epoch."""
+
+
+def quarantined_rows(
+    frame: DataFrame, plan: QualityPlan, condition: str, run_id: str, batch_id: int, *, interval_column: str | None
+) -> DataFrame:
+    """The rows that go to the quarantine, with the expectations that each one fails."""
+    rows = frame.where(condition).withColumn(FAILED, failed_expectations(plan))
+    computed = computed_interval(interval_column, dict(frame.dtypes))
+    added = quarantine_columns(FAILED, run_id, batch_id, computed)
+    return rows.selectExpr(*map(identifier, frame.columns), *added)
+
+
+def failed_expectations(plan: QualityPlan) -> Column:
+    """The expectations that a row fails, as a quarantine names them."""
+    from pyspark.sql import functions
+
+    failed = [
+        functions.when(functions.expr(f"coalesce({check.unexpected}, false)"), functions.lit(describe(check)))
+        for check in plan.row_checks("warn", "drop", "quarantine", "fail")
+    ]
+    return functions.array_compact(functions.array(*failed)).cast("array<string>")
+
+
+def quarantine_columns(failed: str, run_id: str, batch_id: int, computed: str | None) -> list[str]:
+    """The columns that a quarantine has beyond the row's own, in SQL.
+
+    Args:
+        failed: The column that tells why.
+        run_id: The run that puts the rows there.
+        batch_id: The batch that they are of.
+        computed: The interval column, by `computed_interval`.
+    """
+    found = [f"`{failed}` AS {FAILED}", f"{string_literal(run_id)} AS {RUN}", f"{batch_id}L AS {BATCH}"]
+    return found if computed is None else [*found, f"{computed} AS {COMPUTED}"]
+
+
+def computed_interval(column: str | None, kinds: Mapping[str, str], *, before: Sequence[str] = ()) -> str | None:
+    """What a row's interval column says, in microseconds since the epoch, in SQL; None where there is none.
+
+    Args:
+        column: The stream's interval column.
+        kinds: The types of the row's columns, by name.
+        before: The struct that has the row.
+    """
+    if column is None or kinds.get(column) not in _KINDS:
+        return None
+    named = identifier(*before, column)
+    by_kind = {
+        "date": f"unix_date({named}) * 86400000000L",
+        "timestamp": f"unix_micros({named})",
+        "timestamp_ntz": f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', {named})",
+    }
+    return f"coalesce({by_kind[kinds[column]]}, {_NO_TIME})"
+
+
+def is_moved(column: str | None, kinds: Mapping[str, str]) -> str | None:
+    """In SQL over a quarantine, whether somebody has edited the interval column of a row; None where nothing tells."""
+    now = computed_interval(column, kinds)
+    return None if now is None or COMPUTED not in kinds else f"{COMPUTED} != {now}"
+
+
+def day_columns(column: str | None, kinds: Mapping[str, str]) -> tuple[str, str]:
+    """In SQL over a quarantine, the days (UTC) that the transform gave a row, and that it has now, as `was` and `now`.
+
+    Days beyond the calendar's years 1 to 9999 become its first or last one.
+    """
+    days = []
+    for name, micros in (("was", COMPUTED), ("now", computed_interval(column, kinds))):
+        day = f"CAST(least(greatest(floor({micros} / 86400000000), {_FIRST_DAY}), {_LAST_DAY}) AS INT)"
+        days.append(f"CASE WHEN {micros} != {_NO_TIME} THEN date_from_unix_date({day}) END AS {name}")
+    return days[0], days[1]
+
+
+def kept_rows(frame: DataFrame, removed: str | None) -> DataFrame:
+    """The rows that stay when those go that `drop` and `quarantine` take away."""
+    return frame if removed is None else frame.where(f"NOT {removed}")
+
+
+def describe(check: Check) -> str:
+    """An expectation as a quarantine names it: its type and its columns."""
+    return f"{check.expectation.type}({', '.join(column.name for column in check.columns)})"
+
+
+def is_quarantine(table: StagingSink, *, storage: Storage) -> bool:
+    """Whether there is a quarantine at its place.
+
+    Raises:
+        StorageError: The table can't be read.
+    """
+    there = find_table(table.location or "", storage=storage)
+    if there is None:
+        return False
+    found = spark_columns(there)
+    return all(found.get(name) == kind for name, kind in _OURS)
+
+
+def add_column(table: StagingSink, session: SparkSession, name: str, *, storage: Storage) -> None:
+    """Give a quarantine that is there a column of ours, if it lacks it: `RELEASE` or `COMPUTED`."""
+    there = find_table(table.location or "", storage=storage)
+    if there is None:
+        return
+    known = spark_columns(there)
+    if name not in known:
+        nothing = table.read_versions(session, [], storage=storage)
+        added = nothing.selectExpr("*", f"CAST(NULL AS {_ADDED[name]}) AS {name}")
+        writer = added.write.format("delta").mode("append").option("mergeSchema", value=True)
+        writer.save(spark_location(table.location or ""))
+
+
+def replace_own(table: StagingSink, rows: DataFrame, run_id: str, application: str, attempt: int) -> None:
+    """Let the rows of a run's attempt be the only ones that this run has put into a quarantine."""
+    table.replace_where(rows, f"{RUN} = '{run_id}'", application=application, version=attempt)
+
+
+def remove_others(
+    table: StagingSink,
+    session: SparkSession,
+    wanted: Replacement,
+    run_ids: Collection[str],
+    batch_id: int,
+    *,
+    storage: Storage,
+) -> None:
+    """Take what a backfill has computed anew out of a quarantine: the interval's rows of batches up to one.
+
+    A row that somebody has moved into the interval by an edit is not among them: its source has it elsewhere.
+
+    Args:
+        table: The quarantine.
+        session: Spark.
+        wanted: What was replaced.
+        run_ids: The backfill, and those that have replaced rows after it: their rows stay.
+        batch_id: The batch up to which everything was read.
+        storage: Where the table is.
+    """
+    kinds = spark_columns(load_table(table.location or "", storage=storage))
+    if wanted.column not in kinds:
+        return
+    interval = wanted.interval.condition(wanted.column, kinds[wanted.column])
+    if COMPUTED in kinds:
+        start, end = (epoch_micros(moment) for moment in (wanted.interval.start, wanted.interval.end))
+        computed = f"{COMPUTED} >= {start} AND {COMPUTED} < {end}"
+        interval = f"CASE WHEN {COMPUTED} IS NULL THEN {interval} ELSE {computed} END"
+    nothing = table.read_versions(session, [], storage=storage)
+    kept = ", ".join(f"'{run_id}'" for run_id in sorted(run_ids))
+    condition = f"{interval} AND {BATCH} <= {batch_id} AND {RUN} NOT IN ({kept})"
+    table.replace_where(nothing, condition, application=settled_application(wanted.application), version=wanted.attempt)
+
+
+def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:
+    """Make sure that a quarantine is one of this stream's, or that there is none yet.
+
+    Args:
+        table: The quarantine.
+        columns: Names and types of the result, as `DataFrame.dtypes` has them.
+        storage: Where it is.
+
+    Raises:
+        DeclarationError: The result has a column of ours, or the table has other columns.
+        StorageError: The table can't be read.
+    """
+    if taken := set(OURS).intersection(name for name, _ in columns):
+        raise DeclarationError(
+            f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
+            where=table.location,
+            remedy="call it something else in the transform",
+        )
+    quarantine = find_table(table.location or "", storage=storage)
+    if quarantine is None:
+        return
+    own = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
+    found = {name.casefold(): kind for name, kind in spark_columns(quarantine).items()}
+    for name, kind in (*_OURS, *columns):
+        there = found.get(name.casefold())
+        if there is None and name in dict(_OURS):
+            raise DeclarationError(
+                f"the table is no quarantine: it has no column `{name}`", where=table.location, remedy=own
+            )
+        if there is None and not table.takes_new_columns:
+            raise DeclarationError(
+                f"the quarantine has no column `{name}`, which the result has",
+                where=table.location,
+                remedy="let it take new columns: `Stream(quarantine=sinks.delta(PATH, merge_schema=True))`",
+            )
+        if there is not None and there != kind:
+            raise DeclarationError(
+                f"`{name}` is {there} in the quarantine, and {kind} in the result", where=table.location, remedy=own
+            )

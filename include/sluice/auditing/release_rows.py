@@ -1,0 +1,311 @@
+"""Sends repaired rows of a quarantine back into the sink, exactly once.
+
+    claim    one commit marks the rows in the quarantine with the release's id
+    append   one commit puts the marked rows into the sink, with the release's id as its transaction
+    remove   one commit deletes the marked rows from the quarantine
+
+Each step counts once, however often it is tried, and the release's document is there before the first: a release that
+was killed is finished by the next one. Rows that the sink refuses lose their mark, and hold up nobody.
+
+A backfill computes rows of the quarantine anew: none is at work beside a release, and what a killed one has left in the
+quarantine is settled first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sluice.auditing.dead_backfills import settle_dead_backfills
+from sluice.auditing.quarantine import (
+    OURS,
+    RELEASE,
+    add_column,
+    check_quarantine,
+    day_columns,
+    is_moved,
+)
+from sluice.delta_table import open_log
+from sluice.errors import BatchFailedError, DeclarationError, SluiceError
+from sluice.gate.release_record import (
+    Moved,
+    Release,
+    forget_release,
+    keep_release,
+    read_releases,
+)
+from sluice.home import StreamHome
+from sluice.project import Project
+from sluice.quality.compile import compile_suite
+from sluice.quality.declared_suite import declared_suite
+from sluice.quality.sql_text import any_of
+from sluice.quality.suite import Suite
+from sluice.runs.lease import Lease, check_not_held
+from sluice.runs.record import new_run_id
+from sluice.sinks.contract import BatchSink, SinkBatch, StagingSink
+from sluice.sinks.delta.replacement import RELEASE_PREFIX
+from sluice.spark.query import spark_failed, spark_message
+from sluice.spark.session import close_session, open_session
+from sluice.spark.writers import name_writer, open_journal
+from sluice.storage import spark_location
+from sluice.stream import Stream
+from sluice.times import Clock, iso_time, system_clock
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Released:
+    """What came of asking for a release."""
+
+    release: Release
+    finished: tuple[Release, ...]
+    """Former releases that had been killed, and are done now."""
+
+
+def release_rows(
+    project: Project,
+    stream: Stream,
+    where: str | None,
+    released_by: str,
+    *,
+    session: SparkSession | None = None,
+    clock: Clock = system_clock,
+) -> Released:
+    """Move the rows of a stream's quarantine that pass its suite by now into its sink.
+
+    Rows pass by now because somebody has edited them in the quarantine, or because the suite was corrected. A row has
+    to pass every expectation about rows with the policy `drop`, `quarantine` or `fail`; the table as a whole is not
+    judged anew.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream, with its paths resolved.
+        where: Only rows that meet this condition, in Spark SQL over the quarantine's columns; None for all.
+        released_by: Who asks for it.
+        session: A Spark session to use in place of one that the project's settings describe.
+        clock: Tells the time.
+
+    Raises:
+        DeclarationError: The stream has no suite or no quarantine, or the condition is wrong.
+        LeaseHeldError: A run of the stream, or a backfill, is at work.
+        RefusedError: A file of the home is damaged, or a backfill has left rows of the sink there twice.
+        BatchFailedError: The sink refused the rows, which are in the quarantine as before; or Spark failed, and asking
+            again finishes what was begun.
+    """
+    home = project.stream_home(stream)
+    suite, table = _declared(project, stream, home)
+    journal = open_journal(project, stream, clock)
+    release = Release(
+        release_id=new_run_id(clock(), None),
+        state="begun",
+        released_by=released_by,
+        began_at=iso_time(clock()),
+        where=where,
+    )
+    with journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease:
+        journal = journal.under(lease)
+        home = journal.home
+        journal.close_dead(lease, None)
+        unfinished = [found for found in read_releases(home) if not found.is_over]
+        if open_log(table.location or "", storage=home.storage) is None:
+            return Released(msgspec.structs.replace(release, state="done"), ())
+        opened = session or open_session(project, stream)
+        try:
+            name_writer(project, opened, lease)
+            work = _Work(project, stream, home, suite, table, lease, opened)
+            work.begin(release, clock)
+            finished = tuple(work.finish(found) for found in unfinished)
+            return Released(work.send(release), finished)
+        except SluiceError:
+            raise
+        except Exception as exc:
+            consequence = "ask for the release again: it finishes what was begun"
+            raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=consequence) from exc
+        finally:
+            if session is None:
+                close_session(opened)
+
+
+def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, StagingSink]:
+    suite, table = declared_suite(project, stream, storage=home.storage), stream.quarantine_table
+    problem, remedy = None, "declare `quality`, with the policy `quarantine`"
+    if suite is None:
+        problem = "the stream has no suite"
+    elif table is None:
+        problem = f"a stream with a {stream.sink.kind} sink has no quarantine"
+    elif project.is_remote:
+        problem, remedy = "Spark Connect can't release rows", "use a Spark of its own: `[spark] master`"
+    if problem is not None or suite is None or table is None:
+        raise DeclarationError(str(problem), where=stream.place, remedy=remedy)
+    return suite, table
+
+
+@dataclass(frozen=True)
+class _Work:
+    project: Project
+    stream: Stream
+    home: StreamHome
+    suite: Suite
+    table: StagingSink
+    lease: Lease
+    session: SparkSession
+
+    def begin(self, release: Release, clock: Clock) -> None:
+        """Say that a release begins, unless a backfill is at work; then settle what dead ones have left.
+
+        A backfill looks for releases after it has taken its lease: one of the two sees the other.
+        """
+        check_quarantine(self.table, [], storage=self.home.storage)
+        add_column(self.table, self.session, RELEASE, storage=self.home.storage)
+        self._asked(release.where)
+        keep_release(self.home, release)
+        try:
+            for folder in self.home.interval_lease_folders():
+                check_not_held(self.home.storage, folder, clock())
+            settle_dead_backfills(self.stream, self.table, self.home, self.session)
+        except BaseException:
+            forget_release(self.home, release)
+            raise
+
+    def send(self, release: Release) -> Release:
+        """Claim the rows that pass, and move them."""
+        from pyspark.sql import functions
+
+        passes, asked = self._passes(), self._asked(release.where)
+        free = functions.col(RELEASE).isNull() & asked
+        self.lease.check()
+        self._quarantine().update(free & passes, {RELEASE: functions.lit(release.release_id)})
+        left = self._frame().where(free).count()
+        done = self._move(msgspec.structs.replace(release, left=left))
+        if done.state == "refused":
+            raise BatchFailedError(
+                f"the sink refused the rows: {done.reason}",
+                where=f"stream `{self.stream.name}`, {self.stream.sink.location}",
+                remedy="the rows are in the quarantine as before: correct them, or the sink, and release them again",
+            )
+        return done
+
+    def finish(self, release: Release) -> Release:
+        """Do what a release that was killed had yet to do; what it had not claimed is left to the one that asks now.
+
+        Rows that somebody has edited since, and that fail now, are claimed no more.
+        """
+        if not self._is_sent(release):
+            from pyspark.sql import functions
+
+            claimed = self._is_claimed(release) & ~self._passes()
+            self._quarantine().update(claimed, {RELEASE: functions.lit(None).cast("string")})
+            release = msgspec.structs.replace(release, state="begun")
+        return self._move(release)
+
+    def _move(self, release: Release) -> Release:
+        claimed = self._claimed(release)
+        if release.state == "begun":
+            rows = claimed.count()
+            release = msgspec.structs.replace(release, state="claimed", rows=rows, moved=self._moved(claimed))
+            keep_release(self.home, release)
+        if release.rows:
+            self.lease.check()
+            if not self._is_sent(release) and (reason := self._append(claimed, release)) is not None:
+                return self._give_back(release, reason)
+            self._quarantine().delete(self._is_claimed(release))
+        release = msgspec.structs.replace(release, state="done")
+        keep_release(self.home, release)
+        return release
+
+    def _append(self, claimed: DataFrame, release: Release) -> str | None:
+        """Put claimed rows into the sink; gives why it has not taken them."""
+        sink = self.stream.sink
+        assert isinstance(sink, BatchSink)
+        batch = SinkBatch(_application(release), 0, "append", self.lease.token)
+        try:
+            sink.write_batch(
+                claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
+            )
+        except SluiceError:
+            raise
+        except Exception as exc:
+            # The commit may be there, and only its answer was lost: the sink's log tells.
+            return None if self._is_sent(release) else spark_message(exc)
+        return None
+
+    def _give_back(self, release: Release, reason: str) -> Release:
+        """Let go of rows that the sink has not taken."""
+        from pyspark.sql import functions
+
+        self._quarantine().update(self._is_claimed(release), {RELEASE: functions.lit(None).cast("string")})
+        release = msgspec.structs.replace(release, state="refused", rows=0, moved=(), reason=reason)
+        keep_release(self.home, release)
+        return release
+
+    def _is_sent(self, release: Release) -> bool:
+        return self.stream.sink.state(_application(release), storage=self.home.storage).last_batch is not None
+
+    def _moved(self, claimed: DataFrame) -> tuple[Moved, ...]:
+        """The days that somebody has moved claimed rows from, and to."""
+        column, kinds = self.stream.interval_column, dict(claimed.dtypes)
+        if (moved := is_moved(column, kinds)) is None:
+            return ()
+        found = claimed.where(moved).selectExpr(*day_columns(column, kinds)).distinct().collect()
+        return tuple(Moved(row["was"], row["now"]) for row in found)
+
+    def _passes(self) -> Column:
+        """The rows that the suite would let into the sink."""
+        from pyspark.sql import functions
+
+        frame = self._frame()
+        columns = [(name, kind) for name, kind in frame.dtypes if name not in OURS]
+        plan = compile_suite(self.suite, dict(columns))
+        failing = [
+            check.unexpected
+            for check in plan.row_checks("drop", "quarantine", "fail")
+            if check.unexpected is not None and (check.expectation.policy != "fail" or check.expectation.mostly == 1.0)
+        ]
+        if not failing:
+            return functions.lit(True)  # noqa: FBT003 - a literal of Spark's
+        return functions.expr(f"NOT coalesce({any_of(failing)}, false)")
+
+    def _asked(self, where: str | None) -> Column:
+        from pyspark.sql import functions
+
+        if where is None:
+            return functions.lit(True)  # noqa: FBT003
+        try:
+            asked = functions.expr(where)
+            self._frame().where(asked).schema  # noqa: B018 - Spark analyses it here
+        except Exception as exc:
+            raise DeclarationError(
+                f"the condition is wrong: {spark_message(exc)}",
+                where="--where",
+                remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
+            ) from exc
+        return asked
+
+    def _claimed(self, release: Release) -> DataFrame:
+        return self._frame().where(self._is_claimed(release))
+
+    def _is_claimed(self, release: Release) -> Column:
+        from pyspark.sql import functions
+
+        return functions.col(RELEASE) == release.release_id
+
+    def _frame(self) -> DataFrame:
+        return self.session.read.format("delta").load(self._location())
+
+    def _quarantine(self) -> DeltaTable:
+        from delta.tables import DeltaTable
+
+        return DeltaTable.forPath(self.session, self._location())
+
+    def _location(self) -> str:
+        return spark_location(self.table.location or "")
+
+
+def _application(release: Release) -> str:
+    """What names a release in the sink's log."""
+    return f"{RELEASE_PREFIX}{release.release_id}"

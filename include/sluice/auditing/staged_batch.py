@@ -1,0 +1,168 @@
+"""A batch that goes into two tables: staged and decided once, then published from there by whoever goes on.
+
+A driver that dies between the two commits leaves a batch of which one table has its part. The next one publishes the
+other part as it was staged, into the tables of then: today's transform, suite and declaration decide nothing of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sluice.auditing.quarantine import (
+    COMPUTED,
+    add_column,
+    computed_interval,
+    failed_expectations,
+    quarantine_columns,
+)
+from sluice.errors import Problem, RefusedError
+from sluice.gate.decided_batch import Decision, staged_folder
+from sluice.home import StreamHome
+from sluice.project import Project
+from sluice.quality.compile import QualityPlan
+from sluice.quality.sql_text import identifier
+from sluice.runs.lease import Lease
+from sluice.sinks.contract import SinkBatch
+from sluice.spark.query import run_through
+from sluice.storage import join, spark_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROW, _PART, _FAILED = "row", "part", "failed"
+"""The columns of a staged file: the row as a struct, the table that it goes to, and the expectations that it fails."""
+_READ_ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Whatever the session says: a staged file that is gone must not go unseen."""
+
+
+def stage(
+    frame: DataFrame, plan: QualityPlan, home: StreamHome, generation: int, batch: SinkBatch
+) -> tuple[str, dict[str, int]]:
+    """Write the rows of a batch aside, each with where it goes by a suite; gives the folder's name and its files.
+
+    The rows are computed once: what is measured, and what both tables get, is what was written here.
+    """
+    from pyspark.sql import functions
+
+    _forget_former(home, generation, batch)
+    columns = [functions.col(identifier(name)) for name in frame.columns]
+    part = functions.expr(
+        f"CASE WHEN {plan.quarantined or 'false'} THEN 'quarantine' WHEN {plan.removed or 'false'} THEN 'drop'"
+        " ELSE 'sink' END"
+    )
+    rows = frame.select(
+        functions.struct(*columns).alias(_ROW), part.alias(_PART), failed_expectations(plan).alias(_FAILED)
+    )
+    name = f"{batch.batch_id}-{batch.token}"
+    folder = join(staged_folder(home, generation), name)
+    rows.write.mode("overwrite").parquet(spark_location(folder))
+    home.storage.make_durable(folder)
+    return name, _files(home, folder)
+
+
+def staged_rows(session: SparkSession, home: StreamHome, generation: int, folder: str, row_type: str) -> DataFrame:
+    """All rows of a staged batch, with the columns of the result."""
+    return _read(session, home, generation, folder, row_type).select(f"{_ROW}.*")
+
+
+def publish(
+    decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int, *, token: int
+) -> None:
+    """Write what was staged into the tables that have not got it yet: the quarantine first.
+
+    Args:
+        decision: What was decided.
+        session: Spark.
+        project: Where the tables are.
+        home: The stream's folder in the home.
+        generation: The generation of the batch.
+        token: The lease's.
+
+    Raises:
+        RefusedError: Staged rows are gone.
+        StorageError: A table can't be read.
+    """
+    storage = home.storage
+    batch = SinkBatch(decision.query_id, decision.batch_id, "append", token)
+    for part, table in (("quarantine", decision.quarantine.sink(project)), ("sink", decision.sink.sink(project))):
+        state = table.state(decision.query_id, storage=storage)
+        if state.holds(decision.batch_id):
+            continue
+        if part == "quarantine" and decision.quarantined == 0 and state.exists:
+            # A commit without rows is worth its time only to make a table, so that it can be read.
+            continue
+        _check_staged(decision, home, generation)
+        rows = _read(session, home, generation, decision.folder, decision.row_type).where(f"{_PART} = '{part}'")
+        columns = [f"{_ROW}.*"]
+        if part == "quarantine":
+            kinds = dict(rows.select(f"{_ROW}.*").dtypes)
+            computed = computed_interval(decision.interval_column, kinds, before=(_ROW,))
+            if computed is not None:
+                add_column(table, session, COMPUTED, storage=storage)
+            columns += quarantine_columns(_FAILED, decision.run_id, decision.batch_id, computed)
+        table.write_batch(rows.selectExpr(*columns), batch, load_function=project.load_function, storage=storage)
+
+
+@dataclass
+class Followed:
+    """A decided batch of a stream that has no suite any more: only its tables have yet to get it."""
+
+    decision: Decision
+    home: StreamHome
+    generation: int
+    project: Project
+    lease: Lease
+
+    def write(self, frame: DataFrame, _batch_id: int) -> None:
+        """Finish the batch, in the place of the sink's own stream writer."""
+        run_through(frame)
+        self.lease.check()
+        token = self.lease.token
+        publish(self.decision, frame.sparkSession, self.project, self.home, self.generation, token=token)
+
+
+def _read(session: SparkSession, home: StreamHome, generation: int, folder: str, row_type: str) -> DataFrame:
+    from pyspark.sql.types import ArrayType, StringType, StructType
+
+    columns = StructType.fromJson(msgspec.json.decode(row_type))
+    schema = StructType().add(_ROW, columns).add(_PART, StringType()).add(_FAILED, ArrayType(StringType()))
+    location = spark_location(join(staged_folder(home, generation), folder))
+    return session.read.options(**_READ_ALL).schema(schema).parquet(location)
+
+
+def _check_staged(decision: Decision, home: StreamHome, generation: int) -> None:
+    folder = join(staged_folder(home, generation), decision.folder)
+    if _files(home, folder) != decision.files:
+        raise RefusedError(
+            Problem(
+                code="STAGED_ROWS_GONE",
+                file=folder,
+                cause=f"rows that run {decision.run_id} has staged of batch {decision.batch_id} are gone",
+                consequence="a part of the batch may be in one table already; decided anew, rows could be doubled",
+                remedy="restore the folder from a backup",
+            )
+        )
+
+
+def _files(home: StreamHome, folder: str) -> dict[str, int]:
+    """The Parquet files of a folder, and their sizes."""
+    listed = home.storage.list_folder(folder)
+    if listed is None:
+        return {}
+    found = {name: listed.stat(name) for name in sorted(listed.files) if name.endswith(".parquet")}
+    return {name: stat.size_bytes for name, stat in found.items() if stat is not None}
+
+
+def _forget_former(home: StreamHome, generation: int, batch: SinkBatch) -> None:
+    """Delete what became of batches before; another driver's try of this one may count yet."""
+    root, own = staged_folder(home, generation), f"{batch.batch_id}"
+    found = home.storage.list_folder(root)
+    for name in found.files if found is not None else ():
+        if name != f"{own}.json":
+            home.storage.delete(join(root, name))
+    for name in found.folders if found is not None else ():
+        if name.partition("-")[0] != own:
+            home.storage.delete_folder(join(root, name))

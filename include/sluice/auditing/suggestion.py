@@ -1,0 +1,106 @@
+"""Profiles what a stream has, and suggests a suite from it: two passes over a slice that Spark keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.errors import DeclarationError, SluiceError
+from sluice.project import Project
+from sluice.quality.columns import Schema
+from sluice.quality.suggest import ROWS, few_valued, profile_measures, suggest_suite
+from sluice.sinks.contract import StagingSink
+from sluice.sources.contract import Bound, Position, Slice, Source
+from sluice.spark.query import build_batch, spark_failed
+from sluice.spark.session import close_session, open_session
+from sluice.storage import Storage, spark_location
+from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MEASURES_PER_PASS = 400
+"""Spark compiles a pass into one method; far longer ones it interprets."""
+
+
+def suggest(
+    project: Project, stream: Stream, *, rows: int, now: datetime, session: SparkSession | None = None
+) -> dict[str, Any]:
+    """Suggest a suite: from the sink's table where there is one, else from what the sources have, as a batch.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream, with its paths resolved.
+        rows: How many rows to look at, at most.
+        now: What counts as arrived.
+        session: A Spark session to use in place of one that the project's settings describe.
+
+    Returns:
+        The suite as JSON, in the form that Great Expectations writes.
+
+    Raises:
+        DeclarationError: There are no rows, or the transform fails.
+        QueryRefusedError: Spark does not run the transform as a batch.
+        StorageError: The table or a source can't be read right now.
+        BatchFailedError: Spark failed.
+    """
+    storage = project.storage()
+    opened = session or open_session(project, stream)
+    try:
+        frame, seen_in = _slice(project, stream, opened, storage, now)
+        frame = frame.limit(rows).persist()
+        try:
+            schema = Schema.of(dict(frame.dtypes))
+            profile = _measure(frame, profile_measures(schema))
+            if not profile[ROWS]:
+                raise DeclarationError(
+                    "there are no rows to look at",
+                    where=seen_in,
+                    remedy="run the stream, or bring input to its sources",
+                )
+            profile |= _measure(frame, few_valued(schema, profile))
+        finally:
+            frame.unpersist()
+    except SluiceError:
+        raise
+    except Exception as exc:
+        raise spark_failed(exc, where=f"stream `{stream.name}`", consequence="nothing was suggested") from exc
+    finally:
+        if session is None:
+            close_session(opened)
+    return suggest_suite(stream.name, schema, profile, seen_in)
+
+
+def _slice(
+    project: Project, stream: Stream, session: SparkSession, storage: Storage, now: datetime
+) -> tuple[DataFrame, str]:
+    sink = stream.sink
+    if isinstance(sink, StagingSink) and sink.state(None, storage=storage).exists:
+        return session.read.format(sink.kind).load(spark_location(sink.location or "")), f"the table {sink.location}"
+    taken = {name: _everything(source, storage, now) for name, source in stream.sources.items()}
+    return build_batch(project, stream, session, taken), f"what {', '.join(stream.sources)} had, through the transform"
+
+
+def _everything(source: Source, storage: Storage, now: datetime) -> Slice:
+    """All that a source has: the slice of a stream that has read it."""
+    found = source.available(Position(None), Bound(), storage=storage, now=now)
+    if not found.steps:
+        return source.slice(Position(None), None, storage=storage)
+    entries: list[LogEntry] = [entry for step in found.steps for entry in step.entries]
+    log = SourceLog(entries[-1].batch_id, entries) if entries else None
+    position = Position(found.steps[-1].end, log, found.started_at)
+    return source.slice(position, None, storage=storage)
+
+
+def _measure(frame: DataFrame, measures: Mapping[str, str]) -> dict[str, Any]:
+    from pyspark.sql import functions
+
+    found: dict[str, Any] = {}
+    named = list(measures.items())
+    for start in range(0, len(named), _MEASURES_PER_PASS):
+        part = [functions.expr(sql).alias(name) for name, sql in named[start : start + _MEASURES_PER_PASS]]
+        row = frame.agg(*part).first()
+        found |= row.asDict() if row is not None else {}
+    return found

@@ -1,0 +1,162 @@
+"""`sluice list | inspect | runs | lag`: what there is, and how it stands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.opening import absolute, opened
+from sluice.cli.options import AsJson, Checkpoint, OptionalStreamName, ProjectFolder, StreamName
+from sluice.cli.printing import cell, error_document, print_error, print_json, report_damaged
+from sluice.errors import DeclarationError
+from sluice.stream import Stream
+
+
+def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None:
+    """List the project's streams; a declaration that can't be read hides no other."""
+    from sluice.cli.printing import print_table
+    from sluice.project import find_project
+
+    declarations = find_project(project).declarations()
+    streams, errors = declarations.streams, declarations.errors()
+    if as_json:
+        print_json([_described(declared.stream, declared.file) for declared in streams.values()])
+    else:
+        rows = [
+            (name, ", ".join(found.stream.sources), found.stream.transform, found.stream.sink.kind, found.file)
+            for name, found in streams.items()
+        ]
+        print_table("Streams", ("stream", "sources", "transform", "sink", "declared in"), rows)
+    for _, error in errors:
+        print_error(error)
+    if errors:
+        raise typer.Exit(DeclarationError.exit_code)
+
+
+def inspect(
+    stream: OptionalStreamName = None,
+    checkpoint: Checkpoint = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a checkpoint says: batches, watermark, offsets, state, problems."""
+    from sluice.monitoring.inspection import inspect_checkpoint, inspect_stream
+    from sluice.storage import Storage
+
+    if stream is None and checkpoint is None:
+        raise typer.BadParameter("name a stream, or give --checkpoint")
+    if stream is None and checkpoint is not None:
+        document = inspect_checkpoint(absolute(checkpoint), Storage())
+        if document["query_id"] is None and document["planned"] is None and not document["problems"]:
+            raise DeclarationError(
+                "there is no Spark checkpoint",
+                where=absolute(checkpoint),
+                remedy="give the folder that has `offsets/`",
+            )
+    else:
+        declared, home = opened(project, stream or "", checkpoint)
+        document = inspect_stream(declared, home, datetime.now(UTC))
+    if as_json:
+        print_json(document)
+        return
+    _print_checkpoint(document)
+    for problem in document["problems"]:
+        print(f"{problem['code']}: {problem['cause']}\n  file: {problem['file']}")
+        print(f"  consequence: {problem['consequence']}\n  remedy: {problem['remedy']}")
+
+
+def runs(
+    stream: StreamName,
+    last: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the newest runs of a stream."""
+    import msgspec
+
+    from sluice.runs.record import RunRecords
+
+    _, home = opened(project, stream, None)
+    records, damaged = RunRecords(home).newest_readable(last)
+    checked = home.checked()
+    if as_json:
+        print_json(
+            {
+                "stream": stream,
+                "runs": [msgspec.to_builtins(record) for record in records],
+                "damaged": [{"run_id": run_id, "error": error_document(error)} for run_id, error in damaged.items()],
+                "checked": None if checked is None else msgspec.to_builtins(checked),
+            }
+        )
+        report_damaged(damaged.values())
+        return
+    from sluice.cli.printing import print_table
+
+    rows: list[tuple[Any, ...]] = [
+        (
+            record.run_id,
+            record.status,
+            record.reason if record.failure is None else record.failure.message,
+            len(record.batches),
+            sum(batch.input_rows or 0 for batch in record.batches),
+            record.backfill.rows_written
+            if record.backfill is not None
+            else sum(batch.output_rows or 0 for batch in record.batches),
+            record.batches[-1].watermark if record.batches else None,
+        )
+        for record in records
+    ]
+    rows += [(run_id, "damaged", error.problem, None, None, None, None) for run_id, error in damaged.items()]
+    rows.sort(key=lambda row: row[0], reverse=True)
+    print_table(f"Runs of {stream}", ("run", "status", "why", "batches", "rows in", "rows out", "watermark"), rows)
+    if checked is not None:
+        print(f"skipped {checked.skips} times since, last at {checked.checked_at}: {checked.reason}")
+    report_damaged(damaged.values())
+
+
+def lag(
+    stream: StreamName, checkpoint: Checkpoint = None, project: ProjectFolder = None, as_json: AsJson = False
+) -> None:
+    """Show what waits in every source."""
+    from sluice.monitoring.inspection import stream_lag
+
+    declared, home = opened(project, stream, checkpoint)
+    now = datetime.now(UTC)
+    lags = {name: found.as_json(now) for name, found in stream_lag(declared, home, now).items()}
+    if as_json:
+        print_json({"stream": stream, "sources": lags})
+        return
+    from sluice.cli.printing import print_table
+
+    columns = ("files", "bytes", "rows", "oldest", "age_seconds", "unreadable")
+    rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
+    print_table(f"Lag of {stream}", ("source", *columns), rows)
+
+
+def _described(stream: Stream, file: str) -> dict[str, Any]:
+    return {
+        "stream": stream.name,
+        "sources": {name: {"kind": source.kind, "path": source.location} for name, source in stream.sources.items()},
+        "transform": stream.transform,
+        "sink": {"kind": stream.sink.kind, "path": stream.sink.location},
+        "output_mode": stream.output_mode,
+        "file": file,
+    }
+
+
+def _print_checkpoint(document: dict[str, Any]) -> None:
+    from sluice.cli.printing import print_table
+
+    nested = {"sources", "operators", "lag", "problems"}
+    print_table("Checkpoint", ("", ""), [(key, value) for key, value in document.items() if key not in nested])
+    offsets, lags = document["sources"], document["lag"]
+    if offsets or lags:
+        waiting = ("files", "bytes", "oldest", "unreadable")
+        rows = [(name, cell(offsets.get(name)), *map(lags.get(name, {}).get, waiting)) for name in offsets | lags]
+        columns = ("source", "read up to", "files waiting", "bytes waiting", "oldest", "unreadable")
+        print_table("Sources", columns, rows)
+    if document["operators"]:
+        rows = [tuple(map(cell, operator.values())) for operator in document["operators"]]
+        print_table("Stateful operators", ("operator", "name", "partitions", "stores", "newest version"), rows)

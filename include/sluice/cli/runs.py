@@ -1,0 +1,196 @@
+"""`sluice plan | run | backfill`: what a run would do, and doing it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.opening import absolute
+from sluice.cli.options import AsJson, Checkpoint, MaxBatches, ProjectFolder, StrategyName, StreamName, ToVersion, Until
+from sluice.cli.printing import print_error, print_json
+from sluice.errors import SluiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sluice.planning.backfill import BackfillPlan
+    from sluice.planning.verdict import Request
+    from sluice.project import Project
+    from sluice.running.observers import Observer
+    from sluice.runs.record import RunRecord
+    from sluice.stream import Stream
+
+
+def plan(
+    stream: StreamName,
+    until: Until = "",
+    to_version: ToVersion = None,
+    max_batches: MaxBatches = None,
+    strategy: StrategyName = None,
+    checkpoint: Checkpoint = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a run would do, and why. Starts no JVM, changes nothing."""
+    from sluice.planning.explain import explain
+    from sluice.planning.verdict import plan_stream
+    from sluice.running.preparation import refusal
+
+    loaded, request = _request(project, stream, until, to_version, max_batches, strategy, checkpoint)
+    made = plan_stream(loaded, request)
+    if as_json:
+        print_json(made.as_json())
+    else:
+        print("\n".join(explain(made)))
+    if made.problem is not None:
+        raise typer.Exit(refusal(made.problem).exit_code)
+
+
+def run(
+    stream: StreamName,
+    until: Until = "",
+    to_version: ToVersion = None,
+    max_batches: MaxBatches = None,
+    strategy: StrategyName = None,
+    run_key: Annotated[str | None, typer.Option(help="Name the run: a retry under the same name finishes it.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a stream up to its bound, and stop."""
+    from sluice.running.runner import run_stream
+    from sluice.running.submit import stop_on_sigterm
+    from sluice.runs.record import describe_batch, describe_quality
+
+    loaded, request = _request(project, stream, until, to_version, max_batches, strategy, None, run_key)
+    record = _watched(
+        loaded,
+        request.stream,
+        lambda observer: run_stream(loaded, request, observer=observer, stop=stop_on_sigterm()),
+        as_json=as_json,
+    )
+    if not as_json:
+        for batch in record.batches:
+            print(f"  {describe_batch(batch)}")
+        if record.quality is not None:
+            print(f"  {describe_quality(record.quality)}")
+
+
+def backfill(
+    stream: StreamName,
+    start: Annotated[str, typer.Option(help="The first moment of the interval (ISO 8601, UTC).")],
+    end: Annotated[str, typer.Option(help="The end of the interval, exclusive.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do; starts no JVM.")] = False,
+    run_key: Annotated[str | None, typer.Option(help="Name the run: a retry under the same name finishes it.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute the rows of an interval from all that the live stream has read, and replace them."""
+    import signal
+
+    from sluice.interval import Interval
+    from sluice.project import find_project
+    from sluice.running.backfill import backfill_stream
+    from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
+
+    loaded = find_project(project)
+    request = BackfillRequest(loaded.stream(stream), Interval.parse(start, end), run_key)
+    if dry_run:
+        plan = plan_backfill(loaded, request)
+        if as_json:
+            print_json(plan.as_json())
+        else:
+            _print_backfill_plan(plan)
+        if plan.verdict == "refuse":
+            raise typer.Exit(3)
+        return
+    # There is no step to stop after: ended at once, the record says so, and a retry begins again.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    record = _watched(
+        loaded, request.stream, lambda observer: backfill_stream(loaded, request, observer=observer), as_json=as_json
+    )
+    if not as_json and (done := record.backfill) is not None:
+        replaced = "?" if done.rows_replaced is None else f"{done.rows_replaced:,}"
+        print(f"  {replaced} rows replaced by {done.rows_written or 0:,}, in version {done.sink_version}")
+
+
+def _request(
+    project: str | None,
+    stream: str,
+    until: str,
+    to_version: int | None,
+    max_batches: int | None,
+    strategy: str | None,
+    checkpoint: str | None,
+    run_key: str | None = None,
+) -> tuple[Project, Request]:
+    from dataclasses import replace
+
+    from sluice.planning.planner import Limits
+    from sluice.planning.verdict import Request
+    from sluice.project import find_project
+    from sluice.sources.contract import Bound
+    from sluice.times import parse_time
+
+    if strategy not in (None, "exact", "drain"):
+        raise typer.BadParameter(f"{strategy!r} is neither exact nor drain", param_hint="--strategy")
+    loaded = find_project(project)
+    declared = loaded.stream(stream)
+    if checkpoint is not None:
+        declared = replace(declared, checkpoint=absolute(checkpoint))
+    bound = Bound(until=parse_time(until), to_version=to_version)
+    return loaded, Request(declared, Limits(bound, max_batches, strategy), run_key)  # type: ignore[arg-type]
+
+
+def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRecord], *, as_json: bool) -> RunRecord:
+    """Run a stream under a progress display, and print the record's head, or all of it; as JSON also a failed one's."""
+    import msgspec
+
+    from sluice.cli.printing import progress
+    from sluice.spark.profile_build import build_in_background
+
+    try:
+        with progress(stream.name) as observer:
+            record = work(observer)
+    except SluiceError as exc:
+        failed = _read_record(project, stream, exc.run_id) if as_json and exc.run_id else None
+        if failed is None:
+            raise
+        print_json(failed)
+        print_error(exc)
+        raise typer.Exit(exc.exit_code) from exc
+    if record.status != "skipped":
+        build_in_background()
+    if as_json:
+        print_json(msgspec.to_builtins(record))
+    else:
+        print(f"{record.stream}: {record.status} ({record.reason})")
+    return record
+
+
+def _read_record(project: Project, stream: Stream, run_id: str) -> Any:
+    import msgspec
+
+    from sluice.runs.record import RunRecords
+
+    record = RunRecords(project.stream_home(stream)).read(run_id)
+    return None if record is None else msgspec.to_builtins(record)
+
+
+def _print_backfill_plan(plan: BackfillPlan) -> None:
+    from sluice.planning.backfill import downstream_effect
+    from sluice.planning.explain import explain_gate, explain_problem
+    from sluice.times import iso_time
+
+    print(f"{plan.stream}, generation {plan.generation}: {plan.verdict} ({plan.reason})")
+    print(f"  from {iso_time(plan.interval.start)} to {iso_time(plan.interval.end)}, exclusive")
+    if plan.quality is not None:
+        print("\n".join(explain_gate(plan.quality)))
+    if plan.left_to_spark:
+        print("  checked by Spark at the start, before anything is replaced:")
+        print("\n".join(f"    {found}" for found in plan.left_to_spark))
+    for found in plan.downstream:
+        effect = downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)
+        print(f"  downstream: {found.stream} {effect}")
+    if plan.problem is not None:
+        print("\n".join(explain_problem(plan.problem, "refused")))

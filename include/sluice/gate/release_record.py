@@ -1,0 +1,136 @@
+"""What is known of each release of quarantined rows, and what it asks of a backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Literal
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.errors import Problem
+from sluice.home import StreamHome
+from sluice.interval import Interval
+from sluice.storage import join
+
+_DAY = timedelta(days=1)
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Rows whose interval column somebody has edited in the quarantine; both are days, UTC, null for no value."""
+
+    was: date | None
+    now: date | None
+
+
+class Release(Document, frozen=True, kw_only=True):
+    """One release of rows."""
+
+    if_lost = (
+        'write {"release_id": "<the file\'s name, without .json>", "state": "begun", "released_by": "", "began_at": ""}'
+        " into it, and release rows again: what it has not finished is finished, once"
+    )
+    release_id: str
+    state: Literal["begun", "claimed", "done", "refused"]
+    released_by: str
+    began_at: str
+    where: str | None = None
+    """The condition that somebody gave, in Spark SQL; None for every row that passes."""
+    rows: int = 0
+    """How many rows went back into the sink; 0 until they are claimed, and where the sink refused them."""
+    left: int = 0
+    """How many rows that were asked for still fail, and stay."""
+    moved: tuple[Moved, ...] = ()
+    """The days of rows that the sources have elsewhere."""
+    reason: str = ""
+    """Why the sink refused the rows; they are in the quarantine as before."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left to be done."""
+        return self.state in {"done", "refused"}
+
+
+def release_file(home: StreamHome, release_id: str) -> str:
+    """Where the document of a release is."""
+    return join(home.releases_folder(), f"{release_id}.json")
+
+
+def keep_release(home: StreamHome, release: Release) -> None:
+    """Write what is known of a release, durably.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    home.storage.replace(release_file(home, release.release_id), encode_document(release))
+
+
+def forget_release(home: StreamHome, release: Release) -> None:
+    """Delete the document of a release that has claimed nothing.
+
+    Raises:
+        StorageError: It could not be deleted.
+    """
+    home.storage.delete(release_file(home, release.release_id))
+
+
+def read_releases(home: StreamHome) -> list[Release]:
+    """Every release of rows of a stream, oldest first.
+
+    Raises:
+        RefusedError: A document is damaged.
+        StorageError: The home can't be read.
+    """
+    listed = home.storage.list_folder(home.releases_folder())
+    names = sorted(name for name in (listed.files if listed else []) if name.endswith(".json"))
+    found = [read_document(home.storage, join(home.releases_folder(), name), Release) for name in names]
+    return [release for release in found if release is not None]
+
+
+def check_releases(home: StreamHome, releases: Iterable[Release], stream: str, interval: Interval) -> Problem | None:
+    """Why the rows of an interval can't be recomputed beside what was released; None when they can."""
+    for release in releases:
+        file = release_file(home, release.release_id)
+        if not release.is_over:
+            return Problem(
+                code="RELEASE_UNFINISHED",
+                file=file,
+                cause=f"release {release.release_id}, which {release.released_by} has asked for, is not finished",
+                consequence="a row that it sends, and that the backfill computes anew, would be there twice",
+                remedy=f"finish it with `sluice quality release {stream} --rows`, then backfill again",
+            )
+        for moved in release.moved:
+            # Recomputed together, the row is where its source has it, and nowhere else.
+            is_whole = _covers(interval, moved.was) and _covers(interval, moved.now)
+            if not is_whole and (_touches(interval, moved.was) or _touches(interval, moved.now)):
+                return _moved_rows(release, moved, file)
+    return None
+
+
+def _moved_rows(release: Release, moved: Moved, file: str) -> Problem:
+    was, now = (found.isoformat() if found is not None else "none" for found in (moved.was, moved.now))
+    return Problem(
+        code="BACKFILL_MOVED_ROWS",
+        file=file,
+        cause=f"release {release.release_id} has sent rows whose day somebody had corrected from {was} to {now}",
+        consequence="recomputed from the sources, they would be missing from the one day, or there again in the other",
+        remedy="backfill an interval that has both days; or put the correction into the transform or the sources, then"
+        " delete this file",
+    )
+
+
+def _touches(interval: Interval, day: date | None) -> bool:
+    return day is not None and interval.overlaps(_of_day(day))
+
+
+def _covers(interval: Interval, day: date | None) -> bool:
+    if day is None:
+        return False
+    whole = _of_day(day)
+    return interval.start <= whole.start and whole.end <= interval.end
+
+
+def _of_day(day: date) -> Interval:
+    midnight = datetime.combine(day, time(), UTC)
+    return Interval(midnight, midnight + _DAY)

@@ -1,0 +1,152 @@
+"""A plan: the frozen outcome of planning. Data, never behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from sluice.checkpoint.source_log import LogEntry
+from sluice.errors import Problem
+from sluice.times import iso_millis, iso_time
+from sluice.watermarks import WatermarkOutlook
+
+Verdict = Literal["skip", "resume", "run", "refuse"]
+Strategy = Literal["exact", "drain"]
+BatchKind = Literal["data", "no_data", "uncommitted"]
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What one batch reads of one source. Offsets are Spark's own JSON, byte for byte; None for none."""
+
+    start: str | None
+    end: str | None
+    files: int | None = None
+    size_bytes: int | None = None
+    rows: int | None = None
+    entries: tuple[LogEntry, ...] = ()
+    sizes: tuple[int, ...] = ()
+    is_logged: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the batch takes nothing from this source."""
+        return self.start == self.end
+
+    def as_json(self) -> dict[str, Any]:
+        """As `sluice plan --json` prints it."""
+        return {
+            "start": _decoded(self.start),
+            "end": _decoded(self.end),
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "rows": self.rows,
+        }
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """One batch."""
+
+    batch_id: int
+    kind: BatchKind
+    timestamp_ms: int
+    """What `current_timestamp()` returns in the batch, in milliseconds since the epoch."""
+    sources: Mapping[str, SourceRange]
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the sources' logs promise; None when one does not know."""
+        rows = [source.rows for source in self.sources.values() if not source.is_empty]
+        return None if None in rows else sum(row for row in rows if row is not None)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `sluice plan --json` prints it."""
+        return {
+            "batch_id": self.batch_id,
+            "kind": self.kind,
+            "timestamp": iso_millis(self.timestamp_ms),
+            "sources": {name: source.as_json() for name, source in self.sources.items()},
+        }
+
+
+@dataclass(frozen=True)
+class GateChoice:
+    """Where and how a run is judged, and why so."""
+
+    suite: str
+    """The name of the suite."""
+    checks: int
+    gate: Literal["publish", "cache", "write"]
+    """`publish`: a batch is written aside, audited, then published by a commit of metadata. `cache`: it is kept by
+    Spark, audited, then written. `write`: it is written, and audited afterwards."""
+    measured: Literal["observe", "pass"]
+    """`observe`: while the batch is written. `pass`: in a pass of its own over what was kept or written."""
+    rereads: int
+    """How many expectations Great Expectations measures itself, on the rows that the run wrote."""
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of a plan's `quality`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, and why."""
+
+    stream: str
+    generation: int
+    verdict: Verdict
+    reason: str
+    strategy: Strategy
+    until: datetime | None = None
+    batches: tuple[PlannedBatch, ...] = ()
+    problem: Problem | None = None
+    """Why the verdict is `refuse`."""
+    warnings: tuple[Problem, ...] = ()
+    """What was noticed on the way and does not keep the run from going on."""
+    started_at: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By source, what `starting` resolves to; kept when the first run begins."""
+    quality: GateChoice | None = None
+    """Where the run is judged; None without a suite, and when nothing is to be run."""
+    watermarks: WatermarkOutlook | None = None
+    """How far each `withWatermark` has come; None without one, and when nothing was measured."""
+
+    @property
+    def size_bytes(self) -> int | None:
+        """How much its batches read, in bytes of files; None when a source does not tell, or Spark is to decide."""
+        if self.strategy == "drain":
+            return None
+        ranges = (source for batch in self.batches for source in batch.sources.values())
+        return total_bytes(source.size_bytes for source in ranges if not source.is_empty)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `sluice plan --json` prints it, and run records keep it."""
+        return {
+            "stream": self.stream,
+            "generation": self.generation,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "strategy": self.strategy,
+            "until": None if self.until is None else iso_time(self.until),
+            "batches": [batch.as_json() for batch in self.batches],
+            "problem": None if self.problem is None else self.problem.as_json(),
+            "warnings": [warning.as_json() for warning in self.warnings],
+            "quality": None if self.quality is None else self.quality.as_json(),
+            "watermarks": None if self.watermarks is None else self.watermarks.as_json(),
+        }
+
+
+def total_bytes(sizes: Iterable[int | None]) -> int | None:
+    """The sum of some sizes; None when one is not known."""
+    known = list(sizes)
+    return None if None in known else sum(size for size in known if size is not None)
+
+
+def _decoded(offset: str | None) -> Any:
+    return None if offset is None else msgspec.json.decode(offset)

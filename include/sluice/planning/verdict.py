@@ -1,0 +1,195 @@
+"""What a run would do: the one maker of verdicts, whoever asks. Reads only, starts no JVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sluice.errors import Problem
+from sluice.gate.choice import choose_gate
+from sluice.gate.contracts import broken_contracts
+from sluice.gate.decided_batch import Decision, read_decision
+from sluice.gate.state import read_gate, with_stop
+from sluice.gate.unjudged_runs import Unsettled, find_unsettled, gated
+from sluice.home import StreamHome
+from sluice.plan import Plan
+from sluice.planning.own_output import check_own_output
+from sluice.planning.planner import Limits, build_plan
+from sluice.planning.recovered import done_batches, planned_for_good
+from sluice.planning.shared_sinks import shared_sink
+from sluice.planning.survey import Survey, survey
+from sluice.planning.transform_text import check_functions
+from sluice.project import Project
+from sluice.quality.declared_suite import declared_suite
+from sluice.runs.record import RunRecord, RunRecords
+from sluice.sources.contract import Bound
+from sluice.stream import Stream
+from sluice.times import Clock, system_clock
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody wants to be run."""
+
+    stream: Stream
+    limits: Limits = Limits()
+    run_key: str | None = None
+    """Names the run for its retries: they keep the bound and the clock of the first try, and finish what it began."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """A request, and the try of the same run before it, whose bound and clock a retry keeps."""
+
+    request: Request
+    former: RunRecord | None
+    """The record of the try before; None for a first one."""
+    now: datetime
+    """The clock of the plan: the first try's."""
+
+    @classmethod
+    def of(cls, request: Request, records: RunRecords, clock: Clock) -> Try:
+        """Find the try before by the run key.
+
+        Raises:
+            RefusedError: Its record is damaged.
+        """
+        former = records.find(request.run_key) if request.run_key else None
+        if former is None:
+            return cls(request, None, clock())
+        limits = replace(request.limits, bound=first_bound(former), max_batches=former.max_batches)
+        return cls(replace(request, limits=limits), former, former.planned_at)
+
+
+def plan_stream(project: Project, request: Request, *, clock: Clock = system_clock) -> Plan:
+    """Plan a run without a JVM, and change nothing.
+
+    Raises:
+        SluiceError: See `survey` and `build_plan`.
+    """
+    home = project.stream_home(request.stream)
+    return look(project, home, Try.of(request, RunRecords(home), clock))[1]
+
+
+def look(project: Project, home: StreamHome, wanted: Try) -> tuple[Survey, Plan]:
+    """Look at everything, and plan.
+
+    Raises:
+        SluiceError: See `survey` and `build_plan`.
+    """
+    check_declared(project, wanted.request.stream)
+    shared = shared_sink(wanted.request.stream, project.streams())
+    seen = survey(wanted.request.stream, home, wanted.request.limits.bound, wanted.now)
+    return seen, find_verdict(project, home, wanted, seen, shared=shared)
+
+
+def check_declared(project: Project, stream: Stream) -> None:
+    """Refuse what a declaration alone shows to be wrong.
+
+    Raises:
+        DeclarationError: The transform does not take the sources, or the stream writes where it reads.
+    """
+    check_functions(project, stream)
+    check_own_output(stream, project.home)
+
+
+def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, *, shared: Problem | None) -> Plan:
+    """What a try of a run does, by what was seen; the gate, contracts and what was begun before count as much.
+
+    Args:
+        project: The project of the stream.
+        home: The stream's folder in the home.
+        wanted: What is to be run.
+        seen: What the checkpoint, the sources and the sink say.
+        shared: That another stream writes to the same sink, if one does.
+
+    Raises:
+        SluiceError: See `build_plan`.
+    """
+    stream, limits = wanted.request.stream, wanted.request.limits
+    if limits.max_batches is not None and wanted.former is not None:
+        limits = replace(limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.former, seen, home)))
+    plan = gated(build_plan(seen, limits, wanted.now), unsettled(project, seen, home), wanted.former)
+    if seen.sink.exists and plan.verdict != "refuse":
+        stream.sink.check_table(stream.output_mode, place=stream.place, storage=home.storage)
+    if shared is not None:
+        plan = replace(plan, warnings=(*plan.warnings, shared))
+    return _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)
+
+
+def unsettled(project: Project, seen: Survey, home: StreamHome) -> Unsettled | None:
+    """The run before whose rows the gate has not passed; None when there is none.
+
+    Raises:
+        RefusedError: A file of the home is damaged.
+        DeclarationError: The suite is wrong.
+    """
+    if seen.stream.quality is None:
+        return None
+    return find_unsettled(project, seen.stream, home, lambda run: done_batches(run, seen, home))
+
+
+def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
+    """What a driver that died had decided of the batch that is to be resumed; None when nothing.
+
+    Raises:
+        RefusedError: Its file is damaged.
+    """
+    first = next(iter(plan.batches), None)
+    if first is None or first.kind != "uncommitted":
+        return None
+    return read_decision(home, plan.generation, first.batch_id)
+
+
+def first_bound(former: RunRecord) -> Bound:
+    """How far a run was to go, for whoever does it again."""
+    # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
+    was_drained = former.planned().strategy == "drain"
+    until = former.until or (None if was_drained else former.planned_at)
+    return Bound(until=until, to_version=former.to_version)
+
+
+def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> Plan:
+    """A plan that goes on with a batch, by what that one was begun with; any other as it is.
+
+    Raises:
+        RefusedError: What was decided of the batch is damaged.
+    """
+    if plan.verdict != "resume" or seen.record is None or seen.checkpoint.planned_id is None:
+        return plan
+    pending, place = seen.checkpoint.planned_id, seen.stream.sink.location or ""
+    sink = project.place(place)
+    then = seen.record.declared_at(pending).get("sink", sink)
+    if then != sink and seen.record.sink_identity is None:
+        problem = Problem(
+            code="SINK_MOVED",
+            file=place,
+            cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
+            consequence="its rows could be in both places",
+            remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then",
+        )
+        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
+    decided = decided_before(plan, home)
+    if decided is None:
+        return plan
+    how = f"batch {pending} was decided by run {decided.run_id}, and is finished as it was then"
+    return replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
+
+
+def _with_gate_choice(plan: Plan, project: Project, stream: Stream, home: StreamHome) -> Plan:
+    """A plan that says where its rows are judged, refused where a source breaks its contract."""
+    if plan.verdict not in {"run", "resume"} or stream.quality is None:
+        return plan
+    suite = declared_suite(project, stream, storage=home.storage)
+    if suite is None:
+        return plan
+    chosen = choose_gate(project, stream, suite, plan.batches, storage=home.storage)
+    decided = decided_before(plan, home)
+    if decided is not None:
+        chosen = replace(chosen, gate="cache", measured="pass", reason=f"batch {decided.batch_id} is split already")
+    broken = tuple(broken_contracts(stream, suite, plan.batches, storage=home.storage))
+    blocking = next((problem for problem in broken if problem.is_blocking), None)
+    if blocking is not None:
+        return replace(plan, verdict="refuse", reason="a source breaks its contract", problem=blocking, batches=())
+    plan = with_stop(plan, read_gate(home))
+    return replace(plan, quality=chosen, warnings=(*plan.warnings, *broken))

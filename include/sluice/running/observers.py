@@ -1,0 +1,78 @@
+"""Who is told how a run goes on: nobody, or a log in plain lines. A terminal's bar is in `sluice.cli.printing`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from sluice.plan import Plan
+from sluice.runs.record import BatchRecord, QualityRecord, describe_batch, describe_quality
+
+
+class Observer(Protocol):
+    """Is told how a run goes on."""
+
+    def planned(self, plan: Plan) -> None:
+        """The plan is made, nothing has started."""
+
+    def phase(self, text: str) -> None:
+        """Something that takes a while begins."""
+
+    def committed(self, batch: BatchRecord) -> None:
+        """A batch is done."""
+
+    def audited(self, quality: QualityRecord) -> None:
+        """The run is judged."""
+
+
+class Silent:
+    """An observer that keeps quiet."""
+
+    def planned(self, plan: Plan) -> None:
+        """Nothing to say."""
+
+    def phase(self, text: str) -> None:
+        """Nothing to say."""
+
+    def committed(self, batch: BatchRecord) -> None:
+        """Nothing to say."""
+
+    def audited(self, quality: QualityRecord) -> None:
+        """Nothing to say."""
+
+
+class Lines:
+    """Tells how a run goes on in plain lines, for logs."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream, self._total, self._done, self._rows = stream, 0, 0, 0
+        self._began = time.monotonic()
+
+    def planned(self, plan: Plan) -> None:
+        """Say what is going to happen."""
+        self._total = len(plan.batches)
+        self._say(f"{plan.verdict}: {plan.reason}; strategy {plan.strategy}, {self._total} batches planned")
+
+    def phase(self, text: str) -> None:
+        """Say what begins."""
+        self._say(text)
+
+    def committed(self, batch: BatchRecord) -> None:
+        """Say what a batch did, and how long the rest may take."""
+        self._done += 1
+        self._rows += batch.input_rows or 0
+        self._say(f"{describe_batch(batch)}; {self._done} of {max(self._total, self._done)}{self._left()}")
+
+    def audited(self, quality: QualityRecord) -> None:
+        """One line for the verdict."""
+        self._say(describe_quality(quality))
+
+    def _left(self) -> str:
+        left = self._total - self._done
+        if left <= 0:
+            return ""
+        return f", about {(time.monotonic() - self._began) / self._done * left:.0f} s left"
+
+    def _say(self, text: str) -> None:
+        print(f"sluice {self._stream}: {text}", file=sys.stderr, flush=True)

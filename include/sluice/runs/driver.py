@@ -1,0 +1,302 @@
+"""Drivers: processes that run one run each, detached from whoever started them.
+
+<home>/<stream>/drivers/<run_id>.json    who started the driver of a run, and which process it is
+
+A driver outlives the task that started it. Whoever comes later finds it again by the run: first by the process that was
+started, then by the lease that it holds, which also tells of drivers on other machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.errors import RunError, StorageError
+from sluice.home import StreamHome
+from sluice.runs.lease import TTL, Lease, is_dead, newest_lease
+from sluice.runs.process import Process, boot_id, is_alive, machine, process
+from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.stop import StopEvent, forget_stop, stop_request, watching
+from sluice.storage import PRIVATE_FILE, PRIVATE_FOLDER, is_local, join, local_path, make_folder
+
+START_PATIENCE = timedelta(seconds=90)
+"""How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
+GRACE_SECONDS = 5.0
+"""How long a batch may go on after somebody asked the run to end."""
+_STOP_POLL_SECONDS = 0.25
+
+_IsFresh = Callable[[object, datetime, timedelta], bool]
+"""Whether a sign of life, given since a time, still counts after so much patience."""
+
+
+class Driver(Document, frozen=True, kw_only=True):
+    """The driver of a run."""
+
+    if_lost = "delete it: the lease tells whether a driver is at work"
+    run_id: str
+    machine: str
+    boot_id: str
+    process: Process | None
+    """What was started; None when whoever started it died before it could say."""
+    log: str
+    """Where its output is, on its machine."""
+    log_start: int = 0
+    """Where its output begins in there, in bytes: a retry's follows that of the try before."""
+    submitted_at: Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+@dataclass
+class Drivers:
+    """The drivers of one stream.
+
+    Args:
+        home: The stream's folder in the home.
+        seconds: Tells seconds that pass, from any start.
+    """
+
+    home: StreamHome
+    seconds: Callable[[], float] = time.monotonic
+    _sign: tuple[object, float] = (None, 0.0)
+    """The newest sign of life on another machine, and since when it is known here."""
+
+    def find(self, run_id: str) -> Driver | None:
+        """The newest driver of a run; None when none was started, as of a run by hand.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        return read_document(self.home.storage, self._file(run_id), Driver)
+
+    def launch(
+        self,
+        run_id: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        now: datetime,
+        *,
+        inherited: Sequence[int] = (),
+    ) -> Driver:
+        """Start a driver in a process group of its own; its output goes into its log.
+
+        The intent is on disk before the process is there: a second start waits for the first to show itself.
+
+        Args:
+            run_id: The run.
+            command: What starts the driver.
+            environment: Its environment.
+            now: The time.
+            inherited: Descriptors that it is to have.
+
+        Raises:
+            StorageError: The intent could not be written, and nothing was started.
+            RunError: The command could not be started.
+        """
+        log_file = self._log_folder() / f"{run_id}.log"
+        driver = Driver(
+            run_id=run_id,
+            machine=machine(),
+            boot_id=boot_id(),
+            process=None,
+            log=str(log_file),
+            log_start=log_file.stat().st_size if log_file.exists() else 0,
+            submitted_at=now,
+        )
+        forget_stop(self.home, run_id)
+        self._keep(driver)
+        try:
+            with open(driver.log, "ab", opener=_open_log) as log:
+                started = subprocess.Popen(
+                    list(command),
+                    env=dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=inherited,
+                )
+        except OSError as exc:
+            self.home.storage.delete(self._file(run_id))
+            raise RunError(
+                f"the driver could not be started: {exc.strerror}",
+                where=str(exc.filename),
+                remedy="check that pyspark is installed where this task runs, and that the disk is not full",
+            ) from exc
+        # Nobody waits for it but its own parent; a zombie is not alive.
+        threading.Thread(target=started.wait, name="sluice-driver", daemon=True).start()
+        driver = msgspec.structs.replace(driver, process=process(started.pid))
+        self._keep(driver)
+        return driver
+
+    def look(self, run_id: str) -> tuple[RunRecord | None, bool]:
+        """The record of a run, and whether the run is over; a run is also over when its driver died without a word.
+
+        For whoever looks again and again: a driver on another machine lives as long as its heartbeat goes on, whatever
+        the two machines' clocks say.
+
+        Raises:
+            RefusedError: A file of the home is damaged.
+            StorageError: A file of the home can't be read, or the home is not there.
+        """
+        records = RunRecords(self.home)
+        record = records.read(run_id)
+        if record is None and self.find(run_id) is None:
+            # A run that found nothing to do leaves no record; its driver's file stays.
+            raise StorageError("nothing is known of the run", where=self.home.location, remedy="bring back the home")
+        if record is not None and self._is_at_work(record, self._is_new):
+            return record, False
+        # What it wrote last, it may have written since.
+        return records.read(run_id), True
+
+    def wait_for_stopped(self, run_id: str, seconds: float) -> None:
+        """Wait until nothing of a run is at work, if somebody has asked it to end: that takes a few seconds.
+
+        Args:
+            run_id: The run.
+            seconds: How long to wait at most.
+
+        Raises:
+            RunError: It is still at work.
+            RefusedError: A file of the home is damaged.
+            StorageError: A file of the home can't be read.
+        """
+        deadline = self.seconds() + seconds
+        while stop_request(self.home, run_id) is not None and not self._is_gone(run_id):
+            if self.seconds() >= deadline:
+                raise RunError(
+                    f"the driver of run {run_id} was asked to end {seconds:g} s ago, and is still at work",
+                    where=self._file(run_id),
+                    remedy="try again later; if it hangs, end the process that the file names",
+                )
+            time.sleep(_STOP_POLL_SECONDS)
+
+    def _is_gone(self, run_id: str) -> bool:
+        driver = self.find(run_id)
+        if driver is not None and _is_here(driver):
+            # Before it has its lease, and while its JVM ends after the record is closed, only the process tells.
+            return not _is_alive_here(driver)
+        return self.look(run_id)[1]
+
+    def is_running(self, record: RunRecord, now: datetime) -> bool:
+        """Whether a run has a driver at work, as far as can be told from here at once.
+
+        Raises:
+            RefusedError: A file of the home is damaged.
+            StorageError: A file of the home can't be read.
+        """
+        return self._is_at_work(record, lambda _sign, since, patience: now < since + patience)
+
+    def _is_at_work(self, record: RunRecord, is_fresh: _IsFresh) -> bool:
+        if record.status not in {"planned", "running"}:
+            return False
+        driver = self.find(record.run_id)
+        if driver is not None and _is_here(driver):
+            return _is_alive_here(driver)
+        held = newest_lease(self.home.storage, RunRecords(self.home).lease_folder(record))
+        is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
+        if held is not None and held.run_id == record.run_id and is_of_this_try:
+            is_live = not held.is_released and not is_dead(held)
+            return is_live and is_fresh((held.token, held.expires_at), held.expires_at - TTL, TTL)
+        if driver is None:
+            return False
+        return is_fresh(driver.submitted_at, driver.submitted_at, START_PATIENCE)
+
+    def _is_new(self, sign: object, _since: datetime, patience: timedelta) -> bool:
+        """Whether a sign of life was first seen here not too long ago."""
+        known, first_seen = self._sign
+        if known != sign:
+            first_seen = self.seconds()
+            self._sign = sign, first_seen
+        return self.seconds() - first_seen < patience.total_seconds()
+
+    def _keep(self, driver: Driver) -> None:
+        self.home.storage.replace(self._file(driver.run_id), encode_document(driver))
+
+    def _file(self, run_id: str) -> str:
+        return join(self.home.location, "drivers", f"{run_id}.json")
+
+    def _log_folder(self) -> Path:
+        """Beside the driver's file where that is on a disk, else in a folder of this user's for temporary files."""
+        if is_local(self.home.location):
+            folder = local_path(join(self.home.location, "drivers"))
+            make_folder(folder)
+            return Path(folder)
+        return private_folder(Path(tempfile.gettempdir(), f"sluice-{os.getuid()}"))
+
+
+def private_folder(folder: Path) -> Path:
+    """A folder that nobody else can have put anything into; where others may write, it may be theirs.
+
+    Raises:
+        RunError: Somebody else made it, or may write into it.
+    """
+    folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise RunError(
+            "the folder of the drivers' logs is not this user's alone",
+            where=str(folder),
+            remedy="delete it, or let TMPDIR name a folder of your own",
+        )
+    return folder
+
+
+def _open_log(path: str, flags: int) -> int:
+    """Open a driver's log: Spark writes whatever it likes into it, so only its owner may read it."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW, PRIVATE_FILE)
+    os.fchmod(descriptor, PRIVATE_FILE)
+    return descriptor
+
+
+def _is_here(driver: Driver) -> bool:
+    """Whether this machine can tell by the process whether a driver is at work.
+
+    Not after it was booted: the driver may as well be on another machine of the same name.
+    """
+    return (driver.machine, driver.boot_id) == (machine(), boot_id()) and driver.process is not None
+
+
+def _is_alive_here(driver: Driver) -> bool:
+    return driver.process is not None and is_alive(driver.process)
+
+
+@contextlib.contextmanager
+def following_requests(home: StreamHome, run_id: str, stop: StopEvent, lease: Lease) -> Iterator[None]:
+    """While this lasts, a request to end the run sets `stop`; one that ended an earlier try by hand counts no more."""
+    stop.token = lease.token
+    if Drivers(home).find(run_id) is None:
+        forget_stop(home, run_id)
+    with watching(home, run_id, stop):
+        yield
+
+
+def end_group_when_asked(stop: StopEvent, records: RunRecords) -> None:
+    """From now on, once somebody asks the run to end, end this process group if it does not end by itself.
+
+    Its batch replays at the next run. A SIGTERM alone ends the run between two batches, however long that takes.
+    """
+
+    def wait_and_kill() -> None:
+        stop.asked.wait()
+        time.sleep(GRACE_SECONDS)
+        try:
+            if stop.request is not None:
+                request, now = stop.request, datetime.now(UTC)
+                records.close_stopped(request.run_id, request.requested_by, now, token=stop.token)
+        finally:
+            os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=wait_and_kill, name="sluice-stop", daemon=True).start()

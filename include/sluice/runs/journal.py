@@ -1,0 +1,135 @@
+"""The record of a run, from its opening to its end, and the lease under which it is written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
+from sluice.home import StreamHome
+from sluice.redaction import redacted
+from sluice.runs.fenced_storage import FencedStorage
+from sluice.runs.lease import EndSession, Lease, acquire, check_not_held, newest_token
+from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.summary import Status
+from sluice.times import Clock, iso_time
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Writes what becomes of the runs of one stream."""
+
+    home: StreamHome
+    clock: Clock
+    sink_is_idempotent: bool
+    end_session: EndSession
+    """Ends the session of a dead run on a Spark Connect server."""
+    keep_failed: Callable[[StreamHome, RunRecord], None]
+    """Is given the record of a run that has failed: what holds the stream for it needs it when the file is deleted."""
+
+    @property
+    def records(self) -> RunRecords:
+        """The stream's run records."""
+        return RunRecords(self.home)
+
+    def keep_planned(self, record: RunRecord, former: RunRecord | None) -> RunRecord:
+        """Save the record of a run that is to begin elsewhere: it has been tried as often as before.
+
+        A driver of a former try that is stopped somewhere, and wakes up, must not write it any more.
+        """
+        folder = self.records.lease_folder(record)
+        token = None if former is None else (newest_token(self.home.storage, folder) or 0) + 1
+        planned = msgspec.structs.replace(record, tries=former.tries if former is not None else 0, token=token)
+        self.records.save(planned)
+        return planned
+
+    def check_not_held(self, folder: str | None = None) -> None:
+        """Make sure that no run is at work.
+
+        Args:
+            folder: The leases to look at; by default those of the live stream.
+
+        Raises:
+            LeaseHeldError: One is.
+        """
+        folder = folder or self.home.lease_folder(self.home.current_generation())
+        check_not_held(self.home.storage, folder, self.clock())
+
+    def take_lease(self, folder: str, run_id: str, former: RunRecord | None) -> Lease:
+        """Take the newest lease in a folder of leases, for a run whose record may be kept since it was planned.
+
+        Raises:
+            LeaseHeldError: Another run holds it; the kept record says so.
+        """
+        try:
+            return acquire(
+                self.home.storage,
+                folder,
+                run_id=run_id,
+                sink_is_idempotent=self.sink_is_idempotent,
+                clock=self.clock,
+                end_session=self.end_session,
+            )
+        except LeaseHeldError as exc:
+            if former is not None and former.status == "planned":
+                # Whoever planned it follows the record, and would take the driver's end for its death.
+                self.close_failed(former, exc)
+            raise
+
+    def under(self, lease: Lease) -> Journal:
+        """The same for the holder of a lease: once another run has it, nothing is written to the home any more.
+
+        But for the run's own record, which says so; that one is fenced by its token.
+        """
+        return replace(self, home=replace(self.home, storage=FencedStorage(self.home.storage, lease)))
+
+    def close(self, record: RunRecord, status: Status) -> RunRecord:
+        """Save a record as ended."""
+        record = msgspec.structs.replace(record, status=status, ended_at=iso_time(self.clock()))
+        self.records.save(record)
+        return record
+
+    def close_failed(self, record: RunRecord, exc: BaseException) -> None:
+        """Save a record as failed or refused, with the error; never raises."""
+        if isinstance(exc, SluiceError):
+            exc.run_id = record.run_id
+        error = {
+            "type": type(exc).__name__,
+            "message": redacted(str(exc)) or "ended by a signal",
+            # What nobody foresaw is as likely to pass as not, and a retry loses nothing.
+            "retryable": exc.retryable if isinstance(exc, SluiceError) else True,
+        }
+        closed = msgspec.structs.replace(
+            record,
+            status="refused" if isinstance(exc, RefusedError) else "failed",
+            error=error,
+            ended_at=iso_time(self.clock()),
+        )
+        try:
+            self.records.save(closed)
+            self.keep_failed(self.home, closed)
+        except SluiceError:
+            # The first error is the one that matters, and it is raised.
+            logger.warning("the run record could not be closed", exc_info=True)
+
+    def close_dead(self, lease: Lease, own: str | None) -> None:
+        """Close the record of the run that died with a lease; if it lives in spite of all, it can't write it any more.
+
+        Args:
+            lease: The lease that was taken over.
+            own: The run that takes it: its own former try is left open.
+        """
+        run_id = lease.taken_from
+        if run_id is None or run_id == own:
+            return
+        record = self.records.read(run_id)
+        if record is None or record.status not in {"planned", "running"}:
+            return
+        if lease.folder == self.records.lease_folder(record):
+            record = msgspec.structs.replace(record, token=lease.token)
+        self.close_failed(record, LeaseLostError("the driver died without a word", remedy="a later run goes on"))

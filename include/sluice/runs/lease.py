@@ -1,0 +1,315 @@
+"""The lease: the right to write to one generation.
+
+A lease is a numbered file, put if absent; the highest number holds, and is the fencing token. It is an honest lock
+between well-behaved runs, not a fence inside a batch: a process that was stopped and wakes up could still write.
+There the sink's own identity holds. So a lease that has run out is taken over at once where the owner is provably
+dead or the sink is idempotent, and otherwise only by a person.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal, Self
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
+from sluice.runs.process import Process, boot_id, is_alive, machine, process
+from sluice.storage import Storage, join
+from sluice.times import Clock, iso_time
+
+logger = logging.getLogger(__name__)
+
+TTL = timedelta(seconds=60)
+HEARTBEAT = timedelta(seconds=10)
+_DEATH_PATIENCE_SECONDS = 5.0
+"""How long the JVM of a dead driver may take to follow it (measured: 0.5 to 1.1 s)."""
+
+_FILE_NAME = re.compile(r"(0|[1-9][0-9]*)\.json")
+
+
+class RemoteSession(msgspec.Struct, frozen=True):
+    """A session on a server. It holds no secret: who wants to use it needs what the server asks for."""
+
+    server: str
+    """`sc://HOST:PORT`."""
+    user_id: str
+    session_id: str
+
+
+EndSession = Callable[[RemoteSession], bool]
+"""Ends a session on a Spark Connect server; says whether it provably runs nothing any more."""
+
+
+class LeaseFile(Document, frozen=True, kw_only=True):
+    """What a lease file says."""
+
+    if_lost = (
+        'make sure that no driver of the stream is at work, then write {"is_released": true} into it. Do not delete it:'
+        " its number would be given twice"
+    )
+    token: int
+    run_id: str
+    host: str
+    machine: str
+    """What tells apart machines, and containers with process numbers of their own."""
+    boot_id: str
+    processes: Annotated[tuple[Process, ...], msgspec.Meta(min_length=1)]
+    acquired_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    expires_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    is_released: bool = False
+    session: RemoteSession | None = None
+    """Where Spark works for this lease, if that is on a server: there it goes on when the owner is dead."""
+
+
+class _GivenUp(Document, frozen=True, kw_only=True):
+    """What a person leaves of a damaged lease: its owner is gone."""
+
+    is_released: Literal[True]
+
+
+class Lease:
+    """A lease that this process holds, kept alive by a thread; a context manager that releases it."""
+
+    def __init__(
+        self, storage: Storage, folder: str, content: LeaseFile, clock: Clock, *, taken_from: str | None = None
+    ) -> None:
+        self._storage, self._content, self._clock = storage, content, clock
+        self.folder = folder
+        """Where it and those before it are."""
+        self.taken_from = taken_from
+        """The run that held the lease and never released it: its driver died."""
+        self._guard = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name="sluice-lease", daemon=True)
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+        return self._content.token
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        try:
+            self._write(is_released=True)
+        except SluiceError:
+            # The work is done; an unreleased lease of a dead owner costs the next run nothing.
+            logger.warning("the lease could not be released", exc_info=True)
+
+    def check(self) -> None:
+        """Make sure that the lease still holds.
+
+        Raises:
+            LeaseLostError: Another run has taken it over.
+        """
+        newest = newest_token(self._storage, self.folder)
+        if newest != self.token:
+            raise LeaseLostError(
+                f"the lease {self.token} was taken over by {newest}",
+                where=join(self.folder, f"{newest}.json"),
+                remedy="nothing more was written; the other run goes on from what is on disk",
+            )
+
+    def add_process(self, pid: int) -> None:
+        """Name a further process that writes for this lease: Spark's JVM outlives its driver by a second."""
+        added = process(pid)
+        with self._guard:
+            self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, added))
+        self._write()
+
+    def add_session(self, session: RemoteSession) -> None:
+        """Name the session on a server that writes for this lease."""
+        with self._guard:
+            self._content = msgspec.structs.replace(self._content, session=session)
+        self._write()
+
+    def _keep_alive(self) -> None:
+        while not self._ended.wait(HEARTBEAT.total_seconds()):
+            try:
+                self._write()
+            except SluiceError:
+                logger.warning("the lease's heartbeat failed; it is tried again", exc_info=True)
+
+    def _write(self, *, is_released: bool = False) -> None:
+        with self._guard:
+            content = msgspec.structs.replace(self._content, expires_at=self._clock() + TTL, is_released=is_released)
+            self._storage.replace(_file(self.folder, self.token), encode_document(content))
+
+
+def _end_nothing(_session: RemoteSession) -> bool:
+    return False
+
+
+def acquire(
+    storage: Storage,
+    folder: str,
+    *,
+    run_id: str,
+    sink_is_idempotent: bool,
+    clock: Clock = lambda: datetime.now(UTC),
+    end_session: EndSession = _end_nothing,
+) -> Lease:
+    """Take the lease of a generation.
+
+    Args:
+        storage: Where leases are.
+        folder: The generation's lease folder.
+        run_id: The run that wants it.
+        sink_is_idempotent: Whether the sink itself keeps a second writer from doubling rows; without that, a lease
+            is taken over only from an owner that is provably dead.
+        clock: Tells the time.
+        end_session: Ends what a dead owner has left running on a server.
+
+    Raises:
+        LeaseHeldError: Another run holds it.
+        StorageError: It could not be written.
+    """
+    newest = newest_token(storage, folder)
+    held = None if newest is None else _read(storage, _file(folder, newest))
+    taken_from = None
+    if held is not None and not held.is_released:
+        file = _file(folder, held.token)
+        _check_takeover(held, file, clock(), sink_is_idempotent=sink_is_idempotent, end_session=end_session)
+        taken_from = held.run_id
+    token = (newest or 0) + 1
+    content = LeaseFile(
+        token=token,
+        run_id=run_id,
+        host=socket.gethostname(),
+        machine=machine(),
+        boot_id=boot_id(),
+        processes=(process(os.getpid()),),
+        acquired_at=clock(),
+        expires_at=clock() + TTL,
+    )
+    if not storage.put_if_absent(_file(folder, token), encode_document(content)):
+        raise LeaseHeldError(
+            "another run took the lease at the same moment", where=_file(folder, token), remedy="try again later"
+        )
+    return Lease(storage, folder, content, clock, taken_from=taken_from)
+
+
+def check_not_held(storage: Storage, folder: str, now: datetime) -> None:
+    """Make sure that no run that may be at work holds a lease, without taking it.
+
+    Raises:
+        LeaseHeldError: One does.
+        RefusedError: The lease is damaged.
+        StorageError: It can't be read.
+    """
+    held = newest_lease(storage, folder)
+    if held is None or held.is_released or held.expires_at <= now:
+        return
+    if not is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS):
+        raise _held_by(held, _file(folder, held.token), now)
+
+
+def _held_by(held: LeaseFile, file: str, now: datetime) -> LeaseHeldError:
+    ahead = held.expires_at - now
+    clocks = f" (by a clock {ahead - TTL} ahead of this one)" if ahead > 2 * TTL else ""
+    return LeaseHeldError(
+        f"the stream is being run by {_owner(held)}, since {iso_time(held.acquired_at)}{clocks}",
+        where=file,
+        remedy="wait for it, or stop it",
+    )
+
+
+def _owner(held: LeaseFile) -> str:
+    return f"run {held.run_id} on {held.host}, process {held.processes[0].pid}"
+
+
+def _check_takeover(
+    held: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool, end_session: EndSession
+) -> None:
+    owner = _owner(held)
+    is_gone = is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS)
+    # What a dead owner has started on a server goes on there; ended, it can't write any more, whoever started it.
+    is_over = (is_gone or held.expires_at <= now) and (is_gone if held.session is None else end_session(held.session))
+    if is_over:
+        logger.info("taking over lease %s: nothing of its owner is at work", held.token)
+        return
+    if held.expires_at > now and is_gone and held.session is not None:
+        raise LeaseHeldError(
+            f"{owner}, is dead, but what it has started on {held.session.server} could not be ended",
+            where=file,
+            remedy=f"try again, on that server; from {iso_time(held.expires_at)} on, the sink's own identity counts",
+        )
+    if held.expires_at > now:
+        raise _held_by(held, file, now)
+    if not sink_is_idempotent:
+        raise LeaseHeldError(
+            f"the lease of {owner} has run out, but it may still write, and this sink can't refuse a second writer",
+            where=file,
+            remedy='make sure that the process is gone, then set "is_released": true in the file'
+            if held.session is None
+            else f'make sure that it runs nothing on {held.session.server}, then set "is_released": true in the file',
+        )
+    logger.warning("taking over lease %s, which ran out at %s", held.token, iso_time(held.expires_at))
+
+
+def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
+    """Whether every process of an owner is provably gone: same machine, same boot, no such process any more.
+
+    When only the first one (the driver) is gone, its JVM follows shortly: that is waited for. Another boot proves
+    nothing: clones of a machine, and pods that were moved, bear its name elsewhere.
+    """
+    if (held.machine, held.boot_id) != (machine(), boot_id()) or held.processes[0].started is None:
+        return False
+    if is_alive(held.processes[0]):
+        return False
+    deadline = time.monotonic() + patience_seconds
+    while any(map(is_alive, held.processes)):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def newest_lease(storage: Storage, folder: str) -> LeaseFile | None:
+    """The newest lease of a generation, whether it holds or not; None when there was none, or somebody has said so.
+
+    Raises:
+        RefusedError: It is damaged.
+        StorageError: It can't be read.
+    """
+    newest = newest_token(storage, folder)
+    return None if newest is None else _read(storage, _file(folder, newest))
+
+
+def _read(storage: Storage, file: str) -> LeaseFile | None:
+    try:
+        return read_document(storage, file, LeaseFile)
+    except RefusedError:
+        with contextlib.suppress(RefusedError):
+            if read_document(storage, file, _GivenUp) is not None:
+                return None
+        raise
+
+
+def newest_token(storage: Storage, folder: str) -> int | None:
+    """The highest token that was ever given; None when there was none.
+
+    Raises:
+        StorageError: The folder can't be listed.
+    """
+    listed = storage.list_folder(folder)
+    names = listed.files if listed is not None else []
+    return max((int(match[1]) for name in names if (match := _FILE_NAME.fullmatch(name))), default=None)
+
+
+def _file(folder: str, token: int) -> str:
+    return join(folder, f"{token}.json")

@@ -1,0 +1,400 @@
+"""Run records: what a run planned, did, measured and decided, as JSON on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from sluice.documents import Document, damaged_document, encode_document, read_document
+from sluice.errors import LeaseLostError, RefusedError
+from sluice.home import StreamHome
+from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
+from sluice.storage import join
+from sluice.times import iso_time
+
+_RECORD_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}\.json")
+"""Others in the folder are none of ours."""
+
+
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch did."""
+
+    batch_id: int
+    kind: str
+    input_rows: int | None
+    output_rows: int | None
+    watermark: str | None
+    result_rows: int | None = None
+    """How many rows came out of the transform; None where no suite has measured them."""
+    quarantined_rows: int = 0
+    dropped_rows: int = 0
+    """How many rows the suite's `drop` left out."""
+    duration_ms: dict[str, int] = {}
+    observed: dict[str, dict[str, Any]] = {}
+    malformed_rows: dict[str, int] = {}
+    """By source, the rows that could not be parsed: nulls in them, or dropped, by the format's mode."""
+    unread_files: dict[str, int] = {}
+    """By source that ignores corrupt or missing files, the planned files of which no row was read."""
+    late_rows: int | None = None
+    """The rows that were dropped because they came after the watermark, as Spark counts them: windows count what is
+    left of them once each task has summed up its own. None for queries without state, and where it is not known."""
+    watermarks: dict[str, str | None] = {}
+    """How far each `withWatermark` had come after the batch, by `source.column`; None for none yet."""
+    held_back_by: tuple[str, ...] = ()
+    """Those of them that hold the others back."""
+    sink_version: int | None = None
+    """The table version that the batch made; None for sinks without versions, and for batches without rows."""
+    was_in_sink: bool = False
+    """Whether the sink held the batch already (a crash came between the sink and the commit): nothing was read."""
+    warnings: tuple[str, ...] = ()
+    """What looked odd once it was committed, and proves no harm."""
+    decided_by: str | None = None
+    """The run that had decided the batch, and died: its transform, its suite and its tables counted. None where the
+    run that committed it has decided it."""
+    changed: tuple[str, ...] = ()
+    """What was declared otherwise when the batch was begun: `transform`, `suite`, `quarantine`, `output mode`."""
+
+
+class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill replaced."""
+
+    attempt: int
+    """How often it has begun to write rows; each time under new names."""
+    version: int
+    """The version of the sink whose rows it replaces."""
+    batch_id: int | None = None
+    """The batch of the live stream up to which it has read."""
+    sink_version: int | None = None
+    """The version that the replacement made."""
+    damage: str | None = None
+    """What is wrong with the interval's rows in the sink since an attempt was committed beside a change by others."""
+    rows_replaced: int | None = None
+    """None when the sink's log does not know."""
+    rows_written: int | None = None
+    late_rows: int | None = None
+    """How many rows the live stream had dropped as late, of whatever interval, since this generation began: those of
+    this one are counted in now. None where its records do not tell."""
+
+
+class RecordedPhase(msgspec.Struct, frozen=True):
+    """Something that takes a while; it ends when the next one begins, or the run ends."""
+
+    text: str
+    began_at: str
+
+
+class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the suite in a run."""
+
+    verdict: Literal["pass", "warn", "fail"]
+    checks: tuple[dict[str, Any], ...] = ()
+    """One per expectation, with Great Expectations' own result: `id`, `type`, `kwargs`, `policy`, `success`, `result`
+    and `path`, how it was measured."""
+    suite: str = ""
+    gate: str = ""
+    """Where the run was judged: `publish`, `cache` or `write`."""
+    rows: int | None = None
+    """How many rows came in; None when they were not measured."""
+    dropped: int = 0
+    quarantined: int = 0
+    columns: dict[str, str] = {}
+    """The types of the result, by name: a later run judges these measures anew by them."""
+    released_by: str | None = None
+    """Who let the rows through, or the stream go on, in spite of the verdict."""
+
+    @property
+    def failed_checks(self) -> int:
+        """How many checks did not pass."""
+        return sum(not check.get("success") for check in self.checks)
+
+
+def describe_quality(quality: QualityRecord) -> str:
+    """The verdict in one line."""
+    said = f"quality: {quality.verdict}, {quality.failed_checks} of {len(quality.checks)} checks failed"
+    for count, what in ((quality.dropped, "dropped"), (quality.quarantined, "quarantined")):
+        said += f", {count:,} rows {what}" if count else ""
+    return said + (f", released by {quality.released_by}" if quality.released_by else "")
+
+
+def describe_batch(batch: BatchRecord) -> str:
+    """One batch in one line."""
+    rows = "already in the sink" if batch.was_in_sink else f"{_number(batch.input_rows)} rows in"
+    out = "" if batch.output_rows is None else f", {batch.output_rows:,} out"
+    out += f", {batch.quarantined_rows:,} quarantined" if batch.quarantined_rows else ""
+    out += f", {batch.dropped_rows:,} dropped" if batch.dropped_rows else ""
+    out += f", {batch.late_rows:,} late" if batch.late_rows else ""
+    out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
+    watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
+    watermark += f", held back by {', '.join(batch.held_back_by)}" if batch.held_back_by else ""
+    seconds = batch.duration_ms.get("triggerExecution", 0) / 1000
+    how = "" if batch.decided_by is None else f", as run {batch.decided_by} had decided"
+    how += f"; begun with another {', '.join(batch.changed)}" if batch.changed else ""
+    how += "".join(f"; {warning}" for warning in batch.warnings)
+    return f"batch {batch.batch_id} ({batch.kind.replace('_', ' ')}): {rows}{out}{watermark}, {seconds:.1f} s{how}"
+
+
+def _counts(counts: Mapping[str, int], what: str) -> str:
+    found = [f"{count:,} {what} in {source}" for source, count in counts.items() if count]
+    return "".join(f", {text}" for text in found)
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+class RecordedError(msgspec.Struct, frozen=True):
+    """Why a run failed, as far as its record tells."""
+
+    type: str = ""
+    message: str = "its record does not say why"
+    retryable: bool = True
+
+
+class RecordedBatch(msgspec.Struct, frozen=True):
+    """A batch in the plan of a record."""
+
+    batch_id: int
+    kind: str = ""
+    timestamp: str | None = None
+
+
+class RecordedDownstream(msgspec.Struct, frozen=True):
+    """A stream in the plan of a backfill that reads what it replaces."""
+
+    stream: str
+    skips_changes: bool = False
+    only_adds: bool = False
+
+
+class RecordedPlan(msgspec.Struct, frozen=True):
+    """What later runs need of a plan in a record."""
+
+    batches: tuple[RecordedBatch, ...]
+    strategy: str = ""
+
+
+class RecordedBackfill(msgspec.Struct, frozen=True):
+    """What its task needs of a backfill's plan in a record."""
+
+    downstream: tuple[RecordedDownstream, ...] = ()
+
+
+P = TypeVar("P", RecordedPlan, RecordedBackfill)
+
+
+class RunRecord(Document, frozen=True, kw_only=True):
+    """One run. It exists, with its plan, before anything starts."""
+
+    if_lost = RECORD_LOST
+    run_id: str
+    stream: str
+    generation: int
+    query_id: str | None = None
+    token: int | None = None
+    """The lease's of whoever wrote it last, or planned it anew: no driver with a lower one writes it any more."""
+    run_key: str | None = None
+    """Names the run for its retries: they find this record and keep its plan."""
+    tries: int = 1
+    """How often a driver has begun it; 0 when it is planned and no driver has begun yet."""
+    planned_at: datetime
+    """The clock of the first try's plan; every try plans by it."""
+    until: datetime | None = None
+    to_version: int | None = None
+    max_batches: int | None = None
+    plan: dict[str, Any]
+    status: Status
+    started_at: str | None = None
+    ended_at: str | None = None
+    batches: tuple[BatchRecord, ...] = ()
+    quality: QualityRecord | None = None
+    """What became of the suite; None for streams without one, and before anything was measured."""
+    error: dict[str, Any] | None = None
+    passed_later: bool = False
+    """Whether it failed its suite, and a later run found that it passes: nobody heard of its success."""
+    interval: RecordedInterval | None = None
+    """The rows that a backfill recomputes; None for a run of the live stream."""
+    backfill: BackfillRecord | None = None
+    """What a backfill replaced; None for a run of the live stream."""
+    phases: tuple[RecordedPhase, ...] = ()
+    """What the newest try of a backfill has done so far, for it has no batches to tell of."""
+    explain: str | None = None
+    """What Spark says of its physical plan, without literals; None before Spark has started, and for backfills that run
+    as a stream."""
+
+    @property
+    def reason(self) -> str:
+        """Why the run did what it did; empty where the plan does not say."""
+        found = self.plan.get("reason")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def failure(self) -> RecordedError | None:
+        """Why it failed; None when nothing failed. What the record lacks has a default."""
+        if self.error is None:
+            return None
+        try:
+            return msgspec.convert(self.error, RecordedError)
+        except msgspec.ValidationError:
+            return RecordedError()
+
+    def planned(self) -> RecordedPlan:
+        """The plan of a run of the live stream, for whoever goes by it.
+
+        Raises:
+            RefusedError: It has another shape than every plan that Sluice writes.
+        """
+        return self._planned(RecordedPlan)
+
+    def planned_backfill(self) -> RecordedBackfill:
+        """The plan of a backfill, for whoever goes by it.
+
+        Raises:
+            RefusedError: It has another shape than every plan that Sluice writes.
+        """
+        return self._planned(RecordedBackfill)
+
+    def _planned(self, kind: type[P]) -> P:
+        try:
+            return msgspec.convert(self.plan, kind)
+        except (msgspec.ValidationError, RecursionError) as exc:
+            file = f"runs/{self.run_id}.json of stream {self.stream}"
+            raise damaged_document(file, f"the plan in the record is none: {exc}", type(self)) from exc
+
+
+class RunRecords:
+    """The records of one stream."""
+
+    def __init__(self, home: StreamHome) -> None:
+        self._home, self._storage, self._folder = home, home.storage, home.runs_folder()
+
+    def file(self, run_id: str) -> str:
+        """The file of a run's record."""
+        return join(self._folder, f"{run_id}.json")
+
+    def lease_folder(self, record: RunRecord) -> str:
+        """Where the leases are of which a run holds one while it is at work: its record's token is one of those."""
+        if record.interval is None:
+            return self._home.lease_folder(record.generation)
+        return self._home.interval_lease_folder(record.interval.start, record.interval.end)
+
+    def save(self, record: RunRecord) -> None:
+        """Write a record, durably, over its former content; where a run begins or ends, the summary follows.
+
+        Not over that of a driver with a newer lease.
+
+        Raises:
+            LeaseLostError: Another try of the run has the record now.
+            StorageError: It could not be written.
+        """
+        token, file = record.token or 0, self.file(record.run_id)
+        if not self._storage.replace_if(file, encode_document(record), lambda found: _token(found) <= token):
+            raise LeaseLostError(
+                f"another try of run {record.run_id} has taken over",
+                where=file,
+                remedy="nothing more was written; the other try goes on from what is on disk",
+            )
+        if record.status != "running":
+            keep_summary(self._home)
+
+    def close_stopped(self, run_id: str, requested_by: str, now: datetime, *, token: int) -> None:
+        """Save a run as stopped in the middle of its work; one of a newer try is left as it is.
+
+        Raises:
+            SluiceError: Its record could not be read or written.
+        """
+        record = self.read(run_id)
+        if record is not None and record.status in {"planned", "running"} and (record.token or 0) <= token:
+            what = "a backfill; a retry goes on" if record.interval else "a batch, which replays at the next run"
+            message = f"stopped by {requested_by} in the middle of {what}"
+            error = {"type": "Stopped", "message": message, "retryable": True}
+            changes = {"status": "stopped", "error": error, "ended_at": iso_time(now), "token": token}
+            self.save(msgspec.structs.replace(record, **changes))
+
+    def forget(self, run_id: str) -> None:
+        """Delete a record; one that is not there is fine.
+
+        Raises:
+            StorageError: It is still there.
+        """
+        self._storage.delete(self.file(run_id))
+
+    def read(self, run_id: str) -> RunRecord | None:
+        """One record; None when there is none.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        return read_document(self._storage, self.file(run_id), RunRecord)
+
+    def find(self, run_key: str) -> RunRecord | None:
+        """The record that bears a run key; None when there is none.
+
+        Raises:
+            RefusedError: Its file is damaged.
+        """
+        for run_id in self.run_ids():
+            if run_id.endswith(_key_suffix(run_key)):
+                record = self.read(run_id)
+                if record is not None and record.run_key == run_key:
+                    return record
+        return None
+
+    def run_ids(self) -> list[str]:
+        """Every run's id, newest first."""
+        listed = self._storage.list_folder(self._folder)
+        names = listed.files if listed is not None else []
+        found = [name.removesuffix(".json") for name in names if _RECORD_NAME.fullmatch(name)]
+        return sorted(found, reverse=True)
+
+    def newest(self, count: int) -> Iterator[RunRecord]:
+        """The newest records, newest first.
+
+        Raises:
+            RefusedError: A file is damaged.
+        """
+        for run_id in self.run_ids()[:count]:
+            record = self.read(run_id)
+            if record is not None:
+                yield record
+
+    def newest_readable(self, count: int) -> tuple[list[RunRecord], dict[str, RefusedError]]:
+        """The newest records, newest first; and of the damaged ones among them, by id, what is wrong."""
+        found: list[RunRecord] = []
+        damaged: dict[str, RefusedError] = {}
+        for run_id in self.run_ids()[:count]:
+            try:
+                record = self.read(run_id)
+            except RefusedError as exc:
+                damaged[run_id] = exc
+                continue
+            if record is not None:
+                found.append(record)
+        return found, damaged
+
+
+class _Fenced(msgspec.Struct):
+    token: int | None = None
+
+
+def _token(content: bytes | None) -> int:
+    """The token that a record bears; 0 for none, and for a file that is no record any more."""
+    try:
+        return (msgspec.json.decode(content, type=_Fenced).token or 0) if content else 0
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+
+
+def new_run_id(now: datetime, run_key: str | None) -> str:
+    """`YYYYMMDDTHHMMSSmmmZ-<8 hex>`: sorts by time; the end is drawn from the run key, so that it can be found."""
+    stamp = iso_time(now).replace("-", "").replace(":", "").replace(".", "")
+    return stamp + (_key_suffix(run_key) if run_key is not None else f"-{secrets.token_hex(4)}")
+
+
+def _key_suffix(run_key: str) -> str:
+    return "-" + hashlib.sha256(run_key.encode()).hexdigest()[:8]

@@ -1,0 +1,349 @@
+"""What every kind of sink promises: how Spark writes it, and what its own log says of a batch.
+
+What only some can do are contracts of their own, found by what a sink can: an interval's rows replaced
+(`ReplaceableSink`), a batch written by a function (`BatchSink`), or aside, and published then (`StagingSink`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from sluice.interval import Interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from sluice.storage import Storage
+
+OutputMode = Literal["append", "update", "complete"]
+FunctionLoader = Callable[[str], Callable[..., Any]]
+"""Gives the function behind a `module:function`."""
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """What a sink's own log says about one batch that it holds."""
+
+    output_rows: int | None
+    version: int | None = None
+    """The table version that the batch made; None for sinks without versions."""
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """What a sink says about itself, without a JVM."""
+
+    exists: bool
+    identity: str | None = None
+    """What tells this table from another one at the same place; None when the sink has no identity."""
+    last_batch: int | None = None
+    """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
+    notes_every_batch: bool = False
+    """Whether every batch leaves its id in the sink, also one without rows."""
+
+    def holds(self, batch_id: int) -> bool:
+        """Whether the sink is known to hold a batch of the query."""
+        return self.last_batch is not None and self.last_batch >= batch_id
+
+
+@dataclass(frozen=True)
+class Sink(ABC):
+    """Base of every kind of sink."""
+
+    kind: ClassVar[str]
+    output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "update", "complete")
+    is_idempotent: ClassVar[bool] = False
+    """Whether the sink itself refuses a batch that it holds already, so that a second writer can't double rows."""
+
+    @abstractmethod
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        """A stream writer for `frame` with everything set that is the sink's: format, options, partitions."""
+
+    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
+        """What the sink holds. The default is for sinks that keep nothing that can be asked for.
+
+        Raises:
+            RefusedError: Something else is at the sink's place.
+            StorageError: The sink can't be read right now.
+        """
+        return SinkState(exists=True)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns of the result that it can't do without."""
+        return ()
+
+    def check_table(self, output_mode: OutputMode, *, place: str, storage: Storage) -> None:  # noqa: B027 - most have none
+        """Make sure that what is there already takes what is declared.
+
+        Args:
+            output_mode: The stream's.
+            place: The stream, for messages.
+            storage: Where to look.
+
+        Raises:
+            DeclarationError: It does not.
+            StorageError: It can't be read right now.
+        """
+
+    def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
+        """The ids of the queries that have streamed into the sink, as far as its own log tells; the newest first.
+
+        Raises:
+            RefusedError: The log is damaged.
+            StorageError: It can't be read right now.
+        """
+        return iter(())
+
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        """What the sink's log says about one batch; None when it does not know the batch."""
+        return None
+
+    def resolved(self, project_root: str) -> Sink:
+        """The same sink with its path made absolute.
+
+        Raises:
+            DeclarationError: A relative path leaves the project.
+        """
+        return self
+
+    @property
+    def location(self) -> str | None:
+        """Where the sink writes, as a location; None for sinks without a place."""
+        return None
+
+    @property
+    def function(self) -> str | None:
+        """The `module:function` that the sink calls; None for sinks that call nothing."""
+        return None
+
+
+@dataclass(frozen=True)
+class SinkSnapshot:
+    """A version of a sink that a backfill replaces rows of."""
+
+    version: int
+    identity: str
+    last_batch: int | None
+    """The newest batch of the query that this version holds; None when it holds none."""
+    column_kind: str
+    """The type of the interval column: `date`, `timestamp` or `timestamp_ntz`."""
+    obstacle: str | None
+    """Why an interval can't be replaced by a commit of metadata alone; None when it can."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a backfill puts in the place of an interval's rows."""
+
+    column: str
+    interval: Interval
+    version: int
+    """The version whose rows are replaced: what was committed after it stays."""
+    application: str
+    """Names the backfill in the sink's own log, for its retries."""
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A replacement that the sink's own log holds."""
+
+    version: int
+    """The version that it made."""
+    read_version: int
+    """The version whose rows it replaced."""
+    attempt: int
+    rows_replaced: int | None
+    """None when the sink's log does not know."""
+    rows_written: int | None
+    conflict: str | None
+    """What happened to the replaced rows in between, so that rows may be doubled now; None when nothing did."""
+    later: tuple[str, ...] = ()
+    """Which other backfills have replaced rows since, of whatever interval, by their applications."""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Parquet files that Spark has written below a table, and that count for nobody yet."""
+
+    folder: str
+    files: tuple[str, ...]
+    """Where they are: exactly these are published."""
+    columns: str | None = None
+    """The columns, as Spark's JSON, of a table that is not there yet; None where it is."""
+    partition_by: tuple[str, ...] = ()
+    """What such a table is partitioned by."""
+
+
+@dataclass(frozen=True)
+class ReplaceableSink(Sink):
+    """Base of the sinks in which a backfill can replace an interval's rows in one step."""
+
+    @abstractmethod
+    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+        """The newest version; None when there is no table yet.
+
+        Raises:
+            DeclarationError: The table has no such column, or no date or time in it.
+            StorageError: The table can't be read right now.
+        """
+
+    @abstractmethod
+    def may_have_rows(self, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
+        """Whether a version may have rows of an interval; False where its log says that there are none.
+
+        Raises:
+            StorageError: The table can't be read right now.
+        """
+
+    @abstractmethod
+    def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
+        """A streaming query, by its id, that has written batches since a moment; None when only some known ones have.
+
+        Args:
+            own: The ids of those.
+            since_ms: In milliseconds since the epoch. What the log does not tell any more is not known.
+            storage: Where the table is.
+
+        Raises:
+            RefusedError: The log is damaged.
+            StorageError: It can't be read right now.
+        """
+
+    @abstractmethod
+    def write_aside(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
+        """Write the interval's rows of a batch DataFrame aside, in files that count for nobody yet.
+
+        Args:
+            frame: The result of the transform; rows outside of the interval are left out.
+            wanted: What they are for.
+            storage: Where the table is.
+
+        Raises:
+            DeclarationError: The columns are not the table's.
+        """
+
+    @abstractmethod
+    def publish(self, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
+        """Replace the interval's rows by what was written aside, by one commit of metadata; None when they changed.
+
+        Raises:
+            StorageError: The commit failed, or could not be written.
+        """
+
+    @abstractmethod
+    def replace_rows(self, frame: DataFrame, wanted: Replacement) -> None:
+        """Let Spark replace the interval's rows in one commit; nobody else may write the table meanwhile."""
+
+    @abstractmethod
+    def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
+        """The newest replacement of a backfill in the versions after `since`; None when there is none."""
+
+
+@dataclass(frozen=True)
+class SinkBatch:
+    """A batch on its way into a sink that is written by a function."""
+
+    query_id: str
+    batch_id: int
+    output_mode: OutputMode
+    token: int
+    """The lease's: what a driver wrote aside is told from what a former one wrote."""
+
+
+@dataclass(frozen=True)
+class BatchSink(Sink):
+    """Base of the sinks that a function can write batch by batch, so that a batch can be audited before it counts."""
+
+    @abstractmethod
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
+        """Write a batch as the stream writer would; the same id written twice counts once if the sink is idempotent."""
+
+
+@dataclass(frozen=True)
+class StagingSink(BatchSink):
+    """Base of the sinks that can publish a batch, after it was written aside, by a commit of metadata."""
+
+    @property
+    @abstractmethod
+    def can_rename(self) -> bool:
+        """Whether Spark moves the files that it commits; in an object store it copies them, which is dear."""
+
+    @abstractmethod
+    def aside_obstacle(
+        self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage
+    ) -> str | None:
+        """Why this table can't be written so; None when it can.
+
+        Args:
+            output_mode: The stream's.
+            frame: The result, once Spark has analysed it.
+            storage: Where the table is.
+
+        Raises:
+            StorageError: The table can't be read right now.
+        """
+
+    @abstractmethod
+    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> Aside | None:
+        """Write a batch aside, in files that count for nobody yet.
+
+        Returns:
+            These files; None when the table can't be written so, or has other columns, and nothing was written.
+        """
+
+    @abstractmethod
+    def publish_batch(self, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
+        """Let what was written aside count, by one commit of metadata; a batch that is there already stays as it is.
+
+        Raises:
+            StorageError: A file is gone, the table has got a rule that only Spark heeds, or the commit could not be
+                written; nothing was published.
+        """
+
+    @abstractmethod
+    def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
+        """Delete what this driver wrote aside for a batch that was not published; a former driver's is not touched.
+
+        Raises:
+            StorageError: Something is still there.
+        """
+
+    @property
+    @abstractmethod
+    def takes_new_columns(self) -> bool:
+        """Whether a batch with columns that the table does not have adds them to it."""
+
+    @abstractmethod
+    def beside(self, ending: str) -> StagingSink:
+        """A table beside this one, with an ending after its name."""
+
+    @abstractmethod
+    def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
+        """Let Spark put rows in the place of those that meet a condition, in one commit.
+
+        Args:
+            frame: The new rows, all of which meet the condition.
+            condition: In SQL.
+            application: Names the replacement in the sink's own log.
+            version: A version of that application that the log holds already is passed over.
+        """
+
+    @abstractmethod
+    def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
+        """The rows that versions of the table added.
+
+        Raises:
+            RefusedError: A version can't be read any more.
+        """
+
+    @abstractmethod
+    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
+        """All rows of the table as a version left it."""

@@ -1,0 +1,1 @@
+"""The Delta sink: its declaration, its rules, and how rows are written aside and published."""

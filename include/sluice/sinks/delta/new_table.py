@@ -1,0 +1,102 @@
+"""A Delta table that its first batch makes, in one commit with the batch's files, as Delta's stream writer would."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from sluice.delta_table import open_log
+from sluice.errors import StorageError
+from sluice.sinks.delta.table_rules import rule_of_columns, rule_of_partitions
+from sluice.storage import Storage, library_call
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties
+    from deltalake.transaction import AddAction
+
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
+"""What Delta takes in no column's name, unless it maps columns."""
+
+
+def obstacle(columns: str, partition_by: Sequence[str]) -> str | None:
+    """Why only Spark can make a table of these columns, or says what is wrong with them; None when it can be made here.
+
+    Args:
+        columns: Those of the batch, as Spark's JSON.
+        partition_by: The columns that the sink is declared to be partitioned by.
+    """
+    made = _nullable(json.loads(columns))
+    kinds = {found["name"]: found["type"] for found in made["fields"]}
+    if not kinds or len({name.lower() for name in kinds}) < len(made["fields"]):
+        return "the batch has no columns, or one of them twice"
+    if (name := next((name for name in _names(made) if _FORBIDDEN.search(name)), None)) is not None:
+        return f"the name of column `{name}` is none that Delta takes"
+    if len(partition_by) >= len(kinds):
+        return "every column is a partition column"
+    return rule_of_partitions(kinds, partition_by) or rule_of_columns(made)
+
+
+def create(
+    location: str,
+    columns: str,
+    partition_by: Sequence[str],
+    added: Sequence[AddAction],
+    properties: CommitProperties,
+    *,
+    storage: Storage,
+) -> None:
+    """Make the table, with a batch's files in it.
+
+    Raises:
+        CommitFailedError: It is there meanwhile.
+        StorageError: It could not be made.
+    """
+    from deltalake import Schema
+    from deltalake.exceptions import CommitFailedError
+    from deltalake.transaction import create_table_with_add_actions
+
+    schema = Schema.from_json(json.dumps(_nullable(json.loads(columns))))
+    try:
+        with library_call("the Delta table could not be made", location, passing=()):
+            create_table_with_add_actions(
+                location,
+                schema,
+                [*added],
+                partition_by=[*partition_by],
+                storage_options=dict(storage.options) or None,
+                commit_properties=properties,
+            )
+    except StorageError as exc:
+        # delta-rs has no error of its own for that.
+        if open_log(location, storage=storage) is None:
+            raise
+        raise CommitFailedError(f"the table is there: {exc}") from exc
+
+
+def _nullable(kind: Any) -> Any:
+    """A type in which everything may be null, as Spark makes the columns of a table that a stream begins."""
+    if not isinstance(kind, dict):
+        return kind
+    match kind["type"]:
+        case "struct":
+            return kind | {
+                "fields": [found | {"nullable": True, "type": _nullable(found["type"])} for found in kind["fields"]]
+            }
+        case "array":
+            return kind | {"containsNull": True, "elementType": _nullable(kind["elementType"])}
+        case "map":
+            kinds = {part: _nullable(kind[part]) for part in ("keyType", "valueType")}
+            return kind | kinds | {"valueContainsNull": True}
+    return kind
+
+
+def _names(kind: Any) -> list[str]:
+    """The names of all columns of a type, and of those in them."""
+    if not isinstance(kind, dict):
+        return []
+    inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    fields = kind.get("fields", [])
+    own = [found["name"] for found in fields]
+    return own + [name for part in [*inner, *(found["type"] for found in fields)] for name in _names(part)]

@@ -1,0 +1,271 @@
+"""Batches of a stream that are written aside, audited, and published into a Delta table by a commit of metadata.
+
+The commit carries the application transaction that Delta's own stream writer would leave, so that the table's log tells
+which batch it holds, and a second try passes over a batch that is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from sluice.delta_table import commit_file, find_table, load_table, open_log, read_commit, spark_columns
+from sluice.errors import Problem, RefusedError, SluiceError, StorageError
+from sluice.sinks.contract import Aside, SinkBatch
+from sluice.sinks.delta import new_table, parquet_aside
+from sluice.sinks.delta.settings import setting_for_delta
+from sluice.sinks.delta.table_rules import rule_for_spark, rule_of_partitions
+from sluice.storage import Storage, join, library_call, spark_location
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+_USER_METADATA = "userMetadata"
+HEEDED_OPTIONS = frozenset({"maxRecordsPerFile", _USER_METADATA})
+"""The sink's options that also count for a batch that is written aside."""
+
+_MOST_TRIES = 5
+"""How often a batch is committed anew that met a commit by others which delta-rs does not pass over: a delete."""
+_CHECKPOINT_INTERVAL = 10
+_INTERVAL_SETTING = "delta.checkpointInterval"
+"""Spark makes a checkpoint every 10 commits where the table says nothing, and delta-rs every 100."""
+_NOT_PUBLISHED, _TRY_AGAIN = "the batch could not be published", "nothing was published; try again"
+_COMPACTIONS = ("delta.autoOptimize", "delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite")
+"""Settings by which Spark's writer makes few large files of a batch and of those before it."""
+
+
+def obstacle(table: DeltaTable) -> str | None:
+    """Why a batch can't be published into a table by a commit of metadata; None when it can."""
+    kinds = {found.name: getattr(found.type, "type", "nested") for found in table.schema().fields}
+    metadata = table.metadata()
+    if (rule := rule_of_partitions(kinds, metadata.partition_columns)) is not None:
+        return rule
+    for setting in _COMPACTIONS:
+        if metadata.configuration.get(setting, "false") != "false":
+            return f"the table has `{setting}`, which only Spark heeds"
+    return rule_for_spark(table)
+
+
+def obstacle_of_batch(table: DeltaTable | None, frame: DataFrame, partition_by: Sequence[str]) -> str | None:
+    """Why a batch can't be published; None when it can.
+
+    Args:
+        table: The table; None when the batch makes it.
+        frame: The batch, or the result that it is one of.
+        partition_by: What a table is partitioned by that is made.
+    """
+    if (setting := setting_for_delta(frame.sparkSession, is_new=table is None)) is not None:
+        return f"only Spark's own writer heeds the setting `{setting}`"
+    if table is None:
+        return new_table.obstacle(frame.schema.json(), partition_by)
+    if (rule := obstacle(table)) is not None:
+        return rule
+    if {found.name: found.dataType.simpleString() for found in frame.schema} != spark_columns(table):
+        return "the table has other columns than the batch, which only Spark fits into it"
+    return None
+
+
+def write_batch_aside(
+    location: str,
+    frame: DataFrame,
+    batch: SinkBatch,
+    options: Mapping[str, str],
+    partition_by: Sequence[str],
+    *,
+    storage: Storage,
+) -> Aside | None:
+    """Write a batch aside; see `StagingSink.write_batch_aside`."""
+    from pyspark.sql import functions
+
+    table = find_table(location, storage=storage)
+    if obstacle_of_batch(table, frame, partition_by) is not None:
+        # Somebody has given the table a rule or a column since the run was planned.
+        return None
+    folder = _folder(location, batch)
+    if table is None:
+        aside = parquet_aside.write_aside(frame, folder, partition_by, options, storage=storage)
+        return replace(aside, columns=frame.schema.json(), partition_by=tuple(partition_by))
+    rows = frame.select(*(functions.col(f"`{name}`") for name in spark_columns(table)))
+    return parquet_aside.write_aside(rows, folder, table.metadata().partition_columns, options, storage=storage)
+
+
+def publish_batch(
+    location: str, batch: SinkBatch, aside: Aside, options: Mapping[str, str], *, storage: Storage
+) -> None:
+    """Commit what was written aside; see `StagingSink.publish_batch`."""
+    from deltalake.exceptions import CommitFailedError
+
+    failed: Exception | None = None
+    for _ in range(_MOST_TRIES):
+        try:
+            _commit(location, batch, aside, options, storage)
+        except CommitFailedError as exc:
+            # Somebody else has committed meanwhile, maybe this very batch; or the commit is there, and only its answer
+            # was lost: the log tells.
+            failed = exc
+        else:
+            return
+    if not _holds(load_table(location, storage=storage), batch):
+        raise _not_committed(location, str(failed)) from failed
+
+
+def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str, str], storage: Storage) -> None:
+    from deltalake.exceptions import CommitFailedError
+
+    if aside.columns is not None and open_log(location, storage=storage) is None:
+        added, told = _found(location, batch, aside, aside.partition_by, options, storage=storage)
+        new_table.create(location, aside.columns, aside.partition_by, added, told, storage=storage)
+        _tidy(location, aside, added, storage)
+        return
+    table = load_table(location, storage=storage)
+    if _holds(table, batch):
+        return
+    rule = "there is a table" if aside.columns is not None else obstacle(table)
+    if rule is not None:
+        raise _not_committed(location, f"{rule}, since the batch was written")
+    partitions = table.metadata().partition_columns
+    added, told = _found(location, batch, aside, partitions, options, storage=storage)
+    with library_call(_NOT_PUBLISHED, location, passing=CommitFailedError, remedy=_TRY_AGAIN):
+        table.create_write_transaction(
+            [*added], "append", table.schema(), partition_by=partitions, commit_properties=told
+        )
+    _tidy(location, aside, added, storage)
+    _checkpoint(location, table)
+
+
+def _found(
+    location: str,
+    batch: SinkBatch,
+    aside: Aside,
+    partitions: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    storage: Storage,
+) -> tuple[Sequence[AddAction], CommitProperties]:
+    """The files of a batch as a commit adds them, and what the commit tells of them."""
+    from deltalake import CommitProperties, Transaction
+
+    added, rows = parquet_aside.find_added(location, aside, partitions, storage=storage)
+    transaction = Transaction(batch.query_id, batch.batch_id)
+    return added, CommitProperties(custom_metadata=_told(added, rows, options), app_transactions=[transaction])
+
+
+def _told(added: Sequence[AddAction], rows: int, options: Mapping[str, str]) -> dict[str, Any]:
+    """What Delta's own stream writer tells of a batch in the commit.
+
+    Without `isBlindAppend`, a `MERGE` or `DELETE` that runs beside would fail, for the batch might have read what it
+    changes.
+    """
+    size_bytes = sum(action.size for action in added)
+    metrics = {"numOutputRows": rows, "numOutputBytes": size_bytes, "numAddedFiles": len(added), "numRemovedFiles": 0}
+    told = {"isBlindAppend": True, "operationMetrics": {name: str(count) for name, count in metrics.items()}}
+    return told | ({_USER_METADATA: options[_USER_METADATA]} if _USER_METADATA in options else {})
+
+
+def _tidy(location: str, aside: Aside, added: Sequence[AddAction], storage: Storage) -> None:
+    """Leave no file that counts for nobody. The batch counts already: nothing fails for this."""
+    try:
+        parquet_aside.delete_empty(location, aside, added, storage=storage)
+    except SluiceError:
+        logger.warning("%s has files without rows, which nobody reads", aside.folder, exc_info=True)
+
+
+def _checkpoint(location: str, table: DeltaTable) -> None:
+    """Keep the log short for whoever reads it. The batch counts already: nothing fails for this.
+
+    Args:
+        location: Where the table is.
+        table: The table as it was before the commit.
+    """
+    if _INTERVAL_SETTING in table.metadata().configuration:
+        return
+    try:
+        with library_call("the checkpoint of the Delta table could not be written", location, passing=()):
+            table.update_incremental()
+            if table.version() % _CHECKPOINT_INTERVAL == 0:
+                table.create_checkpoint()
+    except SluiceError:
+        logger.warning("the log of %s has no checkpoint of its newest version", location, exc_info=True)
+
+
+def forget_batch(location: str, batch: SinkBatch, *, storage: Storage) -> None:
+    """Delete what this driver wrote aside; see `StagingSink.forget_batch`."""
+    storage.delete_folder(_folder(location, batch))
+
+
+def read_versions(location: str, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
+    """The rows that versions of a table added; see `StagingSink.read_versions`."""
+    from functools import reduce
+
+    frames = [
+        _read_files(location, spark, version, files) for version, files in _snapshots(location, versions, storage)
+    ]
+    if not frames:
+        return spark.read.format("delta").load(spark_location(location)).limit(0)
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def read_table(location: str, spark: SparkSession, version: int) -> DataFrame:
+    """A table as a version left it; see `StagingSink.read_table`."""
+    return spark.read.format("delta").option("versionAsOf", version).load(spark_location(location))
+
+
+def _read_files(location: str, spark: SparkSession, version: int, files: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions
+
+    return read_table(location, spark, version).where(functions.col("_metadata.file_name").isin(*files))
+
+
+def _snapshots(location: str, versions: Sequence[int], storage: Storage) -> list[tuple[int, list[str]]]:
+    """The fewest versions whose snapshots have all the files that some versions added, and which files of each."""
+    wanted = sorted(set(versions))
+    found: list[tuple[int, list[str]]] = []
+    files: dict[str, None] = {}
+    log = open_log(location, storage=storage) if wanted else None
+    for version in range(wanted[0], wanted[-1] + 1) if wanted else ():
+        commit = read_commit(log, version, storage=storage) if log is not None else None
+        if commit is None and version in wanted:
+            raise _gone(location, version)
+        if files and (commit is None or not files.keys().isdisjoint(commit.removed)):
+            found.append((version - 1, [_file_name(path) for path in files]))
+            files = {}
+        if commit is not None and version in wanted:
+            files |= dict.fromkeys(file.path for file in commit.files)
+    return [*found, (wanted[-1], [_file_name(path) for path in files])] if files else found
+
+
+def _gone(location: str, version: int) -> RefusedError:
+    return RefusedError(
+        Problem(
+            code="OUTPUT_GONE",
+            file=commit_file(location, version),
+            cause=f"version {version}, which this run made, can't be read any more",
+            consequence="its rows can't be checked",
+            remedy="look at the table, then release the stream with `sluice quality release`",
+        )
+    )
+
+
+def _file_name(path: str) -> str:
+    return unquote(path).rpartition("/")[2]
+
+
+def _holds(table: DeltaTable, batch: SinkBatch) -> bool:
+    last = table.transaction_version(batch.query_id)
+    return last is not None and last >= batch.batch_id
+
+
+def _folder(location: str, batch: SinkBatch) -> str:
+    # With the lease's token: a driver that lost its lease may still write, and must not write over this one's files.
+    return join(location, f"batch-{batch.query_id}-{batch.batch_id:08d}-{batch.token}")
+
+
+def _not_committed(location: str, why: str) -> StorageError:
+    return StorageError(f"{_NOT_PUBLISHED}: {why.partition(chr(10))[0]}", where=location, remedy=_TRY_AGAIN)

@@ -1,0 +1,314 @@
+"""Replaces the rows of an interval in a Delta table, beside whoever appends to it.
+
+Spark writes the new rows aside, under the table's folder and under new names; one commit of metadata then removes the
+interval's files *of version V* and adds the new ones. What was committed after V stays. Delta does not notice when one
+of the replaced files was rewritten meanwhile (a compaction): its rows would be there twice. So the log is looked at
+before the commit, and again after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from sluice.delta_table import Commit, DeltaLog, find_table, load_table, open_log, read_commit
+from sluice.errors import DeclarationError
+from sluice.interval import Interval
+from sluice.sinks.contract import Aside, Replaced, Replacement, SinkSnapshot
+from sluice.sinks.delta import parquet_aside
+from sluice.sinks.delta.table_rules import rule_for_spark
+from sluice.storage import Storage, join, library_call, spark_location
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame
+
+_KINDS = ("date", "timestamp", "timestamp_ntz")
+RELEASE_PREFIX = "sluice-release-"
+"""What names a release of quarantined rows in the log begins so: such rows are recomputed with the interval."""
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replacement writes into its commit, for its own retries and for other backfills."""
+
+    application: str
+    attempt: int
+    read_version: int
+    start: datetime
+    end: datetime
+    is_alone: bool = False
+    """Whether Spark replaced the rows by itself, from the version just before."""
+    rows_replaced: int | None = None
+    rows_written: int | None = None
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    sluice_backfill: _Note
+
+
+def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+    """The newest version of a table, as a backfill needs it; see `ReplaceableSink.snapshot`."""
+    table = find_table(location, storage=storage)
+    if table is None:
+        return None
+    metadata = table.metadata()
+    if metadata.configuration.get("delta.appendOnly") == "true":
+        raise DeclarationError(
+            "the table takes no replacement: it is declared `delta.appendOnly`",
+            where=location,
+            remedy="unset that property of the table, if its rows may be replaced",
+        )
+    kinds = {found.name: getattr(found.type, "type", "nested") for found in table.schema().fields}
+    if kinds.get(column) not in _KINDS:
+        what = f"is of type {kinds[column]}" if column in kinds else f"is none of its columns ({', '.join(kinds)})"
+        raise DeclarationError(
+            f"`interval_column` is `{column}`, which {what}",
+            where=location,
+            remedy="name a column of type date or timestamp",
+        )
+    return SinkSnapshot(
+        version=table.version(),
+        identity=str(metadata.id),
+        last_batch=table.transaction_version(query_id),
+        column_kind=kinds[column],
+        obstacle=_obstacle(table, column, kinds[column]),
+    )
+
+
+def may_have_rows(location: str, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
+    """Whether any file may have rows, by its partition or its statistics; see `ReplaceableSink.may_have_rows`."""
+    import pyarrow as pa
+
+    table = load_table(location, storage=storage, version=version)
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = (
+        [f"partition.{column}"] * 2
+        if column in table.metadata().partition_columns
+        else [f"min.{column}", f"max.{column}"]
+    )
+    if not actions.num_rows or not set(names) <= set(actions.column_names):
+        return bool(actions.num_rows)
+    least, most = (actions.column(name).to_pylist() for name in names)
+    return any(
+        low is None or high is None or (_moment(high) >= interval.start and _moment(low) < interval.end)
+        for low, high in zip(least, most, strict=True)
+    )
+
+
+def _moment(value: date | datetime) -> datetime:
+    """The beginning of a day, or a time, in UTC as the interval's bounds are."""
+    if not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+
+
+def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:
+    if column not in table.metadata().partition_columns or kind != "date":
+        return f"the table is not partitioned by `{column}` as a date"
+    return rule_for_spark(table)
+
+
+def write_aside(location: str, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
+    """Write the interval's rows aside; see `ReplaceableSink.write_aside`."""
+    rows = _rows_of_interval(location, frame, wanted)
+    details = frame.sparkSession.sql(f"DESCRIBE DETAIL delta.`{spark_location(location)}`").select("partitionColumns")
+    partitions = details.collect()[0][0]
+    return parquet_aside.write_aside(rows, _folder(location, wanted), partitions, storage=storage)
+
+
+def replace_rows(location: str, frame: DataFrame, wanted: Replacement) -> None:
+    """Let Spark replace the interval's rows; see `ReplaceableSink.replace_rows`."""
+    rows = _rows_of_interval(location, frame, wanted)
+    writer = rows.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static")
+    writer = writer.option("replaceWhere", wanted.interval.condition(wanted.column, _kind(rows, wanted.column)))
+    # The application's transaction: a retry that comes to this point twice is skipped by Delta itself.
+    writer = writer.option("txnAppId", wanted.application).option("txnVersion", wanted.attempt)
+    writer.option("userMetadata", _note(wanted, is_alone=True)).save(spark_location(location))
+
+
+def _rows_of_interval(location: str, frame: DataFrame, wanted: Replacement) -> DataFrame:
+    """The interval's rows with the table's columns, in its order.
+
+    Raises:
+        DeclarationError: The columns of the result are not the table's.
+    """
+    from pyspark.sql import functions
+
+    reader = frame.sparkSession.read.format("delta").option("versionAsOf", wanted.version)
+    table = {found.name: found.dataType.simpleString() for found in reader.load(spark_location(location)).schema}
+    result = {found.name: found.dataType.simpleString() for found in frame.schema}
+    if table != result:
+        differing = sorted(name for name in table.keys() | result.keys() if table.get(name) != result.get(name))
+        told = ", ".join(f"`{name}` ({table.get(name, 'none')} / {result.get(name, 'none')})" for name in differing)
+        raise DeclarationError(
+            f"the transform's columns are not the table's; they differ in (table / result): {told}",
+            where=location,
+            remedy="give the table the new columns first (ALTER TABLE, or a run of the live stream with"
+            " `merge_schema`), or correct the transform",
+        )
+    rows = frame.where(wanted.interval.condition(wanted.column, _kind(frame, wanted.column)))
+    return rows.select(*(functions.col(f"`{name}`") for name in table))
+
+
+def _kind(frame: DataFrame, column: str) -> str:
+    return str(frame.schema[column].dataType.simpleString())
+
+
+def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
+    """Replace the interval's files of a version by those written aside; see `ReplaceableSink.publish`."""
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
+
+    log = open_log(location, storage=storage)
+    if log is None:
+        return None
+    table = load_table(location, storage=storage, version=wanted.version)
+    files = _files_of_interval(table, wanted)
+    if _conflict(log, range(wanted.version + 1, log.latest + 1), set(files), wanted.interval, storage) is not None:
+        return None
+    partitions = table.metadata().partition_columns
+    added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
+    rows_replaced = None if None in files.values() else sum(rows for rows in files.values() if rows is not None)
+    note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
+    start, end = (f"{moment.astimezone(UTC):%Y-%m-%d}" for moment in (wanted.interval.start, wanted.interval.end))
+    failed = "the replacement could not be committed"
+    # Where the commit fails, somebody else replaced these rows; or it is there, and only its answer was lost: the log
+    # tells.
+    with (
+        suppress(CommitFailedError),
+        library_call(failed, location, passing=CommitFailedError, remedy="nothing was replaced; try again"),
+    ):
+        table.create_write_transaction(
+            [*added],
+            "overwrite",
+            table.schema(),
+            partition_by=partitions,
+            partition_filters=[(wanted.column, ">=", start), (wanted.column, "<", end)],
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": note},
+                app_transactions=[Transaction(wanted.application, wanted.attempt)],
+            ),
+        )
+    found = find_replacement(location, wanted.application, wanted.version, storage=storage)
+    return found if found is not None and found.attempt == wanted.attempt else None
+
+
+def find_replacement(location: str, application: str, since: int, *, storage: Storage) -> Replaced | None:
+    """Look a backfill's newest replacement up in the log; see `ReplaceableSink.find_replacement`."""
+    log = open_log(location, storage=storage)
+    if log is None:
+        return None
+    later: dict[str, None] = {}
+    for version in reversed([version for version in log.versions if version > since]):
+        commit = read_commit(log, version, storage=storage)
+        note = _noted(commit)
+        if commit is None or note is None:
+            continue
+        if note.application != application:
+            later[note.application] = None
+            continue
+        between = range(note.read_version + 1, version)
+        if note.is_alone:
+            conflict = _change(log, between, storage)
+        else:
+            files = set(map(unquote, commit.removed))
+            conflict = _conflict(log, between, files, Interval(note.start, note.end), storage)
+        metrics = commit.metrics if note.is_alone else {}
+        return Replaced(
+            version=version,
+            read_version=note.read_version,
+            attempt=note.attempt,
+            rows_replaced=_count(metrics.get("numDeletedRows")) if note.is_alone else note.rows_replaced,
+            rows_written=_written_by_spark(metrics) if note.is_alone else note.rows_written,
+            conflict=conflict,
+            later=tuple(later),
+        )
+    return None
+
+
+def _conflict(
+    log: DeltaLog, versions: Iterable[int], files: set[str], interval: Interval, storage: Storage
+) -> str | None:
+    """What the versions did to rows that a replacement takes for its own; None when nothing."""
+    there = set(log.versions)
+    for version in versions:
+        commit = read_commit(log, version, storage=storage) if version in there else None
+        if commit is None:
+            return f"version {version} can't be read any more"
+        if not files.isdisjoint(map(unquote, commit.removed)):
+            return f"version {version} ({commit.operation}) rewrote or removed files of the interval"
+        note = _noted(commit)
+        if note is not None and interval.overlaps(Interval(note.start, note.end)):
+            return f"version {version} is a backfill of rows of the same interval"
+        if any(writer.startswith(RELEASE_PREFIX) for writer in commit.transactions):
+            return f"version {version} is a release of quarantined rows"
+    return None
+
+
+def _change(log: DeltaLog, versions: Iterable[int], storage: Storage) -> str | None:
+    """What the versions did to the rows that Spark replaces in whatever version is the newest; None when nothing.
+
+    The lease keeps others from writing, but a driver that lost it may be at work still.
+    """
+    for version in versions:
+        commit = read_commit(log, version, storage=storage)
+        if commit is None:
+            return f"version {version} can't be read any more"
+        if commit.files or commit.removes_data:
+            return f"version {version} ({commit.operation}) changed rows in spite of the lease"
+    return None
+
+
+def _files_of_interval(table: DeltaTable, wanted: Replacement) -> dict[str, int | None]:
+    """The interval's files with their rows, by decoded path."""
+    import pyarrow as pa
+
+    actions = pa.table(table.get_add_actions(flatten=True))
+    rows = actions.column("num_records").to_pylist() if "num_records" in actions.column_names else None
+    start, end = wanted.interval.start.astimezone(UTC).date(), wanted.interval.end.astimezone(UTC).date()
+    found: dict[str, int | None] = {}
+    days: list[date | None] = actions.column(f"partition.{wanted.column}").to_pylist()
+    for index, (path, day) in enumerate(zip(actions.column("path").to_pylist(), days, strict=True)):
+        if day is not None and start <= day < end:
+            found[unquote(path)] = None if rows is None else rows[index]
+    return found
+
+
+def _folder(location: str, wanted: Replacement) -> str:
+    return join(location, f"{wanted.application}-{wanted.attempt}")
+
+
+def _note(wanted: Replacement, **found: Any) -> str:
+    note = _Note(
+        application=wanted.application,
+        attempt=wanted.attempt,
+        read_version=wanted.version,
+        start=wanted.interval.start,
+        end=wanted.interval.end,
+        **found,
+    )
+    return msgspec.json.encode(_Noted(note)).decode()
+
+
+def _noted(commit: Commit | None) -> _Note | None:
+    if commit is None or commit.user_metadata is None:
+        return None
+    try:
+        return msgspec.json.decode(commit.user_metadata, type=_Noted).sluice_backfill
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _written_by_spark(metrics: Mapping[str, Any]) -> int | None:
+    """The rows of a `replaceWhere`, without those beside the interval that Spark only copied."""
+    written, copied = _count(metrics.get("numOutputRows")), _count(metrics.get("numCopiedRows", 0))
+    return None if written is None or copied is None else written - copied
+
+
+def _count(value: Any) -> int | None:
+    return int(value) if isinstance(value, str | int) and str(value).isdigit() else None

@@ -1,0 +1,256 @@
+"""A Delta table as the sink.
+
+Every batch is one commit that carries the query id and the batch id as an application transaction; Delta skips a
+batch that the table holds already. So a batch runs twice without doubling rows, and the table's own log tells,
+without a JVM, which batch it holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
+from sluice.delta_table import Commit, find_table, load_table, open_log, read_commit, refuse_other
+from sluice.errors import DeclarationError
+from sluice.interval import Interval
+from sluice.paths import resolve_path
+from sluice.sinks.contract import (
+    Aside,
+    BatchOutcome,
+    FunctionLoader,
+    OutputMode,
+    ReplaceableSink,
+    Replaced,
+    Replacement,
+    SinkBatch,
+    SinkSnapshot,
+    SinkState,
+    StagingSink,
+)
+from sluice.sinks.delta import published_batch, replacement
+from sluice.spark_options import spark_options
+from sluice.storage import Storage, is_local, spark_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Spark's id of a query; other writers that name their transactions choose names of their own."""
+_OPTIONS = ("mergeSchema", "overwriteSchema", "userMetadata", "optimizeWrite", "maxRecordsPerFile")
+
+
+@dataclass(frozen=True)
+class DeltaSink(ReplaceableSink, StagingSink):
+    """Declared by `sinks.delta`."""
+
+    kind: ClassVar[str] = "delta"
+    output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "complete")
+    is_idempotent: ClassVar[bool] = True
+
+    path: str
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def location(self) -> str:
+        return self.path
+
+    def resolved(self, project_root: str) -> DeltaSink:
+        return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.delta({self.path!r})"))
+
+    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            if query_id is None:
+                # Once the query has its id, files without a log are what its first batch left when it was killed.
+                refuse_other(self.path, storage)
+            return SinkState(exists=False)
+        last = load_table(self.path, storage=storage).transaction_version(query_id) if query_id else None
+        return SinkState(exists=True, identity=log.table_id, last_batch=last)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.partition_by
+
+    def check_table(self, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+        is_made_anew = output_mode == "complete" and self.options.get("overwriteSchema") == "true"
+        table = None if not self.partition_by or is_made_anew else find_table(self.path, storage=storage)
+        if table is None:
+            return
+        there = table.metadata().partition_columns
+        if [name.lower() for name in self.partition_by] == [name.lower() for name in there]:
+            return
+        columns = [column.name for column in table.schema().fields]
+        known = {name.lower() for name in columns}
+        missing = next((name for name in self.partition_by if name.lower() not in known), None)
+        near = difflib.get_close_matches(missing, columns, n=1) if missing is not None else []
+        declared = f"it is partitioned by {', '.join(f'`{name}`' for name in there) or 'nothing'}"
+        raise DeclarationError(
+            f"`partition_by` names `{missing}`, which is no column of the table"
+            if missing is not None
+            else f"`partition_by` is {list(self.partition_by)}, which the table is not",
+            where=f"{place}, {self.path}",
+            remedy=f"did you mean `{near[0]}`?" if near else f"{declared}: declare that, or write to a new table",
+        )
+
+    def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
+        log = open_log(self.path, storage=storage)
+        # The newest first: where a stream writes, nearly every commit is one of its batches.
+        for version in reversed(log.versions) if log is not None else ():
+            commit = read_commit(log, version, storage=storage) if log is not None else None
+            yield from filter(_QUERY_ID.fullmatch, commit.transactions if commit is not None else ())
+
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return None
+        for version in reversed(log.versions):
+            commit = read_commit(log, version, storage=storage)
+            held = commit.transactions.get(query_id) if commit else None
+            if commit is not None and held == batch_id:
+                return BatchOutcome(_output_rows(commit), version)
+            if held is not None and held < batch_id:
+                return None
+        return None
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        writer = frame.writeStream.format("delta").options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        return writer.option("path", spark_location(self.path))
+
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
+        aside = self.write_batch_aside(frame, batch, storage=storage) if self.can_rename else None
+        if aside is None:
+            self._write_by_spark(frame, batch)
+        else:
+            self.publish_batch(batch, aside, storage=storage)
+
+    def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
+        mode = "overwrite" if batch.output_mode == "complete" else "append"
+        writer = frame.write.format("delta").mode(mode).options(**self.options)
+        # Whatever the session says: all rows are replaced, also those of partitions that have none any more.
+        writer = writer.option("partitionOverwriteMode", "static")
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        # The transaction that Delta's own stream writer leaves: a batch is known by it, whoever wrote it.
+        writer.option("txnAppId", batch.query_id).option("txnVersion", batch.batch_id).save(spark_location(self.path))
+
+    @property
+    def can_rename(self) -> bool:
+        return is_local(self.path)
+
+    def aside_obstacle(
+        self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage
+    ) -> str | None:
+        if (declared := self._declared_obstacle(output_mode)) is not None:
+            return declared
+        table = find_table(self.path, storage=storage)
+        if frame is not None:
+            return published_batch.obstacle_of_batch(table, frame, self.partition_by)
+        return published_batch.obstacle(table) if table is not None else None
+
+    def _declared_obstacle(self, output_mode: OutputMode) -> str | None:
+        if output_mode != "append":
+            return f"in output mode `{output_mode}` a batch replaces all rows"
+        meant = sorted(self.options.keys() - published_batch.HEEDED_OPTIONS)
+        return f"only Spark's own writer heeds the option `{meant[0]}`" if meant else None
+
+    def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> Aside | None:
+        if self._declared_obstacle(batch.output_mode) is not None:
+            return None
+        return published_batch.write_batch_aside(
+            self.path, frame, batch, self.options, self.partition_by, storage=storage
+        )
+
+    def publish_batch(self, batch: SinkBatch, aside: Aside, *, storage: Storage) -> None:
+        published_batch.publish_batch(self.path, batch, aside, self.options, storage=storage)
+
+    def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
+        published_batch.forget_batch(self.path, batch, storage=storage)
+
+    @property
+    def takes_new_columns(self) -> bool:
+        return self.options.get("mergeSchema") == "true"
+
+    def beside(self, ending: str) -> DeltaSink:
+        return DeltaSink(f"{self.path.rstrip('/')}{ending}", ())
+
+    def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
+        writer = frame.write.format("delta").mode("overwrite").options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer = writer.option("replaceWhere", condition).option("partitionOverwriteMode", "static")
+        writer = writer.option("txnAppId", application)
+        writer.option("txnVersion", version).save(spark_location(self.path))
+
+    def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
+        return published_batch.read_versions(self.path, spark, versions, storage=storage)
+
+    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
+        return published_batch.read_table(self.path, spark, version)
+
+    def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
+        return replacement.snapshot(self.path, column, query_id, storage=storage)
+
+    def may_have_rows(self, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
+        return replacement.may_have_rows(self.path, version, column, interval, storage=storage)
+
+    def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return None
+        for version in reversed(log.versions):
+            commit = read_commit(log, version, storage=storage)
+            if commit is None or (commit.timestamp_ms is not None and commit.timestamp_ms < since_ms):
+                break
+            for writer in commit.transactions:
+                if writer not in own and _QUERY_ID.fullmatch(writer):
+                    return writer
+        return None
+
+    def write_aside(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
+        return replacement.write_aside(self.path, frame, wanted, storage=storage)
+
+    def publish(self, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
+        return replacement.publish(self.path, wanted, aside, storage=storage)
+
+    def replace_rows(self, frame: DataFrame, wanted: Replacement) -> None:
+        replacement.replace_rows(self.path, frame, wanted)
+
+    def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
+        return replacement.find_replacement(self.path, application, since, storage=storage)
+
+
+@declares("sinks.delta()", SINK_WORDS)
+def delta(path: str, *, partition_by: str | Sequence[str] = (), **options: Any) -> DeltaSink:
+    """Declare a Delta table as the sink.
+
+    Args:
+        path: The table's folder; relative to the project, absolute, or a URL.
+        partition_by: The partition columns, or the one that there is.
+        options: Further options of Delta's streaming writer, in snake_case.
+
+    Raises:
+        DeclarationError: An option is unknown or its value is not what it must be.
+    """
+    place = f"sinks.delta({path!r})"
+    check_path(path, place)
+    known = spark_options(options, _OPTIONS, place=place, ours=("partition_by",), words=SINK_WORDS)
+    return DeltaSink(path, partition_columns(partition_by, place), known)
+
+
+def _output_rows(commit: Commit) -> int | None:
+    rows = commit.metrics.get("numOutputRows")
+    if isinstance(rows, str | int) and str(rows).isdigit():
+        return int(rows)
+    # A commit of metadata has no metrics of a write; its files say how many rows they have.
+    counts = [file.rows for file in commit.files]
+    return None if None in counts else sum(count for count in counts if count is not None)

@@ -1,0 +1,244 @@
+"""What every kind of source promises: what is available and where a bound falls, and how Spark reads it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.errors import DeclarationError, Problem
+from sluice.interval import Interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.storage import Storage
+
+Starting = Literal["earliest", "latest"] | datetime
+"""Where the first run of a stream begins in a source."""
+SOURCE_TAG = "sluice.source"
+"""The reader option that carries a source's name into Spark's plan, where the order of sources is read from."""
+SOURCE_METRICS = "sluice.source."
+"""What the observed metrics of a source are named with, before the source's name: `malformed_rows`, `read_files`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch takes from one source."""
+
+    end: str
+    """The offset that the batch ends at: JSON, byte for byte as Spark writes it."""
+    files: int | None = None
+    size_bytes: int | None = None
+    rows: int | None = None
+    """How many rows the source's own log promises; None when it does not know."""
+    entries: tuple[LogEntry, ...] = ()
+    """File source only: the files of the batch, for the source's log."""
+    sizes: tuple[int, ...] = ()
+    """File source only: the bytes of each of them, in this order; the source's log does not keep them."""
+    is_logged: bool = False
+    """File source only: the source's log holds these entries already (a crash came between the two logs)."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a checkpoint has read one source."""
+
+    offset: str | None
+    """The end offset of the newest planned batch, as Spark wrote it; None when nothing was read yet."""
+    log: SourceLog | None = None
+    """What the source's own log in the checkpoint says; None when it keeps none."""
+    started_at: Mapping[str, Any] = field(default_factory=dict)
+    """What an earlier run resolved `starting` to; empty before the first run."""
+    sizes: Callable[[int], Sequence[int]] = field(default=lambda _: (), compare=False)
+    """File source only: the bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
+
+    def settled_start(self, declared: str) -> Mapping[str, Any] | None:
+        """Where the source begins; None when that is to be found out.
+
+        Args:
+            declared: What a start is resolved from. Until something was read, another declaration counts anew.
+        """
+        is_unread = self.offset is None and (self.log is None or not self.log.entries)
+        is_other = is_unread and self.started_at.get("declared", declared) != declared
+        return self.started_at if self.started_at and not is_other else None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where a run must stop taking input."""
+
+    until: datetime | None = None
+    """Exclusive: what arrived before it counts."""
+    to_version: int | None = None
+    """Delta sources: the last table version that counts."""
+
+
+@dataclass(frozen=True)
+class Available:
+    """What a source has beyond a position and below a bound, cut into batches."""
+
+    steps: Sequence[Step]
+    started_at: Mapping[str, Any] = field(default_factory=dict)
+    """What `starting` resolves to; kept when the first run begins, so that later runs agree."""
+    problems: tuple[Problem, ...] = ()
+    oldest_ms: int | None = None
+    """Arrival time of the oldest thing that waits, in milliseconds since the epoch."""
+    unplannable: str | None = None
+    """Why the batches can't be decided from outside of Spark; None when they can."""
+    undrainable: str | None = None
+    """Why AvailableNow would take something else; None when it would not."""
+    later_files: int = 0
+    """How many files have arrived beyond the bound, as far as the source tells."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a backfill reads of one source: all that the live generation has read, and what lies before it."""
+
+    end: str | None
+    """The offset that a stream over the slice ends at, when it begins without one.
+
+    None when the slice is empty, and when no offset describes it: some of a version is to be left out.
+    """
+    entries: tuple[LogEntry, ...] = ()
+    """File source only: the files, as the log of a new checkpoint takes them."""
+    version: int | None = None
+    """Delta only: the table version whose rows these are."""
+    left_out: tuple[str, ...] = ()
+    """Delta only: URIs of files of that version that are not read: the live generation has yet to read them, or passes
+    over them for good."""
+    files: int | None = None
+    size_bytes: int | None = None
+
+    @property
+    def is_beyond_offsets(self) -> bool:
+        """Whether it has rows, and only a batch can read them."""
+        return self.end is None and self.version is not None
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """Base of every kind of source. Frozen; holds both sides of its kind."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
+        """Find what is there beyond `position`: without a JVM, read-only, and the same for the same input.
+
+        Raises:
+            StorageError: The source can't be read right now.
+            DeclarationError: The source is not what the declaration says.
+            RefusedError: What the checkpoint has read, and the source, contradict each other.
+        """
+
+    @abstractmethod
+    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+        """Check that what a planned batch reads, from `position` to `end`, is still there."""
+
+    @abstractmethod
+    def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
+        """The streaming DataFrame of this source; its plan bears `name` as the option `SOURCE_TAG`."""
+
+    @abstractmethod
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
+        """Everything up to a position, also what lies before the checkpoint's start. Without a JVM, read-only.
+
+        Args:
+            position: How far the live generation has read.
+            arrivals: What arrived outside of it need not be read; None when all is needed.
+            storage: Where to look.
+
+        Raises:
+            RefusedError: Something that the live generation has read is gone (`INPUT_GONE`).
+            StorageError: The source can't be read right now.
+        """
+
+    @abstractmethod
+    def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
+        """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""
+
+    def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
+        """The columns that the source has, without a JVM: as DDL, or Spark's types by name; None when it does not tell.
+
+        Args:
+            newest: The newest file that is planned, as a URI; None where none is, or where a source has no files.
+            storage: Where to look.
+
+        Raises:
+            StorageError: The source can't be read right now.
+        """
+        return None
+
+    def blind_obstacle(self, position: Position) -> str | None:
+        """Why AvailableNow would take something else than is declared, though nobody has looked; None when not so."""
+        return None
+
+    @property
+    def backfill_obstacle(self) -> str | None:
+        """Why a stream of this source can't be backfilled; None when it can."""
+        return None
+
+    def check_one_batch(self, taken: Slice) -> None:  # noqa: B027 - most kinds can
+        """Make sure that a stream can read a slice in one batch.
+
+        Raises:
+            DeclarationError: It can't.
+        """
+
+    @abstractmethod
+    def resolved(self, project_root: str) -> Source:
+        """The same source with its path made absolute.
+
+        Raises:
+            DeclarationError: A relative path leaves the project.
+        """
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """What the source reads, as a location."""
+
+    def reads_from(self, place: str) -> bool:
+        """Whether the source reads what is written to a place."""
+        return place.rstrip("/") == self.location.rstrip("/")
+
+
+def offset_of_another_kind(offset: str, kind: str, location: str) -> Problem:
+    """An offset in a checkpoint that is none of the declared source's.
+
+    Args:
+        offset: The offset as Spark wrote it.
+        kind: What the declared source's offsets are called.
+        location: The source.
+    """
+    return Problem(
+        code="OFFSET_OF_ANOTHER_KIND",
+        file=location,
+        cause=f"the checkpoint's offset for this source is no {kind} offset: {offset[:100]}",
+        consequence="Spark fails at the next start",
+        remedy="declare the sources that the checkpoint was made with, or declare a new stream with a sink of its own",
+    )
+
+
+def parse_starting(value: str | datetime, place: str) -> Starting:
+    """Read a `starting=` value: `earliest`, `latest`, or a time (ISO 8601, UTC unless it names a zone).
+
+    Raises:
+        DeclarationError: It is none of them.
+    """
+    if value == "earliest":
+        return "earliest"
+    if value == "latest":
+        return "latest"
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (TypeError, ValueError) as exc:
+        raise DeclarationError(
+            f"`starting` is {value!r}", where=place, remedy='use "earliest", "latest" or an ISO 8601 time'
+        ) from exc
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

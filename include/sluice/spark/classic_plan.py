@@ -1,0 +1,145 @@
+"""Reads the plans of a Spark in this process, through its JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, cast
+
+from sluice.home import SourceLine
+from sluice.sinks.contract import OutputMode
+from sluice.sources.contract import SOURCE_TAG
+from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class ClassicPlans:
+    """The plan reader of a classic session."""
+
+    def mark(self, frame: DataFrame, name: str) -> DataFrame:
+        """The source's options are in the plan, and name it."""
+        return frame
+
+    def source_lines(self, frame: DataFrame) -> tuple[SourceLine, ...]:
+        """A union of a source with itself has two lines and one log."""
+        leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+        distinct: list[Any] = []
+        lines: list[SourceLine] = []
+        for index in range(leaves.size()):
+            leaf = leaves.apply(index)
+            if not leaf.isStreaming():
+                continue
+            log = next((number for number, seen in enumerate(distinct) if seen.equals(leaf)), len(distinct))
+            if log == len(distinct):
+                distinct.append(leaf)
+            lines.append(SourceLine(_tag(leaf), str(log)))
+        return tuple(lines)
+
+    def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
+        """Spark names each by an id of its own, which all copies of it share."""
+        jvm: Any = frame.sparkSession._jvm
+        delay_ms = jvm.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs
+        found: dict[str, WatermarkNode] = {}
+        for node, first, count in _watermark_nodes(frame._jdf.queryExecution().analyzed(), 0):
+            names = "+".join(dict.fromkeys(line.source for line in lines[first : first + count]))
+            key = str(node.nodeId().toString())
+            found.setdefault(key, WatermarkNode(f"{names}.{node.eventTime().name()}", int(delay_ms(node.delay())), key))
+        return numbered(found.values())
+
+    def observing(self) -> AbstractContextManager[None]:
+        """Spark's own measures can be read."""
+        return nullcontext()
+
+    def event_times(
+        self, query: StreamingQuery, nodes: Sequence[WatermarkNode], reports: Mapping[int, Mapping[str, Any]]
+    ) -> dict[str, int] | None:
+        """What Spark computes its watermark from: private to its tracker, and nowhere else to be had."""
+        started: Any = query
+        tracker = started._jsq.streamingQuery().watermarkTracker()
+        field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
+        field.setAccessible(True)
+        reached = {}
+        entries = field.get(tracker).iterator()
+        while entries.hasNext():
+            entry = entries.next()
+            if entry._2().isDefined():
+                reached[str(entry._1().toString())] = int(entry._2().get())
+        return {node.input: reached[node.key] + node.delay_ms for node in nodes if node.key in reached}
+
+    def has_timers(self, frame: DataFrame) -> bool:
+        return "ProcessingTime" in self.analysed_text(frame)
+
+    def analysed_text(self, frame: DataFrame) -> str:
+        return str(frame._jdf.queryExecution().analyzed().toString())
+
+    def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
+        jvm: Any = frame.sparkSession._jvm
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
+        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+
+    def check_batch(self, frame: DataFrame) -> None:
+        jvm: Any = frame.sparkSession._jvm
+        execution = frame._jdf.queryExecution()
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForBatch(execution.analyzed())
+        # Some operators are refused here only.
+        execution.executedPlan()
+
+    def explain(self, frame: DataFrame) -> str:
+        jvm: Any = frame.sparkSession._jvm
+        # Of a query in SQL over a view, Spark sees that it is a stream only in what is built on its analysed plan.
+        return str(jvm.PythonSQLUtils.explainString(frame.select("*")._jdf.queryExecution(), "formatted"))
+
+
+def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[str]:
+    """The files that the newest batch of a query reads, as a file source's log spells them.
+
+    These are the ones that Spark found when it began the batch. One that was gone by then is read as empty, without a
+    word; one that vanishes later fails the batch.
+    """
+    jvm, query = cast("Any", session)._jvm, cast("Any", started)._jsq.streamingQuery()
+    leaves = query.lastExecution().analyzed().collectLeaves()
+    files: list[str] = []
+    for index in range(leaves.size()):
+        leaf = leaves.apply(index)
+        if _class_name(leaf) != "LogicalRelation" or _class_name(leaf.relation()) != "HadoopFsRelation":
+            continue
+        location = leaf.relation().location()
+        if _class_name(location) == "InMemoryFileIndex":
+            # All at once: each string would be a call into the JVM.
+            paths = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(location.inputFiles())
+            files += str(paths.mkString("\n")).split("\n")
+    return frozenset(files)
+
+
+def _class_name(found: Any) -> str:
+    return str(found.getClass().getSimpleName())
+
+
+def _watermark_nodes(node: Any, first: int) -> Generator[tuple[Any, int, int], None, int]:
+    """Every `EventTimeWatermark` below a node, with the number of the first streaming leaf below it and of how many.
+
+    Returns:
+        How many streaming leaves there are below the node.
+    """
+    children = node.children()
+    if not children.size():
+        return int(node.isStreaming())
+    count = 0
+    for index in range(children.size()):
+        count += yield from _watermark_nodes(children.apply(index), first + count)
+    if _class_name(node) == "EventTimeWatermark":
+        yield node, first, count
+    return count
+
+
+def _tag(leaf: Any) -> str:
+    has_options = _class_name(leaf) == "StreamingRelation"
+    tag = leaf.dataSource().options().get(SOURCE_TAG) if has_options else None
+    if tag is None or tag.isEmpty():
+        raise stream_of_its_own(str(leaf.toString()))
+    return str(tag.get())

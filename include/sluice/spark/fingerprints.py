@@ -1,0 +1,47 @@
+"""What a batch is begun with: fingerprints of what is declared, by which a later run knows what has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from sluice.project import Project
+from sluice.quality.declared_suite import declared_suite
+from sluice.quality.suite import Suite
+from sluice.sinks.contract import Sink
+from sluice.spark.query import Query, plan_reader
+from sluice.storage import Storage
+
+_PASSING = re.compile(r"#\d+L?|@[0-9a-f]+|(?<=\]), \d+$|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.MULTILINE)
+"""What Spark's text of a plan has that is another one at every start: ids of columns, objects, observations and
+watermarks."""
+
+
+def fingerprints(project: Project, query: Query, *, storage: Storage) -> dict[str, str]:
+    """By name of what is declared, what tells it from another: the sink's place in words, all else as a digest.
+
+    Raises:
+        DeclarationError: The suite is wrong.
+        StorageError: The suite can't be read.
+    """
+    stream = query.stream
+    plan = _PASSING.sub("", plan_reader(query.frame.sparkSession).analysed_text(query.frame))
+    found = {"transform": _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
+    suite = declared_suite(project, stream, storage=storage)
+    found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
+    found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""
+    return found
+
+
+def place(project: Project, sink: Sink | None) -> str:
+    """Where a sink is, from the project's folder where it lies in it: a project may be moved with what it has."""
+    return project.place((sink.location or "") if sink is not None else "")
+
+
+def _suite_text(suite: Suite) -> str:
+    rules = [(found.type, sorted(found.kwargs.items(), key=str), found.policy) for found in suite.expectations]
+    return repr((sorted(rules, key=repr), sorted(suite.meta.items(), key=str)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,69 @@
+"""How a project's functions travel to Spark's Python workers: by their names, or as a whole.
+
+By its name, a function costs nothing to send, and the worker imports its module. Two kinds can't go so: those of a
+package that only this machine has, and those of modules that can't be imported without Spark, which no worker has. A
+user-defined function at the top of a module, with its type in words, makes a module one of these.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sluice.project import Project
+from sluice.project_code import own_modules
+from sluice.spark.connect_session import is_connected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pack_functions(project: Project, function: Any, session: SparkSession) -> None:
+    """Settle how the functions travel that a project has imported, before the first of them is called.
+
+    Args:
+        project: The project.
+        function: The transform, or a function of the sink.
+        session: Where they travel to.
+    """
+    own = own_modules(project.import_roots)
+    whole = set(own) if any(_has_udf(sys.modules[name]) for name in own) else set()
+    if is_connected(session) and function.__module__ not in own:
+        package = str(function.__module__).partition(".")[0]
+        whole |= {package, function.__module__} & set(sys.modules)
+    _register(set(own), whole)
+    if whole:
+        from pyspark.sql.udf import UserDefinedFunction
+
+        # pyspark keeps the JVM's part of it in there once it was used, and that travels nowhere.
+        copyreg.pickle(UserDefinedFunction, _parts)
+
+
+def _register(own: set[str], whole: set[str]) -> None:
+    from pyspark import cloudpickle
+
+    registry: Any = cloudpickle
+    for name in (own - whole) & registry.list_registry_pickle_by_value():
+        registry.unregister_pickle_by_value(sys.modules[name])
+    for name in whole:
+        registry.register_pickle_by_value(sys.modules[name])
+
+
+def _has_udf(module: ModuleType) -> bool:
+    return any(hasattr(value, "_unwrapped") for value in _values(module))
+
+
+def _values(module: ModuleType) -> Iterator[Any]:
+    for value in vars(module).values():
+        yield value
+        if isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, list | tuple):
+            yield from value
+
+
+def _parts(udf: Any) -> tuple[Any, ...]:
+    return (type(udf), (udf.func, udf.returnType, udf._name, udf.evalType, udf.deterministic))

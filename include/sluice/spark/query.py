@@ -1,0 +1,294 @@
+"""The query of a stream: its transform called on its sources, and what Spark's analysed plan tells about it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
+from sluice.foreign_code import error_line, is_failure
+from sluice.home import SourceLine
+from sluice.planning.transform_text import check_parameters
+from sluice.project import Project
+from sluice.sources.contract import Slice
+from sluice.spark.classic_plan import ClassicPlans, files_of_batch
+from sluice.spark.code_shipping import carrying_code, ship_code
+from sluice.spark.connect_plan import ConnectPlans
+from sluice.spark.connect_session import is_connected
+from sluice.spark.function_packing import pack_functions
+from sluice.spark.plan_reader import PlanReader, WatermarkNode
+from sluice.spark.shown_plan import without_literals
+from sluice.storage import spark_location
+from sluice.stream import Stream
+
+_MOST_EXPLAIN = 50_000
+"""How many characters of Spark's plan are kept: a record is written anew with every batch."""
+
+logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class Query:
+    """A stream's query, analysed and not started."""
+
+    project: Project
+    stream: Stream
+    frame: DataFrame
+    lines: tuple[SourceLine, ...]
+    """One per source line of an offset file, in Spark's order."""
+    has_timers: bool
+    """Whether an operator has processing-time timers."""
+    watermarks: tuple[WatermarkNode, ...] = ()
+    """Every `withWatermark`, in the order of Spark's plan."""
+    write: Callable[[DataFrame, int], None] | None = None
+    """Writes a batch, in the place of the sink's own stream writer."""
+
+    def start(self, checkpoint: str, *, once: bool) -> StreamingQuery:
+        """Start it: with Once, which runs the planned batch and stops, or with AvailableNow."""
+        if self.write is not None:
+            writer = self.frame.writeStream.foreachBatch(self.write)
+        else:
+            writer = self.stream.sink.writer(self.frame, load_function=self._load_sink_function)
+        writer = writer.outputMode(self.stream.output_mode).option("checkpointLocation", spark_location(checkpoint))
+        # One by one: pyspark takes exactly one keyword here.
+        writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
+        return writer.start()
+
+    def function_of_batches(self) -> Callable[[DataFrame, int], None] | None:
+        """The function that writes its batches, if one does."""
+        if self.write is not None or self.stream.sink.kind != "foreach_batch" or self.stream.sink.function is None:
+            return self.write
+        function: Callable[[DataFrame, int], None] = self.project.load_function(self.stream.sink.function)
+        return function
+
+    @property
+    def knows_files(self) -> bool:
+        """Whether Spark tells which files a batch reads: one in this process does, a server does not."""
+        return not is_connected(self.frame.sparkSession)
+
+    def files_of_batch(self, started: StreamingQuery) -> frozenset[str]:
+        """The files that the newest batch of a query reads, once Spark has begun it: those that it has found.
+
+        Args:
+            started: The query, running or ended, of a Spark in this process.
+        """
+        return files_of_batch(self.frame.sparkSession, started)
+
+    def start_replay(self, checkpoint: str) -> StreamingQuery:
+        """Start it without a sink: it runs the planned batch, and nothing is kept but what is measured."""
+        writer = self.frame.writeStream.format("noop").outputMode(self.stream.output_mode)
+        return writer.option("checkpointLocation", spark_location(checkpoint)).trigger(once=True).start()
+
+    def event_times(
+        self, started: StreamingQuery, reports: Mapping[int, Mapping[str, Any]], batch_ids: Iterable[int]
+    ) -> dict[str, int] | None:
+        """The newest event time of each input in the batches of a start; see `PlanReader.event_times`."""
+        known = {batch_id: reports.get(batch_id, {}) for batch_id in batch_ids}
+        return plan_reader(self.frame.sparkSession).event_times(started, self.watermarks, known)
+
+    def explain(self) -> str | None:
+        """See `explain_frame`."""
+        return explain_frame(self.frame)
+
+    def _load_sink_function(self, reference: str) -> Any:
+        function = self.project.load_function(reference)
+        if is_connected(self.frame.sparkSession):
+            return carrying_code(self.project, self.stream, function)
+        return function
+
+
+def explain_frame(frame: DataFrame) -> str | None:
+    """Spark's text of a plan, without literals, and cut where it is too long; None when Spark does not tell.
+
+    Never raises.
+    """
+    try:
+        text = without_literals(plan_reader(frame.sparkSession).explain(frame))
+    except Exception:  # it is only for people to read: no run fails for it
+        logger.warning("Spark does not explain its plan", exc_info=True)
+        return None
+    return (
+        text if len(text) <= _MOST_EXPLAIN else f"{text[:_MOST_EXPLAIN]}\n(cut here: it has {len(text):,} characters)"
+    )
+
+
+def build_query(
+    project: Project, stream: Stream, session: SparkSession, started_at: Mapping[str, Mapping[str, Any]]
+) -> Query:
+    """Call the transform on the sources, and let Spark analyse and check the result.
+
+    Args:
+        project: Where the transform is imported from.
+        stream: The declaration.
+        session: Spark.
+        started_at: By source, what `starting` was resolved to.
+
+    Raises:
+        DeclarationError: The transform does not import, has other parameters than the sources' names, fails, or
+            returns no streaming DataFrame; or a source can't be read with what is declared.
+        QueryRefusedError: Spark does not run such a query as a stream.
+    """
+    ship_code(project, stream, session)
+    transform = project.load_function(stream.transform)
+    place = _place(transform, stream)
+    _check_parameters(transform, stream, place)
+    plans = plan_reader(session)
+    pack_functions(project, transform, session)
+    frames = {name: _read(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
+    frame = _call(transform, frames, place)
+    if len(plans.watermarks(frame, plans.source_lines(frame))) > 1:
+        with plans.observing():
+            frame = _call(transform, frames, place)
+    try:
+        plans.check_stream(frame, stream.output_mode)
+    except Exception as exc:
+        raise QueryRefusedError(
+            f"Spark does not run this query as a stream: {spark_message(exc)}",
+            where=place,
+            remedy="change the transform or the output mode",
+        ) from exc
+    _check_partition_columns(stream, frame)
+    if stream.sink.function is not None:
+        pack_functions(project, project.load_function(stream.sink.function), session)
+    lines = plans.source_lines(frame)
+    if not lines:
+        raise DeclarationError(
+            "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
+        )
+    return Query(project, stream, frame, lines, plans.has_timers(frame), plans.watermarks(frame, lines))
+
+
+def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
+    """Call the transform on slices of the sources, read as batch DataFrames.
+
+    Raises:
+        DeclarationError: The transform does not import, has other parameters than the sources' names, or fails.
+        QueryRefusedError: Spark does not run such a query as a batch.
+    """
+    ship_code(project, stream, session)
+    transform = project.load_function(stream.transform)
+    place = _place(transform, stream)
+    _check_parameters(transform, stream, place)
+    sources = stream.sources.items()
+    plans = plan_reader(session)
+    pack_functions(project, transform, session)
+    frames = {name: source.read_batch(session, name=name, taken=taken[name]) for name, source in sources}
+    frame = _call(transform, frames, place)
+    try:
+        plans.check_batch(frame)
+    except Exception as exc:
+        raise QueryRefusedError(
+            f"Spark does not run this query as a batch: {spark_message(exc)}", where=place, remedy="run it as a stream"
+        ) from exc
+    return frame
+
+
+def run_through(frame: DataFrame) -> None:
+    """Compute a batch whose rows are where they belong already: its state and its watermark have yet to go on."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def plan_reader(session: SparkSession) -> PlanReader:
+    """What reads the plans of a session."""
+    return ConnectPlans() if is_connected(session) else ClassicPlans()
+
+
+def _read(
+    stream: Stream, name: str, session: SparkSession, started_at: Mapping[str, Any], plans: PlanReader
+) -> DataFrame:
+    try:
+        return plans.mark(stream.sources[name].read_stream(session, name=name, started_at=started_at), name)
+    except Exception as exc:
+        raise DeclarationError(
+            f"source `{name}` can't be read: {spark_message(exc)}",
+            where=f"{stream.place}, {stream.sources[name].location}",
+            remedy="correct its declaration, or bring back what it reads",
+        ) from exc
+
+
+def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
+    parameters = inspect.signature(transform).parameters
+    needed = [name for name, found in parameters.items() if found.default is inspect.Parameter.empty]
+    if not any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()):
+        check_parameters(list(parameters), needed, stream, place)
+
+
+def _check_partition_columns(stream: Stream, frame: DataFrame) -> None:
+    """Spark would find out in the first batch, once that is planned."""
+    columns = frame.columns
+    known = {name.lower() for name in columns}
+    missing = next((name for name in stream.sink.partition_columns if name.lower() not in known), None)
+    if missing is not None:
+        near = difflib.get_close_matches(missing, columns, n=1)
+        raise DeclarationError(
+            f"`partition_by` names `{missing}`, which is no column of the result",
+            where=stream.place,
+            remedy=f"did you mean `{near[0]}`?" if near else f"the result has: {', '.join(columns)}",
+        )
+
+
+def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    try:
+        result = transform(**frames)
+        is_stream = isinstance(result, DataFrame) and result.isStreaming
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
+        raise DeclarationError(
+            f"the transform fails: {spark_message(exc)}",
+            where=error_line(exc, transform.__code__.co_filename) or place,
+            remedy="correct the transform",
+        ) from exc
+    if not isinstance(result, DataFrame):
+        raise DeclarationError(
+            f"the transform returns {type(result).__name__}, not a DataFrame", where=place, remedy="return the result"
+        )
+    if not is_stream and any(frame.isStreaming for frame in frames.values()):
+        raise DeclarationError(
+            "the transform returns a DataFrame that is no stream",
+            where=place,
+            remedy="build the result from the sources, without collecting or reading them again",
+        )
+    return result
+
+
+def _place(transform: Any, stream: Stream) -> str:
+    code = getattr(transform, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{stream.place}, {stream.transform}"
+
+
+def spark_failed(exc: BaseException, *, where: str, consequence: str) -> BatchFailedError:
+    """The error to raise when Spark fails with an exception, at a place; the consequence is that for the batch."""
+    return BatchFailedError(
+        f"Spark failed: {spark_message(exc)}",
+        where=where,
+        remedy=f"mend the cause (the driver's log has all of it); {consequence}",
+    )
+
+
+def spark_message(exc: BaseException) -> str:
+    """Spark's own words and those of the causes, without the JVM's stack."""
+    said = _words(str(exc)) or type(exc).__name__
+    cause = getattr(exc, "_origin", None)
+    while cause is not None:
+        words = _words(str(cause.getMessage() or cause.getClass().getName()))
+        if words not in said:
+            said += f"; caused by: {words}"
+        cause = cause.getCause()
+    return said[:2000]
+
+
+def _words(text: str) -> str:
+    for end in ("\n\tat ", "\nJVM stacktrace", "\n=== Streaming Query ===", "\nTraceback", "\n at [Source", ";\n"):
+        text = text.partition(end)[0]
+    return " ".join(text.split())

@@ -1,0 +1,247 @@
+"""Spark's session: its settings, and what of them a checkpoint pins for life."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
+from sluice.errors import BatchFailedError, DeclarationError
+from sluice.project import Project
+from sluice.spark import jars
+from sluice.spark.connect_session import close_remote, is_connected, open_remote
+from sluice.spark.driver_jvm import start_jvm
+from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
+from sluice.spark_master import is_submitted
+from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PINNED = (
+    "spark.sql.streaming.stateStore.providerClass",
+    "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion",
+    "spark.sql.streaming.stateStore.rocksdb.formatVersion",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution",
+    "spark.sql.streaming.stateStore.encodingFormat",
+    "spark.sql.streaming.statefulOperator.useStrictDistribution",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled",
+    "spark.sql.streaming.aggregation.stateFormatVersion",
+    "spark.sql.function.protobufExtensions.enabled",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.join.stateFormatVersion",
+    "spark.sql.streaming.stateStore.compression.codec",
+    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
+)
+"""The settings that Spark 4.2 writes into every `offsets/N`, in its order; they hold for the checkpoint's life."""
+
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # As pyspark's own; spark-submit's is INFO, hundreds of lines a batch.
+    "spark.log.level": "WARN",
+    # A stream into Delta has some forty pieces of generated code; with room for 100, a warm session compiles for ever.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+}
+_SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
+    "spark.sql.streaming.stateStore.unloadOnCommit": "true",
+    # Spark 4.2.0 hangs for ever where a Python function reads cached rows as columns (SPARK-58241), and audits cache.
+    "spark.sql.inMemoryColumnarStorage.enableVectorizedReader": "false",
+}
+_FIXED = {
+    # Planned entries of a source's log are compacted where Spark would compact them.
+    "spark.sql.streaming.fileSource.log.compactInterval": str(DEFAULT_COMPACT_INTERVAL),
+}
+_LOCAL = {
+    # Nobody but this machine has business with a local driver.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_DELTA_SESSION = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # 50 tasks per snapshot by default, for tables of millions of files.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+_DELTA = {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"} | _DELTA_SESSION
+_BYTES_PER_PARTITION = 64 * 1024 * 1024
+_MOST_PARTITIONS = 200
+
+
+def spark_conf(project: Project, stream: Stream, master: str, work: Work | None = None) -> dict[str, str]:
+    """The settings of a stream's Spark session; the project's `[spark] conf` wins over the defaults.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream.
+        master: Spark's master: a local one finds the jars on its class path, a cluster gets them sent.
+        work: What the session is opened for; None when nobody knows.
+
+    Raises:
+        DeclarationError: The project sets what planning relies on.
+        JarsError: The stream needs jars that are not in the cache.
+    """
+    is_local = is_local_master(master)
+    _check_conf(project)
+    conf = _DEFAULTS | _SESSION | _FIXED
+    if is_local:
+        conf |= _LOCAL
+    if uses_delta(stream) or all(jar.is_whole() for jar in jars.manifest()):
+        paths = jars.class_path()
+        conf |= _DELTA
+        conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
+    options = java_options(project.spark_conf.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
+    return conf | dict(project.spark_conf) | {EXTRA_JAVA_OPTIONS: options}
+
+
+def _check_conf(project: Project) -> None:
+    for key, value in _FIXED.items():
+        if key in project.spark_conf:
+            raise DeclarationError(
+                f"`{key}` can't be set", where="[spark] conf", remedy=f"remove it; planning relies on {value}"
+            )
+
+
+def _threads(master: str) -> int:
+    """How many tasks a local master runs at once: `local` is 1, `local[*]` all cores; 0 where others run them."""
+    if not is_local_master(master):
+        return 0
+    given = re.match(r"local\[(\d+|\*)", master)
+    if given is None:
+        return 1
+    return (os.cpu_count() or 1) if given[1] == "*" else int(given[1])
+
+
+def uses_delta(stream: Stream) -> bool:
+    """Whether a stream reads or writes a Delta table by its declaration."""
+    return stream.sink.kind == "delta" or any(source.kind == "delta" for source in stream.sources.values())
+
+
+def open_session(project: Project, stream: Stream, *, work: Work | None = None) -> SparkSession:
+    """Start Spark, or take the session that runs already (a warm one, or that of `spark-submit`).
+
+    On a Spark Connect server, it is a session of its own, which `close_session` must end.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream.
+        work: What it is opened for, by which the JVM's options are chosen; None when nobody knows.
+
+    Raises:
+        DeclarationError: The configured master is not one that Sluice drives, or a server lacks something.
+        BatchFailedError: Spark could not be started, or the server does not answer.
+        JarsError: The stream needs jars that are not in the cache.
+    """
+    if project.is_remote:
+        _check_conf(project)
+        needs_delta = uses_delta(stream)
+        settings = _SESSION | _FIXED | (_DELTA_SESSION if needs_delta else {})
+        opened: SparkSession = open_remote(project.spark_master, settings, project.spark_conf, needs_delta=needs_delta)
+        return opened
+    return _open_classic(project, stream, work)
+
+
+def close_session(session: SparkSession) -> None:
+    """End a session that `open_session` opened on a server. A Spark in this process stays warm."""
+    if is_connected(session):
+        close_remote(session)
+
+
+def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkSession:
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+
+    master = _chosen_master(project)
+    conf = spark_conf(project, stream, master, work)
+    os.environ.update(driver_environment())
+    builder = SparkSession.builder.appName(f"sluice {stream.name}")
+    if not is_submitted():
+        builder = builder.master(master)
+        start_jvm({"spark.master": master} | conf)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as exc:
+        raise BatchFailedError(
+            f"Spark could not be started: {exc}",
+            where=f"master {project.spark_master}",
+            remedy="check that Java 17 is installed, and the settings in [spark]",
+        ) from exc
+    # It logs what the error says that is raised, with the whole stack of the JVM.
+    for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(logger).setLevel("CRITICAL")
+    encoding = session._jvm.System.getProperty("sun.jnu.encoding") if session._jvm else "UTF-8"
+    if encoding != "UTF-8":
+        raise DeclarationError(
+            f"Spark's JVM was started with file names in {encoding}",
+            where="LC_ALL, LANG",
+            remedy="set LC_ALL=C.UTF-8: files with other letters in their names would be read as missing",
+        )
+    return session
+
+
+def driver_environment() -> dict[str, str]:
+    """What a driver's environment must say: workers run this Python, and file names are UTF-8."""
+    environment = {"PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+    # Java takes its file names' encoding from the first of these that is set.
+    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), "C")
+    if "utf" not in locale.lower():
+        environment["LC_ALL"] = "C.UTF-8"
+    return environment
+
+
+def is_local_master(master: str) -> bool:
+    """Whether Spark's tasks run in the driver's own JVM; those of a `local-cluster` do not."""
+    return master == "local" or master.startswith("local[")
+
+
+def _chosen_master(project: Project) -> str:
+    """The master of this process's driver: `spark-submit` may have been told of another one than the project is."""
+    if not is_submitted():
+        return project.spark_master
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # before, SparkConf asks no JVM
+    return str(SparkConf().get("spark.master", project.spark_master))
+
+
+def jvm_pid(session: SparkSession) -> int | None:
+    """The process id of the driver's JVM; None where it can't be told."""
+    if is_connected(session):
+        return None
+    if is_submitted():
+        return os.getppid()
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    return None if process is None else int(process.pid)
+
+
+def pinned_conf(session: SparkSession) -> dict[str, str]:
+    """The pinned settings as this session has them, in Spark's order."""
+    return {key: str(session.conf.get(key)) for key in PINNED}
+
+
+def choose_shuffle_partitions(session: SparkSession, conf: Mapping[str, str], planned_bytes: int) -> None:
+    """Set the number of shuffle partitions of a first run from cores and bytes, unless the project sets it.
+
+    Spark's default of 200 would be frozen into the checkpoint: 200 tasks and 200 state files for every batch.
+    """
+    if SHUFFLE_PARTITIONS not in conf:
+        by_size = -(-planned_bytes // _BYTES_PER_PARTITION)
+        cores = _remote_cores(session) if is_connected(session) else session.sparkContext.defaultParallelism
+        session.conf.set(SHUFFLE_PARTITIONS, str(max(cores, min(_MOST_PARTITIONS, by_size))))
+
+
+def _remote_cores(session: SparkSession) -> int:
+    """How many tasks a server runs at once: so many parts it gives to a range."""
+    plan: Any = session.range(1)
+    splits = re.search(r"splits=(\d+)", plan._explain_string())
+    return int(splits[1]) if splits else 1

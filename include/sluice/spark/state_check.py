@@ -1,0 +1,137 @@
+"""Whether a changed query can go on with the state of its checkpoint: Spark's own answer, before a batch is planned.
+
+Spark itself asks when a batch runs, and then the batch is in the offset log. Here it plans the query over a copy of
+what the checkpoint says of its state, the same way; nothing is read or written beside that.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sluice.checkpoint.reader import CheckpointState
+from sluice.checkpoint.state_store import read_state_schemas
+from sluice.errors import Problem, RefusedError
+from sluice.sinks.contract import OutputMode
+from sluice.spark.connect_session import is_connected
+from sluice.storage import Storage, join
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+_REFUSALS = re.compile(
+    r"\[(STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"
+    r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA|STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY)\]"
+    r"\s*([^.\n]*)"
+)
+_NEVER_NULL = re.compile(rb'"(nullable|containsNull|valueContainsNull)":false')
+
+
+def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, *, storage: Storage) -> None:
+    """Make sure that a query can go on with the state of a checkpoint. Of a query on a server, only its run tells.
+
+    Args:
+        frame: The query's result.
+        state: What the checkpoint says now.
+        output_mode: The query's.
+        storage: Where the checkpoint is.
+
+    Raises:
+        RefusedError: Spark would refuse it.
+        StorageError: The checkpoint can't be read.
+    """
+    if state.planned is None or is_connected(frame.sparkSession):
+        return
+    location = join(state.location, "state")
+    schemas = read_state_schemas(location, storage=storage)
+    with tempfile.TemporaryDirectory(prefix="sluice-state-") as folder:
+        copy = Path(folder, "state")
+        for name, content in schemas.items():
+            _write(copy, name, content)
+        try:
+            _plan(frame, state, output_mode, copy)
+        except Exception as exc:
+            problem = state_changed(str(exc), location)
+            if problem is not None:
+                raise RefusedError(problem) from exc
+            # Whatever else is wrong, the batch itself fails with it.
+            logger.warning("whether the query fits its state is told when it runs", exc_info=True)
+
+
+def state_changed(message: str, location: str) -> Problem | None:
+    """What Spark says of a query that does not fit its state; None if it says something else.
+
+    Args:
+        message: Spark's words.
+        location: The state's folder.
+    """
+    found = _REFUSALS.search(message)
+    if found is None:
+        return None
+    return Problem(
+        code="STATE_CHANGED",
+        file=location,
+        cause=f"the query keeps other state than the checkpoint has ({found[1]}: {found[2].strip()})",
+        consequence="what the stream remembers of earlier rows does not fit the changed transform",
+        remedy="restore the keys, the types and the order of its aggregations, joins and deduplications; or declare a"
+        " new stream with a sink of its own",
+    )
+
+
+def _write(copy: Path, name: str, content: bytes) -> None:
+    file = copy / name
+    if name.endswith("/"):
+        file.mkdir(parents=True, exist_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # A column's nullability may differ between a query that is planned and one that runs. The length must not.
+    file.write_bytes(_NEVER_NULL.sub(rb'"\1":true ', content))
+
+
+def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, copy: Path) -> None:
+    """Let Spark plan the next batch of a query.
+
+    Raises:
+        Exception: Spark's own, where it refuses.
+    """
+    planned = state.planned
+    if planned is None:
+        return
+    jvm: Any = frame.sparkSession._jvm
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    # What the checkpoint pins is set in a session that nobody else sees.
+    session = frame.sparkSession._jsparkSession.cloneSession()
+    for key, value in planned.conf.items():
+        session.conf().set(key, value)
+    words = {
+        "batchWatermarkMs": planned.watermark_ms,
+        "batchTimestampMs": planned.timestamp_ms,
+        "conf": {**planned.conf},
+    }
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
+    noted = streaming.checkpointing.OffsetSeqMetadata.apply(json.dumps(words))
+    execution = streaming.runtime.IncrementalExecution
+    is_first_of_its_run = True
+    defaults = getattr(getattr(streaming.runtime, "IncrementalExecution$"), "MODULE$")
+    watermarks = getattr(getattr(streaming.runtime, "WatermarkPropagator$"), "MODULE$")
+    execution(
+        session,
+        frame._jdf.queryExecution().analyzed(),
+        mode,
+        f"file:{copy}",
+        jvm.java.util.UUID.randomUUID(),
+        jvm.java.util.UUID.randomUUID(),
+        planned.batch_id if state.is_pending else planned.batch_id + 1,
+        jvm.scala.Option.apply(noted),
+        noted,
+        watermarks.apply(session.sessionState().conf()),
+        is_first_of_its_run,
+        *(getattr(defaults, f"$lessinit$greater$default${place}")() for place in range(12, 16)),
+    ).executedPlan()

@@ -1,0 +1,133 @@
+"""Keeps how far each `withWatermark` has come, batch by batch, and finds out again what a kill has lost.
+
+A batch counts for the next plan once it is kept. A driver may die after Spark's commit and before that, or after the
+sink's and before Spark's, where Spark passes the batch over at the next start. Such a batch is run once more, without
+a sink, on a copy of the checkpoint: with the same input, the same state and the same clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sluice.checkpoint.offsets import OffsetFile, read_offset_file
+from sluice.checkpoint.reader import CheckpointState
+from sluice.home import Generation, StreamHome
+from sluice.planning.next_watermark import pinned_policy, usable
+from sluice.sources.contract import Position
+from sluice.spark.plan_reader import WatermarkNode
+from sluice.spark.progress import ProgressLog
+from sluice.spark.query import Query
+from sluice.spark.replay import replay_batch
+from sluice.storage import join
+from sluice.times import iso_millis
+from sluice.watermarks import InputWatermark, Watermarks
+
+logger = logging.getLogger(__name__)
+
+
+class WatermarkLog:
+    """The watermarks of one generation's query.
+
+    Args:
+        query: The analysed query.
+        home: The stream's folder in the home.
+        generation: What is known of the generation.
+        state: What the checkpoint says as the run begins.
+    """
+
+    def __init__(self, query: Query, home: StreamHome, generation: Generation, state: CheckpointState) -> None:
+        self._query, self._home, self._generation = query, home, generation
+        self.known = self._begin(state)
+        """How far each has come; None for a query without any."""
+
+    def _begin(self, state: CheckpointState) -> Watermarks | None:
+        if not self._query.watermarks:
+            return None
+        number = self._generation.generation
+        kept = self._home.watermarks(number)
+        known = usable(kept, state) or Watermarks(
+            query_id=self._generation.query_id,
+            measured=-1 if state.committed_id is None else state.committed_id,
+            inputs=(),
+        )
+        begun = {found.input: found for found in known.inputs}
+        nodes = self._query.watermarks
+        # Of an only watermark, the commit log tells all.
+        since = known.measured + 1 if len(nodes) > 1 else 0
+        inputs = tuple(_declared(node, begun.get(node.input), state, since) for node in nodes)
+        known = Watermarks(query_id=known.query_id, measured=known.measured, inputs=inputs)
+        if known != kept:
+            self._home.keep_watermarks(number, known)
+        return known
+
+    def keep(self, batch_id: int, event_times: Mapping[str, int]) -> None:
+        """Count a committed batch, and all before it, in."""
+        if self.known is not None and batch_id > self.known.measured:
+            self._keep(self.known.after(batch_id, event_times))
+
+    def catch_up(self, state: CheckpointState, progress: ProgressLog, *, check: Callable[[], None]) -> None:
+        """Measure every committed batch that is not counted in.
+
+        Args:
+            state: What the checkpoint says.
+            progress: Hears Spark's reports.
+            check: Called before each batch: raises when this run may not go on.
+
+        Raises:
+            BatchFailedError: Spark failed.
+        """
+        while self.known is not None and state.committed_id is not None and self.known.measured < state.committed_id:
+            check()
+            batch_id = self.known.measured + 1
+            obstacle = self._obstacle(state, batch_id)
+            if obstacle is None:
+                storage = self._home.storage
+                event_times = replay_batch(self._query, state.location, batch_id, progress, storage=storage)
+                self._keep(self.known.after(batch_id, event_times))
+            else:
+                logger.warning("how far batch %d took the watermarks can't be measured: %s", batch_id, obstacle)
+                self._keep(self.known.missing(batch_id))
+
+    def shown(self, planned: OffsetFile | None) -> dict[str, Any]:
+        """What the record of a batch says."""
+        if self.known is None:
+            return {}
+        at = {known.input: iso_millis(known.watermark_ms or None) for known in self.known.inputs}
+        return {"watermarks": at, "held_back_by": self.known.held_back_by(pinned_policy(planned))}
+
+    def _keep(self, known: Watermarks) -> None:
+        self._home.keep_watermarks(self._generation.generation, known)
+        self.known = known
+
+    def _obstacle(self, state: CheckpointState, batch_id: int) -> str | None:
+        """Why a committed batch can't be run again; None when it can."""
+        before, after = self._logged(state, batch_id - 1), self._logged(state, batch_id)
+        if after is None or (before is None and batch_id > 0):
+            return "Spark has deleted it from its log"
+        for index, line in enumerate(self._generation.lines):
+            start = None if before is None else list(before.offsets.values())[index]
+            end = list(after.offsets.values())[index]
+            if end is None or end == start:
+                continue
+            log, started_at = state.source_logs.get(line.log), self._generation.sources.get(line.source, {})
+            source = self._query.stream.sources[line.source]
+            problems = source.check_inputs(Position(start, log, started_at), end, storage=self._home.storage)
+            if problems:
+                return next(iter(problems)).cause
+        return None
+
+    def _logged(self, state: CheckpointState, batch_id: int) -> OffsetFile | None:
+        return read_offset_file(join(state.location, "offsets", str(batch_id)), batch_id, storage=self._home.storage)
+
+
+def _declared(node: WatermarkNode, begun: InputWatermark | None, state: CheckpointState, since: int) -> InputWatermark:
+    """What is known of an input as a run begins: by what was measured, or, of a new one, by the checkpoint alone."""
+    if begun is None:
+        # By the smallest of all, each has come at least as far as the whole.
+        floor_ms = state.watermark_ms if pinned_policy(state.planned) == "min" else 0
+        begun = InputWatermark(input=node.input, delay_ms=node.delay_ms, floor_ms=floor_ms, since=since)
+    return msgspec.structs.replace(begun, delay_ms=node.delay_ms, since=None if node.key is None else begun.since)
