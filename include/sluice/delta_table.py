@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.storage import Storage, is_local, join, library_call
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Transaction
 
+_TRANSACTIONS_EXPIRE = "delta.setTransactionRetentionDuration"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
@@ -162,6 +164,34 @@ def find_table(location: str, *, storage: Storage) -> DeltaTable | None:
         StorageError: delta-rs can't read it.
     """
     return None if open_log(location, storage=storage) is None else load_table(location, storage=storage)
+
+
+def last_transaction(table: DeltaTable, location: str, application: str, *, storage: Storage) -> int | None:
+    """The newest transaction of an application in a table, as it numbers them; None when it has none.
+
+    Also one that the table lets expire, as long as its commit is there: delta-rs and Delta's own writer take those for
+    forgotten, and a batch would be written again.
+
+    Raises:
+        RefusedError: A commit is damaged.
+        StorageError: The log can't be read.
+    """
+    last: int | None = table.transaction_version(application)
+    if last is not None or _TRANSACTIONS_EXPIRE not in table.metadata().configuration:
+        return last
+    log = open_log(location, storage=storage)
+    for version in reversed(log.versions) if log is not None else ():
+        commit = read_commit(log, version, storage=storage) if log is not None else None
+        if commit is not None and application in commit.transactions:
+            return commit.transactions[application]
+    return None
+
+
+def transaction_of(application: str, version: int) -> Transaction:
+    """What a commit says of who has made it. A table may let what bears no time be forgotten at once."""
+    from deltalake import Transaction
+
+    return Transaction(application, version, int(time.time() * 1000))
 
 
 def spark_columns(table: DeltaTable) -> dict[str, str]:

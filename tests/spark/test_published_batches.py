@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -13,7 +14,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError
 from sluice.sinks.delta import published_batch
 from sluice.spark_setting import spark_setting
-from tests.spark.lab import Lab, ids, write_numbers
+from tests.spark.lab import Lab, ids, rows, uncommit, write_numbers
 
 pytestmark = pytest.mark.spark
 
@@ -144,3 +145,46 @@ def test_a_rule_between_the_look_and_the_commit(lab: Lab, monkeypatch: pytest.Mo
     lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` DROP CONSTRAINT small")
     assert [batch.kind for batch in lab.run(declared()).batches] == ["uncommitted"]
     assert ids(lab.table("out")) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("retention", ["interval 1 milliseconds", "interval 7 days"])
+def test_a_table_that_lets_transactions_expire(lab: Lab, retention: str) -> None:
+    """A batch whose commit was lost is there once, whatever Delta's own writer has forgotten by then."""
+    stream = declared()
+    begin(lab, stream)
+    go_on(lab, stream)
+    DeltaTable(str(lab.root / "out")).alter.set_table_properties({"delta.setTransactionRetentionDuration": retention})
+    uncommit(lab.checkpoint(stream), 1)
+
+    record = lab.run(stream)
+
+    assert [batch.was_in_sink for batch in record.batches] == [True]
+    assert ids(lab.table("out")) == [0, 1, 2, 3]
+    assert ids(lab.spark_table("out")) == [0, 1, 2, 3]
+
+
+def odd_name(numbers: DataFrame) -> DataFrame:
+    return numbers.select(F.col("id"), F.col("id").cast("string").alias("a`b.c"))
+
+
+def test_a_column_with_a_backtick(lab: Lab) -> None:
+    """It is a name as any other."""
+    stream = replace(declared(), transform=f"{__name__}:odd_name")
+    begin(lab, stream)
+    go_on(lab, stream)
+
+    assert rows(lab.table("out")) == [(0, "0"), (1, "1"), (2, "2"), (3, "3")]
+
+
+def no_value(numbers: DataFrame) -> DataFrame:
+    none = F.when(F.col("id") % 2 == 0, F.lit(None)).otherwise(F.lit("__HIVE_DEFAULT_PARTITION__"))
+    return numbers.coalesce(1).select("id", none.alias("part"))
+
+
+def test_a_value_that_is_spelled_as_none(lab: Lab) -> None:
+    """Spark has one folder for both, and Delta's own writer takes both for none: so does every batch."""
+    stream = replace(declared(partition_by=["part"]), transform=f"{__name__}:no_value")
+    begin(lab, stream)
+    go_on(lab, stream)
+
+    assert rows(lab.table("out")) == [(0, None), (1, None), (2, None), (3, None)]

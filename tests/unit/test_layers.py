@@ -16,6 +16,7 @@ ROOTS = (REPOSITORY / "include" / "sluice", REPOSITORY / "plugins" / "sluice_air
 GROUND = (
     "errors", "redaction", "declaring", "memory", "schema_text", "spark_master", "foreign_code", "exit_code", "times",
     "interval", "storage", "documents", "paths", "spark_options", "spark_setting", "delta_table", "watermarks",
+    "sql_text",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,

@@ -40,7 +40,6 @@ from sluice.home import StreamHome
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
-from sluice.quality.sql_text import any_of
 from sluice.quality.suite import Suite
 from sluice.runs.lease import Lease, check_not_held
 from sluice.runs.record import new_run_id
@@ -49,6 +48,7 @@ from sluice.sinks.delta.replacement import RELEASE_PREFIX
 from sluice.spark.query import spark_failed, spark_message
 from sluice.spark.session import close_session, open_session
 from sluice.spark.writers import name_writer, open_journal
+from sluice.sql_text import any_of
 from sluice.storage import spark_location
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock

@@ -23,10 +23,10 @@ from sluice.gate.decided_batch import Decision, staged_folder
 from sluice.home import StreamHome
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
-from sluice.quality.sql_text import identifier
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import SinkBatch
 from sluice.spark.query import run_through
+from sluice.sql_text import identifier
 from sluice.storage import join, spark_location
 
 if TYPE_CHECKING:

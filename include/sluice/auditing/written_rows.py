@@ -11,9 +11,9 @@ from sluice.gate.audit_record import counted
 from sluice.quality.compile import QualityPlan
 from sluice.quality.reread import not_measured, reread
 from sluice.quality.results import CheckResult
-from sluice.quality.sql_text import identifier
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
+from sluice.sql_text import identifier
 from sluice.storage import Storage
 from sluice.stream import Stream
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sluice.errors import DeclarationError
-from sluice.quality.sql_text import identifier
+from sluice.sql_text import identifier
 
 Family = Literal["number", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary", "nested", "other"]
 

@@ -25,8 +25,8 @@ from sluice.quality.measures import (
 )
 from sluice.quality.predicates import RowRule, in_list, row_rule
 from sluice.quality.row_conditions import condition_sql
-from sluice.quality.sql_text import all_of, any_of, only_where
 from sluice.quality.suite import MAX_SAMPLE, Expectation, Policy, Suite
+from sluice.sql_text import all_of, any_of, only_where
 
 
 @dataclass(frozen=True)

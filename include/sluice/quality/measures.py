@@ -15,7 +15,7 @@ from typing import Any, Literal
 from sluice.quality.columns import Column
 from sluice.quality.distant_times import DistantTime
 from sluice.quality.distinct_sketch import LOG_SIZE, DistinctSketch
-from sluice.quality.sql_text import only_where
+from sluice.sql_text import only_where
 
 Merge = Literal["add", "least", "greatest", "deviation", "union", "sample", "distinct"]
 """How the values of several batches become the run's."""

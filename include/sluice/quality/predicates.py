@@ -15,8 +15,8 @@ from sluice.errors import DeclarationError
 from sluice.quality.columns import INTEGRAL, Column, Schema
 from sluice.quality.comparability import check_comparable, check_same_family, require_family
 from sluice.quality.row_conditions import condition_sql
-from sluice.quality.sql_text import all_of, any_of, literal, string_literal
 from sluice.quality.suite import Expectation
+from sluice.sql_text import all_of, any_of, literal, string_literal
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.results import CheckResult, unmeasured
-from sluice.quality.sql_text import identifier
+from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

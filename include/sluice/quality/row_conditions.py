@@ -9,7 +9,7 @@ from typing import Any
 from sluice.errors import DeclarationError
 from sluice.quality.columns import Column, Schema
 from sluice.quality.comparability import check_comparable
-from sluice.quality.sql_text import string_literal
+from sluice.sql_text import string_literal
 
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _MAX_DEPTH = 20

@@ -15,7 +15,7 @@ from typing import Any
 
 from sluice.quality.columns import INTEGRAL, Column, Schema
 from sluice.quality.measures import as_text, decode, reading_of
-from sluice.quality.sql_text import only_where, string_literal
+from sluice.sql_text import only_where, string_literal
 
 MOST_VALUES = 20
 """How many different values a set may have."""

@@ -30,11 +30,12 @@ from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.running.published_batches import PublishedBatches
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
+from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import SOURCE_METRICS, Position
 from sluice.sources.files import FilesSource
 from sluice.spark.connect_session import is_connected
 from sluice.spark.progress import ProgressLog, Report
-from sluice.spark.query import Query, spark_failed
+from sluice.spark.query import Query, run_through, spark_failed
 from sluice.spark.session import pinned_conf
 from sluice.spark.state_check import state_changed
 from sluice.spark.watermark_log import WatermarkLog
@@ -499,9 +500,17 @@ class BatchRunner:
         elif self._followed is not None and self._followed.decision.batch_id == batch_id:
             query = replace(query, write=self._followed.write)
         write = query.write
-        if write is None and not is_in_sink and self._published is not None and self._published.is_possible():
+        if write is None and is_in_sink and isinstance(query.stream.sink, StagingSink) and query.knows_files:
+            # The sink's own writer may have forgotten the batch, where the table lets transactions expire.
+            write = self._pass_over
+        elif write is None and self._published is not None and self._published.is_possible():
             write = self._published.write
         return query if write is None else replace(query, write=self._keeping_failure(write))
+
+    def _pass_over(self, frame: DataFrame, _batch_id: int) -> None:
+        """Write nothing of a batch that the sink holds; its state has yet to go on."""
+        if self._has_state():
+            run_through(frame)
 
     def _keeping_failure(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         def keeping(frame: DataFrame, batch_id: int) -> None:

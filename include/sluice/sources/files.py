@@ -52,6 +52,7 @@ from sluice.sources.listing import (
 )
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
+from sluice.sql_text import identifier
 from sluice.storage import Storage, is_local, join, local_path, spark_location
 from sluice.times import epoch_micros
 
@@ -305,7 +306,7 @@ class FilesSource(Source):
             reader = reader.schema(", ".join([self.schema or "", *(f"`{added}` string" for added in ours)]))
             metrics.append(functions.count(mark).alias("malformed_rows"))
             # Spark refuses to read the mark alone, as a transform would that uses none of the columns.
-            metrics.append(functions.count(functions.col(f"`{beside}`")).alias("used_column"))
+            metrics.append(functions.count(functions.col(identifier(beside))).alias("used_column"))
         if "true" in {self.options.get("ignoreCorruptFiles"), self.options.get("ignoreMissingFiles")}:
             metrics.append(functions.size(functions.collect_set("_metadata.file_path")).alias("read_files"))
         frame = reader.load(path)

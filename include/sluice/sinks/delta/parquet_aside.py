@@ -23,6 +23,7 @@ _TIMESTAMP_TYPE = "spark.sql.parquet.outputTimestampType"
 _THREADS = 8
 """How many files are made durable at once: each one waits for the disk."""
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""How Spark calls the folder of the rows without a value, and also of those with this very text."""
 
 
 def write_aside(
@@ -44,6 +45,11 @@ def write_aside(
     with spark_setting(frame.sparkSession, _TIMESTAMP_TYPE, "TIMESTAMP_MICROS"):
         writer.partitionBy(*partitions).parquet(spark_location(folder))
     return Aside(folder, tuple(_parquet_files(folder, storage)))
+
+
+def is_one_folder_for_two(exc: Exception) -> bool:
+    """Whether a write failed for rows without a value beside rows with the text that Spark has for none."""
+    return "FileAlreadyExistsException" in str(exc) and f"={_NO_VALUE}/" in str(exc)
 
 
 def find_added(

@@ -12,12 +12,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from sluice.delta_table import commit_file, find_table, load_table, open_log, read_commit, spark_columns
+from sluice.delta_table import (
+    commit_file,
+    find_table,
+    last_transaction,
+    load_table,
+    open_log,
+    read_commit,
+    spark_columns,
+    transaction_of,
+)
 from sluice.errors import Problem, RefusedError, SluiceError, StorageError
 from sluice.sinks.contract import Aside, SinkBatch
 from sluice.sinks.delta import new_table, parquet_aside
 from sluice.sinks.delta.settings import setting_for_delta
 from sluice.sinks.delta.table_rules import rule_for_spark, rule_of_partitions
+from sluice.sql_text import identifier
 from sluice.storage import Storage, join, library_call, spark_location
 
 if TYPE_CHECKING:
@@ -89,11 +99,21 @@ def write_batch_aside(
         # Somebody has given the table a rule or a column since the run was planned.
         return None
     folder = _folder(location, batch)
-    if table is None:
-        aside = parquet_aside.write_aside(frame, folder, partition_by, options, storage=storage)
-        return replace(aside, columns=frame.schema.json(), partition_by=tuple(partition_by))
-    rows = frame.select(*(functions.col(f"`{name}`") for name in spark_columns(table)))
-    return parquet_aside.write_aside(rows, folder, table.metadata().partition_columns, options, storage=storage)
+    rows, partitions = frame, partition_by
+    if table is not None:
+        rows = frame.select(*(functions.col(identifier(name)) for name in spark_columns(table)))
+        partitions = table.metadata().partition_columns
+    try:
+        aside = parquet_aside.write_aside(rows, folder, partitions, options, storage=storage)
+    except Exception as exc:
+        if not parquet_aside.is_one_folder_for_two(exc):
+            raise
+        # Delta's own writer takes both for none.
+        storage.delete_folder(folder)
+        return None
+    if table is not None:
+        return aside
+    return replace(aside, columns=frame.schema.json(), partition_by=tuple(partition_by))
 
 
 def publish_batch(
@@ -112,7 +132,7 @@ def publish_batch(
             failed = exc
         else:
             return
-    if not _holds(load_table(location, storage=storage), batch):
+    if not _holds(load_table(location, storage=storage), location, batch, storage):
         raise _not_committed(location, str(failed)) from failed
 
 
@@ -125,7 +145,7 @@ def _commit(location: str, batch: SinkBatch, aside: Aside, options: Mapping[str,
         _tidy(location, aside, added, storage)
         return
     table = load_table(location, storage=storage)
-    if _holds(table, batch):
+    if _holds(table, location, batch, storage):
         return
     rule = "there is a table" if aside.columns is not None else obstacle(table)
     if rule is not None:
@@ -150,10 +170,10 @@ def _found(
     storage: Storage,
 ) -> tuple[Sequence[AddAction], CommitProperties]:
     """The files of a batch as a commit adds them, and what the commit tells of them."""
-    from deltalake import CommitProperties, Transaction
+    from deltalake import CommitProperties
 
     added, rows = parquet_aside.find_added(location, aside, partitions, storage=storage)
-    transaction = Transaction(batch.query_id, batch.batch_id)
+    transaction = transaction_of(batch.query_id, batch.batch_id)
     return added, CommitProperties(custom_metadata=_told(added, rows, options), app_transactions=[transaction])
 
 
@@ -257,8 +277,8 @@ def _file_name(path: str) -> str:
     return unquote(path).rpartition("/")[2]
 
 
-def _holds(table: DeltaTable, batch: SinkBatch) -> bool:
-    last = table.transaction_version(batch.query_id)
+def _holds(table: DeltaTable, location: str, batch: SinkBatch, storage: Storage) -> bool:
+    last = last_transaction(table, location, batch.query_id, storage=storage)
     return last is not None and last >= batch.batch_id
 
 

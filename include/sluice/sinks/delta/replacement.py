@@ -16,12 +16,22 @@ from urllib.parse import unquote
 
 import msgspec
 
-from sluice.delta_table import Commit, DeltaLog, find_table, load_table, open_log, read_commit
+from sluice.delta_table import (
+    Commit,
+    DeltaLog,
+    find_table,
+    last_transaction,
+    load_table,
+    open_log,
+    read_commit,
+    transaction_of,
+)
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.sinks.contract import Aside, Replaced, Replacement, SinkSnapshot
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.table_rules import rule_for_spark
+from sluice.sql_text import identifier
 from sluice.storage import Storage, join, library_call, spark_location
 
 if TYPE_CHECKING:
@@ -74,7 +84,7 @@ def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> 
     return SinkSnapshot(
         version=table.version(),
         identity=str(metadata.id),
-        last_batch=table.transaction_version(query_id),
+        last_batch=last_transaction(table, location, query_id, storage=storage),
         column_kind=kinds[column],
         obstacle=_obstacle(table, column, kinds[column]),
     )
@@ -152,7 +162,7 @@ def _rows_of_interval(location: str, frame: DataFrame, wanted: Replacement) -> D
             " `merge_schema`), or correct the transform",
         )
     rows = frame.where(wanted.interval.condition(wanted.column, _kind(frame, wanted.column)))
-    return rows.select(*(functions.col(f"`{name}`") for name in table))
+    return rows.select(*(functions.col(identifier(name)) for name in table))
 
 
 def _kind(frame: DataFrame, column: str) -> str:
@@ -161,7 +171,7 @@ def _kind(frame: DataFrame, column: str) -> str:
 
 def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
     """Replace the interval's files of a version by those written aside; see `ReplaceableSink.publish`."""
-    from deltalake import CommitProperties, Transaction
+    from deltalake import CommitProperties
     from deltalake.exceptions import CommitFailedError
 
     log = open_log(location, storage=storage)
@@ -191,7 +201,7 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
             partition_filters=[(wanted.column, ">=", start), (wanted.column, "<", end)],
             commit_properties=CommitProperties(
                 custom_metadata={"userMetadata": note},
-                app_transactions=[Transaction(wanted.application, wanted.attempt)],
+                app_transactions=[transaction_of(wanted.application, wanted.attempt)],
             ),
         )
     found = find_replacement(location, wanted.application, wanted.version, storage=storage)

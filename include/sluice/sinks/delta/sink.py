@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
-from sluice.delta_table import Commit, find_table, load_table, open_log, read_commit, refuse_other
+from sluice.delta_table import Commit, find_table, last_transaction, load_table, open_log, read_commit, refuse_other
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.paths import resolve_path
@@ -70,7 +70,8 @@ class DeltaSink(ReplaceableSink, StagingSink):
                 # Once the query has its id, files without a log are what its first batch left when it was killed.
                 refuse_other(self.path, storage)
             return SinkState(exists=False)
-        last = load_table(self.path, storage=storage).transaction_version(query_id) if query_id else None
+        table = load_table(self.path, storage=storage) if query_id else None
+        last = last_transaction(table, self.path, query_id, storage=storage) if table and query_id else None
         return SinkState(exists=True, identity=log.table_id, last_batch=last)
 
     @property
