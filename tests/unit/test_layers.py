@@ -161,6 +161,15 @@ def test_no_cycle_of_folders() -> None:
     assert order.index("sluice.sinks") < order.index("sluice.sinks.delta") < order.index("sluice.sinks.__init__")
 
 
+def test_the_picture_is_of_today() -> None:
+    """The architecture page shows the rooms as they are: `python -m tests.draw_rooms` draws them anew."""
+    from tests.draw_rooms import PAGE, drawing, drawn
+
+    page = PAGE.read_text("utf-8")
+    assert drawn(page) == drawing()
+    assert [room[0] for room in ROOMS if f"`{room[0]}" not in page and room is not GROUND] == []
+
+
 def test_sources_and_sinks_stay_apart() -> None:
     """Sinks know no source."""
     assert [
