@@ -19,7 +19,7 @@ from sluice import Stream, sinks, sources
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.source_log import LogEntry, SourceLog, read_source_log
 from sluice.sources.contract import Position
-from sluice.sources.files import FilesSource
+from sluice.sources.files.source import FilesSource
 from sluice.storage import Storage
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -13,9 +13,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyarrow import parquet
 
 from sluice.interval import Interval
+from sluice.local_disk import FileStat
 from sluice.sinks.contract import Aside, Replaced, Replacement
 from sluice.sinks.delta import replacement
-from sluice.storage import FileStat, Storage
+from sluice.storage import Storage
 
 QUERY = "the live query"
 

@@ -16,8 +16,8 @@ from typing import Any
 from sluice.declaring import missing_kind
 from sluice.errors import DeclarationError, SluiceError
 from sluice.foreign_code import described, error_line, foreign_code, is_failure
+from sluice.locations import is_local, is_within, real_location
 from sluice.paths import resolve_path
-from sluice.storage import is_local, is_within, real_location
 from sluice.stream import Stream
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -18,7 +19,9 @@ from urllib.parse import unquote
 import msgspec
 
 from sluice.errors import DeclarationError, Problem, RefusedError
-from sluice.storage import Storage, is_local, join, library_call
+from sluice.locations import is_local, join
+from sluice.storage import Storage
+from sluice.storage_failures import library_call
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Transaction
@@ -280,6 +283,19 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         removed=tuple(removed),
         user_metadata=info.user_metadata if isinstance(info.user_metadata, str) else None,
     )
+
+
+def running_times(log: DeltaLog, storage: Storage, first: int) -> Iterator[tuple[int, int]]:
+    """Every version from `first` on with the newest commit time up to it, in milliseconds since the epoch.
+
+    Commit times can go back by a clock's error; the running maximum can't, so that a bound cuts a prefix.
+    """
+    newest = 0
+    for version in log.versions[bisect_left(log.versions, first) :]:
+        commit = read_commit(log, version, storage=storage)
+        if commit is not None and commit.timestamp_ms is not None:
+            newest = max(newest, commit.timestamp_ms)
+        yield version, newest
 
 
 def snapshot_files(log: DeltaLog, version: int, *, storage: Storage) -> list[AddedFile]:

@@ -35,7 +35,8 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
-from sluice.storage import Storage, is_local, join, real_location
+from sluice.locations import is_local, join, real_location
+from sluice.storage import Storage
 from sluice.times import iso_time
 from sluice.watermarks import Watermarks
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from sluice.errors import DeclarationError
-from sluice.storage import is_local, is_within, local_path
+from sluice.locations import is_local, is_within, local_path
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 """How a path or a setting names a variable of the environment."""

@@ -15,11 +15,12 @@ from sluice.declarations import Declarations, read_declarations, resolve_stream
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.foreign_code import error_line, foreign_code
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.paths import VARIABLE, expand, resolve_path
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
 from sluice.spark_master import CONNECT_SCHEME, check_master, is_submitted
-from sluice.storage import Storage, join
+from sluice.storage import Storage
 from sluice.stream import Stream
 
 FILE_NAME = "sluice.toml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sluice.storage import same_for_every_name
+from sluice.locations import same_for_every_name
 from sluice.stream import Stream
 
 

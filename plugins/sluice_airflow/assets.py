@@ -22,8 +22,8 @@ from urllib.parse import quote
 from airflow.sdk import Asset, AssetWatcher
 
 from sluice.errors import DeclarationError
+from sluice.locations import is_local, join, local_path
 from sluice.monitoring.touched_partitions import Partition, touched_partitions
-from sluice.storage import is_local, join, local_path
 from sluice_airflow.outcomes import summary
 from sluice_airflow.projects import airflow_project, project_for_others
 from sluice_airflow.untold import untold_runs, written_versions

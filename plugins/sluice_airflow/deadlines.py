@@ -87,8 +87,8 @@ class StreamWatermark(BaseDeadlineReference):
             SluiceError: The project is not right, or the checkpoint can't be read.
         """
         from sluice.home import StreamHome
+        from sluice.locations import join
         from sluice.monitoring.progress import read_progress
-        from sluice.storage import join
         from sluice_airflow.projects import airflow_project
 
         project = airflow_project(self.project)

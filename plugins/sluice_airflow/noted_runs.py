@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
-from sluice.storage import join
 from sluice_airflow.projects import airflow_project
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from airflow.dag_processing.bundles.base import get_bundle_storage_root_path
 from airflow.sdk import get_current_context
 
 from sluice.errors import DeclarationError
+from sluice.locations import is_local, is_within, local_path
 from sluice.project import Project, find_project
 from sluice.redaction import known_secrets
-from sluice.storage import is_local, is_within, local_path
 
 _DAG_MODULE = "unusual_prefix_"
 """What the names of the modules begin with that Airflow makes of DAG files."""

@@ -17,7 +17,7 @@ from airflow_project import StreamProject
 from committed import commit
 
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
-from sluice.sources.files import FilesSource
+from sluice.sources.files.source import FilesSource
 from sluice_airflow import run_metrics
 from sluice_airflow.listeners import stream_metrics
 from sluice_airflow.operators.run_stream import RunStreamOperator

@@ -17,10 +17,10 @@ from test_tasks_and_drivers import START, context, keep, operator
 from until import SOON
 
 from sluice.documents import encode_document
+from sluice.locations import join
 from sluice.runs.lease import LeaseFile, acquire
 from sluice.runs.process import Process
 from sluice.runs.summary import RecordedInterval
-from sluice.storage import join
 from sluice_airflow.triggers import lease as lease_trigger
 from sluice_airflow.triggers.lease import LeaseTrigger
 

@@ -21,6 +21,7 @@ from typing import Any
 from sluice.gate.state import GateState, keep_gate, read_gate
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
+from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
 from sluice.runs.lease import acquire
@@ -28,7 +29,6 @@ from sluice.runs.record import BackfillRecord, BatchRecord, RunRecord, RunRecord
 from sluice.runs.stop import StopRequest, stop_request
 from sluice.runs.summary import RecordedInterval
 from sluice.sources.contract import Slice
-from sluice.storage import join
 from sluice.times import iso_millis, iso_time
 from tests.builders import (
     QUERY_ID,

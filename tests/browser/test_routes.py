@@ -33,7 +33,7 @@ HANGING = """
 from dataclasses import dataclass
 from threading import Event
 from sluice import Stream, sinks, sources
-from sluice.sources.files import FilesSource
+from sluice.sources.files.source import FilesSource
 
 @dataclass(frozen=True)
 class Hanging(FilesSource):

@@ -26,7 +26,7 @@ from sluice.interval import Interval
 from sluice.planning.planner import Limits
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.running.batches import BatchRunner
+from sluice.running.query_starts import QueryStarts
 from sluice.runs.record import RunRecord
 from tests.spark.history_streams import STATIC_TABLE, Declared, Place, Shape
 from tests.spark.lab import NO_LIMITS, Lab, log_of, names, offset_lines, write_files
@@ -179,18 +179,18 @@ class History:
         self._bring_back()
         self._declare()
         gone: list[str] = []
-        start = BatchRunner._start
+        start = QueryStarts.start
 
-        def vanishing(runner: BatchRunner, *args: Any, **how: Any) -> Any:
+        def vanishing(starts: QueryStarts, *args: Any, **how: Any) -> Any:
             present = sorted(name for name in self._newest_logged() if self._file(name).exists())
             if not gone and present:
                 gone.append(self.draw.choice(present))
                 self._file(gone[0]).rename(self._file(f"_{gone[0]}"))
-            return start(runner, *args, **how)
+            return start(starts, *args, **how)
 
         failed: BatchFailedError | None = None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(BatchRunner, "_start", vanishing)
+            patch.setattr(QueryStarts, "start", vanishing)
             try:
                 self._run()
             except BatchFailedError as exc:

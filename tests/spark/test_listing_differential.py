@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.planning.planner import Limits
-from sluice.running.batches import BatchRunner
+from sluice.running.query_starts import QueryStarts
 from sluice.sources.contract import Available, Bound, Position
 from sluice.storage import Storage
 from tests.spark.lab import (
@@ -217,13 +217,13 @@ def test_a_name_with_a_glob_character_in_a_drained_run(lab: Lab, monkeypatch: py
 
     late = folder / "a*b.json"
     late.rename(lab.root / "late")
-    start = BatchRunner._start
+    start = QueryStarts.start
 
-    def after(runner: BatchRunner, query: Any, **how: Any) -> Any:
+    def after(starts: QueryStarts, query: Any, **how: Any) -> Any:
         (lab.root / "late").rename(late)
-        return start(runner, query, **how)
+        return start(starts, query, **how)
 
-    monkeypatch.setattr(BatchRunner, "_start", after)
+    monkeypatch.setattr(QueryStarts, "start", after)
     with pytest.raises(BatchFailedError, match="rows that are there twice") as caught:
         lab.run(stream, drained)
     assert str(caught.value.where).endswith("a*b.json")

@@ -18,6 +18,7 @@ from sluice.running import backfill_as_stream as bounded_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.batches import BatchRunner
+from sluice.running.query_starts import QueryStarts
 from tests.spark.lab import Lab, ids, uncommit, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -57,13 +58,13 @@ def at_start(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], 
     """Something that happens between the last check before a batch, and Spark's start."""
 
     def set_up(happens: Callable[[], None]) -> None:
-        start = BatchRunner._start
+        start = QueryStarts.start
 
-        def after(runner: BatchRunner, query: Any, **how: Any) -> Any:
+        def after(starts: QueryStarts, query: Any, **how: Any) -> Any:
             happens()
-            return start(runner, query, **how)
+            return start(starts, query, **how)
 
-        monkeypatch.setattr(BatchRunner, "_start", after)
+        monkeypatch.setattr(QueryStarts, "start", after)
 
     return set_up
 

@@ -13,8 +13,9 @@ import pytest
 
 from sluice.errors import RunError, StorageError
 from sluice.home import StreamHome
+from sluice.local_disk import make_folder
 from sluice.runs.driver import Drivers, private_folder
-from sluice.storage import Storage, make_folder
+from sluice.storage import Storage
 from tests.builders import put
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)

@@ -16,7 +16,9 @@ from obstore.store import MemoryStore
 
 from sluice.delta_table import load_table
 from sluice.errors import StorageError
-from sluice.storage import FileStat, Storage, is_local, join, local_path, spark_location
+from sluice.local_disk import FileStat
+from sluice.locations import is_local, join, local_path, spark_location
+from sluice.storage import Storage
 from tests.builders import NOW_MS, put
 from tests.fuzzing import short
 from tests.unit.conftest import BUCKET

@@ -8,10 +8,10 @@ from sluice.auditing.quarantine import RUN, remove_others
 from sluice.errors import Problem, RefusedError
 from sluice.home import StreamHome
 from sluice.interval import Interval
+from sluice.locations import spark_location
 from sluice.runs.backfill_names import application_of, run_of, settled_application
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sinks.contract import ReplaceableSink, Replaced, Replacement, StagingSink
-from sluice.storage import spark_location
 from sluice.stream import Stream
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from sluice.delta_table import find_table, load_table, spark_columns
 from sluice.errors import DeclarationError
+from sluice.locations import spark_location
 from sluice.quality.compile import Check, QualityPlan
 from sluice.runs.backfill_names import settled_application
 from sluice.sinks.contract import Replacement, StagingSink
 from sluice.sql_text import identifier, string_literal
-from sluice.storage import Storage, spark_location
+from sluice.storage import Storage
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:

@@ -37,6 +37,7 @@ from sluice.gate.release_record import (
     read_releases,
 )
 from sluice.home import StreamHome
+from sluice.locations import spark_location
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
@@ -49,7 +50,6 @@ from sluice.spark.query import spark_failed, spark_message
 from sluice.spark.session import close_session, open_session
 from sluice.spark.writers import name_writer, open_journal
 from sluice.sql_text import any_of
-from sluice.storage import spark_location
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
 

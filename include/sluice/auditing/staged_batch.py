@@ -21,13 +21,13 @@ from sluice.auditing.quarantine import (
 from sluice.errors import Problem, RefusedError
 from sluice.gate.decided_batch import Decision, staged_folder
 from sluice.home import StreamHome
+from sluice.locations import join, spark_location
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import SinkBatch
 from sluice.spark.query import run_through
 from sluice.sql_text import identifier
-from sluice.storage import join, spark_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

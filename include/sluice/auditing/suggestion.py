@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, SluiceError
+from sluice.locations import spark_location
 from sluice.project import Project
 from sluice.quality.columns import Schema
 from sluice.quality.suggest import ROWS, few_valued, profile_measures, suggest_suite
@@ -15,7 +16,7 @@ from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import Bound, Position, Slice, Source
 from sluice.spark.query import build_batch, spark_failed
 from sluice.spark.session import close_session, open_session
-from sluice.storage import Storage, spark_location
+from sluice.storage import Storage
 from sluice.stream import Stream
 
 if TYPE_CHECKING:

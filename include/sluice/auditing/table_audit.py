@@ -20,6 +20,7 @@ from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError,
 from sluice.gate.audit_record import quality_record
 from sluice.gate.judged_runs import judged
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
@@ -30,7 +31,6 @@ from sluice.quality.suite import Suite
 from sluice.runs.record import QualityRecord, new_run_id
 from sluice.sinks.contract import StagingSink
 from sluice.spark.session import close_session, open_session
-from sluice.storage import join
 from sluice.stream import Stream
 from sluice.times import Clock, system_clock
 

@@ -17,8 +17,9 @@ from typing import TypeVar
 import msgspec
 
 from sluice.errors import Problem, RefusedError, StorageError, TooLargeError
+from sluice.locations import join
 from sluice.memory import available_bytes
-from sluice.storage import Storage, join
+from sluice.storage import Storage
 
 MOST_BYTES = 64 * 1024 * 1024 * 1024
 """The largest log of files: some hundred millions of them."""

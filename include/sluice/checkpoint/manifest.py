@@ -8,7 +8,8 @@ import msgspec
 
 from sluice.checkpoint.log import damaged, list_log, read_log_of_files
 from sluice.checkpoint.source_log import log_file_name
-from sluice.storage import Storage, join
+from sluice.locations import join
+from sluice.storage import Storage
 
 FOLDER = "_spark_metadata"
 

@@ -17,7 +17,8 @@ from sluice.checkpoint.offsets import CommitFile, OffsetFile, logged_offset, rea
 from sluice.checkpoint.source_log import SourceLog, log_file_name, read_source_entries, read_source_log
 from sluice.checkpoint.state_store import Operator, read_state_layout
 from sluice.errors import Problem, RefusedError
-from sluice.storage import Storage, join
+from sluice.locations import join
+from sluice.storage import Storage
 
 _METADATA_MAX_BYTES = 1024 * 1024
 _SINCE_SPARK_4_0 = "spark.sql.streaming.stateStore.encodingFormat"

@@ -9,7 +9,8 @@ import msgspec
 
 from sluice.checkpoint.log import LogFolder, compact_interval, damaged, read_log_of_files
 from sluice.errors import Problem, RefusedError
-from sluice.storage import Storage, join
+from sluice.locations import join
+from sluice.storage import Storage
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False, rename={"timestamp_ms": "timestamp", "batch_id": "batchId"}):
@@ -39,6 +40,13 @@ class SourceLog:
     def paths(self) -> set[str]:
         """Every path that was taken."""
         return {entry.path for entry in self.entries}
+
+    def extended(self, log_id: int, added: tuple[LogEntry, ...]) -> SourceLog:
+        """The log with what one more id has taken."""
+        is_compact = log_file_name(log_id, self.compact_ids).endswith(".compact")
+        return SourceLog(
+            log_id, (*self.entries, *added), (*self.compact_ids, log_id) if is_compact else self.compact_ids
+        )
 
     def taken(self, first_id: int, last_id: int) -> tuple[LogEntry, ...]:
         """The files that the log ids from `first_id` to `last_id` took."""

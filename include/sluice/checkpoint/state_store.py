@@ -11,7 +11,8 @@ import msgspec
 
 from sluice.checkpoint.log import read_log_file
 from sluice.errors import Problem, RefusedError
-from sluice.storage import Storage, join
+from sluice.locations import join
+from sluice.storage import Storage
 
 _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(delta|snapshot|zip|changelog)")
 _JOIN_STORE = re.compile(r"(left|right)-[A-Za-z]+")

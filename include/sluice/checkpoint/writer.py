@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from sluice.checkpoint.offsets import OffsetFile, encode_offset_file
 from sluice.checkpoint.source_log import LogEntry, SourceLog, encode_source_log
 from sluice.errors import Problem, RefusedError
-from sluice.storage import Storage, join
+from sluice.locations import join
+from sluice.storage import Storage
 
 
 def write_metadata(location: str, query_id: str, *, storage: Storage) -> None:

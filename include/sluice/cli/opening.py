@@ -25,6 +25,6 @@ def opened(project: str | None, stream: str, checkpoint: str | None) -> tuple[St
 
 def absolute(path: str) -> str:
     """A path from where the command was called; locations as they are."""
-    from sluice.storage import is_local
+    from sluice.locations import is_local
 
     return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path

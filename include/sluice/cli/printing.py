@@ -170,7 +170,7 @@ def report_damaged(damaged: Iterable[RefusedError]) -> None:
 
 def write_file(file: Path, text: str, *, mode: Literal["w", "x"] = "w") -> None:
     """Write a file that only its owner may read: reports and suites show values of the data."""
-    from sluice.storage import open_private
+    from sluice.local_disk import open_private
 
     try:
         with open(file, mode, encoding="utf-8", opener=open_private) as opened:

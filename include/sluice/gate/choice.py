@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from sluice.errors import DeclarationError
+from sluice.locations import same_for_every_name
 from sluice.plan import GateChoice, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
 from sluice.sinks.contract import BatchSink, StagingSink
-from sluice.storage import Storage, same_for_every_name
+from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
 

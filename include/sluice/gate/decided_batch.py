@@ -14,10 +14,10 @@ from sluice.documents import Document, encode_document, read_document
 from sluice.errors import BatchFailedError, DeclarationError, Problem, RefusedError
 from sluice.gate.quarantine_places import note_quarantine
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.project import Project
 from sluice.sinks.contract import StagingSink
 from sluice.sinks.delta.sink import DeltaSink
-from sluice.storage import join
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,10 @@ from sluice.delta_table import load_table, open_log
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.paths import resolve_path
 from sluice.project import Project
-from sluice.storage import Storage, join
+from sluice.storage import Storage
 from sluice.stream import Stream
 
 

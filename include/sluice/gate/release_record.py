@@ -12,7 +12,7 @@ from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem
 from sluice.home import StreamHome
 from sluice.interval import Interval
-from sluice.storage import join
+from sluice.locations import join
 
 _DAY = timedelta(days=1)
 

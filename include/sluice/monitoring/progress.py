@@ -15,7 +15,8 @@ from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import read_commit_file
 from sluice.errors import StorageError
 from sluice.home import StreamHome
-from sluice.storage import Storage, is_local, join
+from sluice.locations import is_local, join
+from sluice.storage import Storage
 
 _SETTLE_SECONDS = 3.0
 """A folder's time may stand still over two commits (file systems count in steps of up to 2 s): the folder is listed

@@ -19,6 +19,7 @@ from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
 from sluice.interval import Interval
+from sluice.locations import join, same_for_every_name
 from sluice.plan import GateChoice, total_bytes
 from sluice.planning.backfill_refusals import (
     check_state,
@@ -31,7 +32,6 @@ from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
 from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
 from sluice.sources.contract import Slice
-from sluice.storage import join, same_for_every_name
 from sluice.stream import Stream
 from sluice.times import epoch_micros, iso_millis, iso_time, parse_time
 

@@ -9,11 +9,11 @@ from itertools import zip_longest
 
 from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
+from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
 from sluice.sources.contract import Available, Bound, Step
-from sluice.storage import join
 
 _UNMEASURED = (
     "nothing new, but the driver died before it had kept how far batch {} took each watermark: it is measured now"

@@ -10,10 +10,10 @@ from sluice.gate.audit_record import QUALITY_METRICS
 from sluice.gate.state import read_audit, read_gate
 from sluice.gate.unjudged_runs import earlier_batches
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.plan import BatchKind
 from sluice.planning.survey import Survey
 from sluice.runs.record import BatchRecord, RunRecord
-from sluice.storage import join
 from sluice.times import iso_millis, iso_time
 
 

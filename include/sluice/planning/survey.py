@@ -12,11 +12,11 @@ from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import FIRST_RUN, Generation, SourceLine, StreamHome, log_keys
+from sluice.locations import join
 from sluice.paths import check_folder
 from sluice.planning.next_watermark import usable
 from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Available, Bound, Position
-from sluice.storage import join
 from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 

@@ -16,6 +16,7 @@ import msgspec
 from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
 from sluice.auditing.quarantine import remove_others
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
+from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan
 from sluice.project import Project
 from sluice.quality.gate import quality_failed
@@ -33,7 +34,6 @@ from sluice.spark.java_options import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
 from sluice.spark.session import close_session, open_session
 from sluice.spark.writers import check_home, name_writer
-from sluice.storage import join
 from sluice.times import Clock, iso_time, system_clock
 
 if TYPE_CHECKING:

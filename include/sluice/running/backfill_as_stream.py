@@ -16,13 +16,14 @@ from sluice.checkpoint.offsets import OffsetFile, read_commit_file
 from sluice.checkpoint.writer import write_metadata, write_planned_batch
 from sluice.errors import BatchFailedError
 from sluice.interval import Interval
+from sluice.locations import join, spark_location
 from sluice.project import Project
 from sluice.sources.contract import Bound, Position, Slice
-from sluice.sources.files import files
+from sluice.sources.files.source import files
 from sluice.spark.duplicates import check_duplicates
 from sluice.spark.query import Query, build_query, plan_reader, spark_failed
 from sluice.spark.session import choose_shuffle_partitions, pinned_conf
-from sluice.storage import Storage, join, spark_location
+from sluice.storage import Storage
 from sluice.stream import Stream
 
 if TYPE_CHECKING:

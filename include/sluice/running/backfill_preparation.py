@@ -17,6 +17,7 @@ from sluice.gate.quarantine_places import rows_elsewhere
 from sluice.gate.release_record import check_releases, read_releases
 from sluice.home import StreamHome
 from sluice.interval import Interval
+from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
 from sluice.planning.transform_text import check_functions, transform_digest
 from sluice.project import Project
@@ -29,7 +30,6 @@ from sluice.runs.summary import RecordedInterval
 from sluice.sinks.contract import ReplaceableSink, Replaced, StagingSink
 from sluice.spark.duplicates import drops_across
 from sluice.spark.writers import open_journal
-from sluice.storage import join
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,25 +21,25 @@ from sluice.checkpoint.offsets import (
     read_offset_file,
 )
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
-from sluice.checkpoint.source_log import LogEntry, SourceLog, log_file_name, read_entries
+from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries
 from sluice.checkpoint.writer import write_planned_batch
-from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError, StorageError
+from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.home import Generation, StreamHome, log_keys
+from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
+from sluice.running.planned_files import PlannedFiles
 from sluice.running.published_batches import PublishedBatches
+from sluice.running.query_starts import QueryStarts
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import SOURCE_METRICS, Position
-from sluice.sources.files import FilesSource
-from sluice.spark.connect_session import is_connected
-from sluice.spark.progress import ProgressLog, Report
-from sluice.spark.query import Query, run_through, spark_failed
+from sluice.sources.files.source import FilesSource
+from sluice.spark.progress import ProgressLog, Report, late_rows, source_metric
+from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
-from sluice.spark.state_check import state_changed
 from sluice.spark.watermark_log import WatermarkLog
-from sluice.storage import join
 from sluice.times import iso_millis
 
 if TYPE_CHECKING:
@@ -85,10 +85,8 @@ class BatchRunner:
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
         self._followed, self._published = followed, published
         self._session = query.frame.sparkSession
-        self._failure: BaseException | None = None
-        """What ended a batch in a function of ours that wrote it; Spark only tells that something did."""
-        self._stopped_by: BatchFailedError | None = None
-        """What ended a batch in a function that Spark called: Spark only tells that something did."""
+        self._starts = QueryStarts(query.stream.name, lease, state.location, home.storage, audit)
+        self._files = PlannedFiles(query, generation, home.storage)
         self.is_complete = False
         """Whether everything that was planned, and what became due by it, is done."""
 
@@ -164,17 +162,17 @@ class BatchRunner:
             self._write(batch)
         planned = self._check_planned(batch)
         was_in_sink = self._sink_holds(batch.batch_id)
-        taken = () if was_in_sink else self._taken(batch)
-        written = self._written(batch.batch_id, is_in_sink=was_in_sink)
-        query = self._start(self._guarded(written, batch.batch_id, taken), once=True)
-        self._await(query)
+        taken = () if was_in_sink else self._files.taken(batch, self._state.source_logs)
+        written = self._guarded(self._written(batch.batch_id, is_in_sink=was_in_sink), batch.batch_id, taken)
+        query = self._starts.start(written, once=True)
+        self._starts.wait(query)
         committed = self._check_committed(batch.batch_id)
         reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, progress, was_in_sink=was_in_sink)
-        failure = self._difference(batch, planned, report) or self._shortfall(batch.batch_id, taken, query)
-        warnings = [*self._doubts(batch.batch_id, taken)] if not self._query.knows_files else []
+        failure = self._difference(batch, planned, report) or self._files.shortfall(batch.batch_id, taken, query)
+        warnings = [*self._files.doubts(batch.batch_id, taken)] if not self._query.knows_files else []
         if not was_in_sink:
             warnings += self._surplus(batch, report)
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
@@ -214,8 +212,8 @@ class BatchRunner:
         self._lease.check()
         first = -1 if self._state.planned_id is None else self._state.planned_id
         next_id = first + 1
-        query = self._start(self._written(None), once=False)
-        while not self._has_ended(query):
+        query = self._starts.start(self._written(None), once=False)
+        while not self._starts.has_ended(query):
             if self._stop.is_set():
                 query.stop()
                 break
@@ -224,7 +222,7 @@ class BatchRunner:
                     self._keep_drained(query, progress.latest(str(query.runId)), range(first + 1, next_id + 1))
                     yield from self._drained(batch_id, report)
                     next_id += 1
-        self._check_exception(query)
+        self._starts.check_exception(query)
         commits = list_log(join(self._state.location, "commits"), storage=self._storage)
         newest = -1 if commits is None or commits.latest is None else commits.latest
         reports = progress.reports(query, range(next_id, newest + 1))
@@ -255,7 +253,9 @@ class BatchRunner:
         kind = "data" if report.get("numInputRows") or not report else "no_data"
         record = self._record(batch_id, kind, committed, report, was_in_sink=False)
         taken = self._drained_files(batch_id)
-        warnings = [doubt for files in taken.values() for doubt in self._doubts(batch_id, [e.path for e in files])]
+        warnings = [
+            doubt for files in taken.values() for doubt in self._files.doubts(batch_id, [e.path for e in files])
+        ]
         yield msgspec.structs.replace(record, warnings=(*record.warnings, *_logged(warnings)))
         for name, files in taken.items():
             declared = self._query.stream.sources[name]
@@ -316,7 +316,7 @@ class BatchRunner:
         write_planned_batch(state.location, planned, entries, state.source_logs, storage=self._storage)
         logs = {**state.source_logs}
         for key, (log_id, added) in entries.items():
-            logs[key] = _extended(logs.get(key, SourceLog()), log_id, added)
+            logs[key] = logs.get(key, SourceLog()).extended(log_id, added)
         self._state = replace(state, source_logs=logs)
 
     def _check_files(self, batch: PlannedBatch) -> None:
@@ -351,67 +351,6 @@ class BatchRunner:
             declared = self._query.stream.sources[line.source]
             if problems := declared.check_inputs(position, source.end, storage=self._storage):
                 raise RefusedError(problems[0])
-
-    def _taken(self, batch: PlannedBatch) -> tuple[str, ...]:
-        """The files that a batch must read, as the logs of its sources have them; not those that may be missing."""
-        paths: dict[str, None] = {}
-        for line in self._generation.lines:
-            source, log = batch.sources[line.source], self._state.source_logs.get(line.log)
-            declared = self._query.stream.sources[line.source]
-            if log is None or source.end is None or not isinstance(declared, FilesSource) or declared.ignores_missing:
-                continue
-            first = -1 if source.start is None else logged_offset(source.start)
-            last = logged_offset(source.end)
-            if first is not None and last is not None:
-                paths.update(dict.fromkeys(entry.path for entry in log.taken(first + 1, last)))
-        return tuple(paths)
-
-    def _guarded(self, query: Query, batch_id: int, taken: Sequence[str]) -> Query:
-        """The query such that a function that writes a batch is not called with less than was planned.
-
-        Where a function writes, that comes before Spark's commit, and the batch is repeated once the files are back.
-        """
-        write = query.function_of_batches()
-        if write is None or not taken or not query.knows_files:
-            return query
-
-        def guarded(frame: DataFrame, its_id: int) -> None:
-            active = next((one for one in self._session.streams.active if one.id == self._generation.query_id), None)
-            if active is not None and (missing := self._missing(query, active, taken)):
-                self._stopped_by = BatchFailedError(
-                    f"{len(missing)} planned input files of batch {batch_id} vanished before Spark read them",
-                    where=missing[0],
-                    remedy="bring them back under the same names; nothing was written, and the next run repeats it",
-                )
-                raise self._stopped_by
-            write(frame, its_id)
-
-        return replace(query, write=guarded)
-
-    def _missing(self, query: Query, started: StreamingQuery, taken: Sequence[str]) -> list[str]:
-        """The files that Spark did not find when it began its newest batch: it takes those for empty."""
-        found = query.files_of_batch(started)
-        return [path for path in taken if path not in found]
-
-    def _shortfall(self, batch_id: int, taken: Sequence[str], started: StreamingQuery) -> BatchFailedError | None:
-        """What to raise of a committed batch for which Spark did not find all that was planned."""
-        missing = self._missing(self._query, started, taken) if taken and self._query.knows_files else []
-        if not missing:
-            return None
-        return BatchFailedError(
-            f"{len(missing)} planned input files vanished just before Spark read them: batch {batch_id} is committed"
-            " without their rows",
-            where=missing[0],
-            remedy="copy them back under new names, and the next run reads them; under their old ones they count as"
-            " read, and backfills would read them a second time",
-        )
-
-    def _doubts(self, batch_id: int, taken: Sequence[str]) -> Iterator[str]:
-        if gone := [path for path in taken if self._storage.stat(path) is None]:
-            yield (
-                f"{len(gone)} input files were gone right after batch {batch_id} was read: if they had vanished before,"
-                f" their rows are missing ({gone[0]})"
-            )
 
     def _check_planned(self, batch: PlannedBatch) -> OffsetFile:
         """Just before the start: the newest offsets are this batch, as planned."""
@@ -484,8 +423,8 @@ class BatchRunner:
             watermark=iso_millis(committed.next_watermark_ms) if committed.next_watermark_ms else None,
             duration_ms={name: int(value) for name, value in report.get("durationMs", {}).items()},
             observed={name: found for name, found in observed.items() if not name.startswith(SOURCE_METRICS)},
-            malformed_rows=_source_metric(observed, "malformed_rows"),
-            late_rows=None if was_in_sink else _late_rows(report),
+            malformed_rows=source_metric(observed, "malformed_rows"),
+            late_rows=None if was_in_sink else late_rows(report),
             sink_version=outcome.version if outcome else None,
             was_in_sink=was_in_sink,
             **self._watermarks.shown(self._state.planned),
@@ -505,100 +444,19 @@ class BatchRunner:
             write = self._pass_over
         elif write is None and self._published is not None and self._published.is_possible():
             write = self._published.write
-        return query if write is None else replace(query, write=self._keeping_failure(write))
+        return query if write is None else replace(query, write=self._starts.keeping_failure(write))
+
+    def _guarded(self, query: Query, batch_id: int, taken: Sequence[str]) -> Query:
+        """The query such that a function that writes a batch is not called with less than was planned."""
+        write = query.function_of_batches()
+        if write is None or not taken or not query.knows_files:
+            return query
+        return replace(query, write=self._starts.keeping_failure(self._files.guarded(write, batch_id, taken)))
 
     def _pass_over(self, frame: DataFrame, _batch_id: int) -> None:
         """Write nothing of a batch that the sink holds; its state has yet to go on."""
         if self._has_state():
             run_through(frame)
-
-    def _keeping_failure(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        def keeping(frame: DataFrame, batch_id: int) -> None:
-            try:
-                write(frame, batch_id)
-            except BaseException as exc:
-                self._failure = exc
-                raise
-
-        return keeping
-
-    def _start(self, query: Query, *, once: bool) -> StreamingQuery:
-        function = query.function_of_batches()
-        if function is not None and not is_connected(self._session):
-            query = replace(query, write=self._while_held(function))
-        try:
-            return query.start(self._state.location, once=once)
-        except Exception as exc:
-            raise self._failed(exc) from exc
-
-    def _await(self, query: StreamingQuery) -> None:
-        while not self._has_ended(query):
-            pass
-        self._check_exception(query)
-
-    def _has_ended(self, query: StreamingQuery) -> bool:
-        """Wait a second for the end of a query; end it where the lease is lost, for another run goes on with it.
-
-        Raises:
-            LeaseLostError: It is.
-            BatchFailedError: Spark failed.
-        """
-        try:
-            if query.awaitTermination(_POLL_SECONDS):
-                return True
-        except Exception as exc:
-            raise self._failed(exc) from exc
-        try:
-            self._lease.check()
-        except LeaseLostError:
-            query.stop()
-            raise
-        except StorageError:
-            # It is looked at again in a second, and before anything is written here.
-            logger.warning("the lease can't be looked at", exc_info=True)
-        return False
-
-    def _check_exception(self, query: StreamingQuery) -> None:
-        exception = query.exception()
-        if exception is not None:
-            raise self._failed(exception) from exception
-
-    def _while_held(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
-        """A sink's function, called as long as the lease holds: nothing else keeps a second writer out of its sink."""
-
-        def write(frame: DataFrame, batch_id: int) -> None:
-            self._lease.check()
-            function(frame, batch_id)
-
-        return write
-
-    def _failed(self, exc: Exception) -> SluiceError:
-        if self._stopped_by is not None:
-            return self._stopped_by
-        try:
-            self._lease.check()
-        except LeaseLostError as lost:
-            # Whatever Spark says: two of them were at one checkpoint.
-            return lost
-        except SluiceError:
-            logger.warning("the lease can't be looked at", exc_info=True)
-        if isinstance(self._failure, SluiceError):
-            return self._failure
-        if self._audit is not None and (cause := self._audit.cause(exc, self._newest_planned)) is not None:
-            return cause
-        changed = state_changed(str(exc), join(self._state.location, "state"))
-        if changed is not None:
-            return RefusedError(changed)
-        where = f"stream `{self._query.stream.name}`, {self._state.location}"
-        if isinstance(self._failure, Exception):
-            # What Spark says of a function that raised is where it was called from.
-            exc = self._failure
-        return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
-
-    def _newest_planned(self) -> int | None:
-        """The batch that was under way, whoever planned it."""
-        offsets = list_log(join(self._state.location, "offsets"), storage=self._storage)
-        return offsets.latest if offsets is not None else None
 
     def _differs(self, batch_id: int, what: str) -> BatchFailedError:
         return BatchFailedError(
@@ -614,23 +472,8 @@ def _logged(warnings: Sequence[str]) -> Sequence[str]:
     return warnings
 
 
-def _source_metric(observed: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, int]:
-    """One of the metrics that sources observe, by source."""
-    return {
-        name.removeprefix(SOURCE_METRICS): found[metric]
-        for name, found in observed.items()
-        if name.startswith(SOURCE_METRICS) and metric in found
-    }
-
-
-def _late_rows(report: Report) -> int | None:
-    """The rows that stateful operators dropped by the watermark; None when there are none of them."""
-    counts = [operator.get("numRowsDroppedByWatermark") for operator in report.get("stateOperators", [])]
-    return sum(count for count in counts if count is not None) if counts else None
-
-
 def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:
-    read = _source_metric(report.get("observedMetrics", {}), "read_files")
+    read = source_metric(report.get("observedMetrics", {}), "read_files")
     planned = {name: source.files for name, source in batch.sources.items()}
     return {name: files - count for name, count in read.items() if (files := planned.get(name)) is not None}
 
@@ -642,11 +485,6 @@ def _log_id(offsets: Sequence[str | None], index: int) -> int | None:
 
 def _decoded(offset: str | None) -> Any:
     return None if offset is None else msgspec.json.decode(offset)
-
-
-def _extended(log: SourceLog, log_id: int, added: tuple[LogEntry, ...]) -> SourceLog:
-    is_compact = log_file_name(log_id, log.compact_ids).endswith(".compact")
-    return SourceLog(log_id, (*log.entries, *added), (*log.compact_ids, log_id) if is_compact else log.compact_ids)
 
 
 def _foreign_writer(file: str, cause: str) -> Problem:

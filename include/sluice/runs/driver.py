@@ -27,11 +27,12 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import RunError, StorageError
 from sluice.home import StreamHome
+from sluice.local_disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder
+from sluice.locations import is_local, join, local_path
 from sluice.runs.lease import TTL, Lease, is_dead, newest_lease
 from sluice.runs.process import Process, boot_id, is_alive, machine, process
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import StopEvent, forget_stop, stop_request, watching
-from sluice.storage import PRIVATE_FILE, PRIVATE_FOLDER, is_local, join, local_path, make_folder
 
 START_PATIENCE = timedelta(seconds=90)
 """How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""

@@ -23,8 +23,9 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
+from sluice.locations import join
 from sluice.runs.process import Process, boot_id, is_alive, machine, process
-from sluice.storage import Storage, join
+from sluice.storage import Storage
 from sluice.times import Clock, iso_time
 
 logger = logging.getLogger(__name__)

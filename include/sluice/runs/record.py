@@ -14,8 +14,8 @@ import msgspec
 from sluice.documents import Document, damaged_document, encode_document, read_document
 from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
-from sluice.storage import join
 from sluice.times import iso_time
 
 _RECORD_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}\.json")

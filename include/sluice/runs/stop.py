@@ -14,7 +14,7 @@ from datetime import datetime
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
-from sluice.storage import join
+from sluice.locations import join
 from sluice.times import iso_time
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
-from sluice.storage import FileStat, join
+from sluice.local_disk import FileStat
+from sluice.locations import join
 
 if TYPE_CHECKING:
     from sluice.runs.record import RunRecord

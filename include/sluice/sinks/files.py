@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.checkpoint.manifest import latest_batch
 from sluice.declaring import KIND_WORDS, SINK_WORDS, check_path, declares, partition_columns
+from sluice.locations import spark_location
 from sluice.paths import resolve_path
 from sluice.sinks.contract import FunctionLoader, OutputMode, Sink, SinkState
 from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
-from sluice.storage import Storage, spark_location
+from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

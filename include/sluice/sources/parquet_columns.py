@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from sluice.errors import StorageError
-from sluice.storage import Storage, is_local, local_path
+from sluice.locations import is_local, local_path
+from sluice.storage import Storage
 
 _NAMES = {
     "int8": "tinyint",

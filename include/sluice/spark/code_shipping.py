@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sluice.locations import is_local, local_path
 from sluice.project import Project
 from sluice.project_code import ProjectCode, forget_modules, own_modules, read_code
 from sluice.spark.connect_session import is_connected
 from sluice.spark.session import is_local_master
-from sluice.storage import is_local, local_path
 from sluice.stream import Stream
 
 if TYPE_CHECKING:

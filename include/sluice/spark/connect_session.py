@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sluice.errors import BatchFailedError, DeclarationError
+from sluice.locations import spark_location
 from sluice.runs.lease import RemoteSession
-from sluice.storage import spark_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from sluice.sources.contract import SOURCE_METRICS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -114,3 +117,18 @@ def _plain(report: Report) -> Report:
     }
     rows = sum(source["numInputRows"] for source in sources)
     return report | {"sources": sources, "observedMetrics": observed, "numInputRows": rows}
+
+
+def source_metric(observed: Mapping[str, Mapping[str, Any]], metric: str) -> dict[str, int]:
+    """One of the metrics that sources observe, by source."""
+    return {
+        name.removeprefix(SOURCE_METRICS): found[metric]
+        for name, found in observed.items()
+        if name.startswith(SOURCE_METRICS) and metric in found
+    }
+
+
+def late_rows(report: Report) -> int | None:
+    """The rows that stateful operators dropped by the watermark; None when there are none of them."""
+    counts = [operator.get("numRowsDroppedByWatermark") for operator in report.get("stateOperators", [])]
+    return sum(count for count in counts if count is not None) if counts else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
 from sluice.foreign_code import error_line, is_failure
 from sluice.home import SourceLine
+from sluice.locations import spark_location
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
 from sluice.sources.contract import Slice
@@ -22,7 +23,6 @@ from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
 from sluice.spark.shown_plan import without_literals
-from sluice.storage import spark_location
 from sluice.stream import Stream
 
 _MOST_EXPLAIN = 50_000

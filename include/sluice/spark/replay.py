@@ -7,9 +7,10 @@ from uuid import uuid4
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.writer import write_metadata
 from sluice.errors import BatchFailedError
+from sluice.locations import join
 from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query, spark_failed
-from sluice.storage import Storage, join
+from sluice.storage import Storage
 
 _COPIED = ("sources", "state", "commits", "offsets")
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import read_state_schemas
 from sluice.errors import Problem, RefusedError
+from sluice.locations import join
 from sluice.sinks.contract import OutputMode
 from sluice.spark.connect_session import is_connected
-from sluice.storage import Storage, join
+from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

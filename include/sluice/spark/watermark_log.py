@@ -16,13 +16,13 @@ import msgspec
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import CheckpointState
 from sluice.home import Generation, StreamHome
+from sluice.locations import join
 from sluice.planning.next_watermark import pinned_policy, usable
 from sluice.sources.contract import Position
 from sluice.spark.plan_reader import WatermarkNode
 from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query
 from sluice.spark.replay import replay_batch
-from sluice.storage import join
 from sluice.times import iso_millis
 from sluice.watermarks import InputWatermark, Watermarks
 

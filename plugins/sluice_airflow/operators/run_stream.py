@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from sluice.errors import LeaseHeldError, SluiceError
 from sluice.home import StreamHome
 from sluice.interval import Interval
+from sluice.locations import join
 from sluice.planning.backfill import downstream_effect
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, first_bound
@@ -27,7 +28,6 @@ from sluice.runs.lease import check_not_held, newest_lease
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import request_stop
 from sluice.sources.contract import Bound
-from sluice.storage import join
 from sluice.stream import Stream
 from sluice.times import parse_time
 from sluice_airflow.arguments import check_task_arguments

@@ -14,10 +14,10 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from sluice.errors import SluiceError, StorageError
 from sluice.home import StreamHome
+from sluice.locations import join
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.runs.stop import request_stop
-from sluice.storage import join
 from sluice.times import parse_time
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence

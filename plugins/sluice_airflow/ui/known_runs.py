@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
+from sluice.locations import is_local
 from sluice.runs.summary import RunLine, compare_lines, read_lines
-from sluice.storage import is_local
 
 _SETTLE_SECONDS = 3.0
 """A folder's time may stand still over two changes (file systems count in steps of up to 2 s): the folder is listed

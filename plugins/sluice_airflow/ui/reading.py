@@ -13,11 +13,11 @@ from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, 
 from sluice.documents import read_document
 from sluice.errors import SluiceError
 from sluice.home import Checked, Generation, StreamHome
+from sluice.locations import join
 from sluice.runs.lease import LeaseFile, is_dead, newest_lease
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.runs.stop import StopRequest, stop_request
 from sluice.runs.summary import RUN_ID
-from sluice.storage import join
 
 _GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")
 _KEY_SUFFIX_LENGTH = 9

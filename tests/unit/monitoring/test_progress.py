@@ -11,9 +11,10 @@ import pytest
 from sluice.documents import encode_document
 from sluice.errors import RefusedError, StorageError
 from sluice.home import StreamHome
+from sluice.local_disk import FileStat
 from sluice.monitoring import progress
 from sluice.monitoring.progress import Progress, ProgressReader, read_progress
-from sluice.storage import FileStat, Folder, Storage
+from sluice.storage import Folder, Storage
 from tests.builders import NOW_MS, QUERY_ID, commit_bytes, make_checkpoint, put
 
 

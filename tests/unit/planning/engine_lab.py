@@ -23,6 +23,7 @@ from sluice import Stream, sources
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import StorageError
 from sluice.home import SourceLine
+from sluice.locations import join
 from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
@@ -32,11 +33,11 @@ from sluice.running.preparation import prepare_run
 from sluice.runs.record import RunRecord
 from sluice.sinks.contract import BatchOutcome, Sink, SinkState
 from sluice.sources.contract import Bound, Source
-from sluice.sources.delta import DeltaSource as DeltaDeclaration
-from sluice.sources.files import FilesSource
+from sluice.sources.delta.source import DeltaSource as DeltaDeclaration
+from sluice.sources.files.source import FilesSource
 from sluice.spark.plan_reader import WatermarkNode, numbered
 from sluice.spark.query import Query
-from sluice.storage import Storage, join
+from sluice.storage import Storage
 from tests.engine_model import (
     PINNED_CONF,
     DeltaSource,

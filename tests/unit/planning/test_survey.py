@@ -12,11 +12,12 @@ from engine_lab import Lab, leave_pending, make_lab, make_stream, write_v2_offse
 from sluice import sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.home import SourceLine
+from sluice.local_disk import FileStat
 from sluice.planning.survey import Survey, positions, survey
 from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Bound
-from sluice.sources.files import FilesSource
-from sluice.storage import FileStat, Folder, Storage
+from sluice.sources.files.source import FilesSource
+from sluice.storage import Folder, Storage
 
 
 @pytest.fixture

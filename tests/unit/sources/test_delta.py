@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sluice import sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.sources.contract import Available, Bound, Position, Step
-from sluice.sources.delta import DeltaSource
+from sluice.sources.delta.source import DeltaSource
 from sluice.storage import Storage
 from tests.builders import NOW, commit_file, edit_commit, make_delta, set_commit_times
 from tests.fuzzing import outcome

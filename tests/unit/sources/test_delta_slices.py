@@ -18,7 +18,7 @@ from sluice import sources
 from sluice.delta_table import open_log, read_commit, snapshot_files
 from sluice.errors import RefusedError
 from sluice.sources.contract import Bound, Position
-from sluice.sources.listing import file_uri
+from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
 from tests.builders import NOW
 

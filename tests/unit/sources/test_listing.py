@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import DeclarationError
-from sluice.sources.listing import (
+from sluice.locations import local_path
+from sluice.sources.files.listing import (
     ListedFile,
     Listing,
     Selection,
@@ -22,7 +23,7 @@ from sluice.sources.listing import (
     is_hidden,
     list_files,
 )
-from sluice.storage import Storage, _LocalFolder, local_path
+from sluice.storage import Storage, _LocalFolder
 from tests.builders import NOW_MS, put
 from tests.fuzzing import outcome
 from tests.unit.conftest import BUCKET

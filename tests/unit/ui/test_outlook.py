@@ -14,7 +14,7 @@ from sluice.home import StreamHome
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
-from sluice.sources.files import FilesSource
+from sluice.sources.files.source import FilesSource
 from sluice.storage import Storage
 from sluice_airflow.ui.outlook import look_ahead
 from tests.builders import NOW, make_checkpoint, make_files_source, make_stream, put, put_files

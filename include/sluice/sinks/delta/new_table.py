@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sluice.delta_table import open_log
 from sluice.errors import StorageError
 from sluice.sinks.delta.table_rules import rule_of_columns, rule_of_partitions
-from sluice.storage import Storage, library_call
+from sluice.storage import Storage
+from sluice.storage_failures import library_call
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from sluice.errors import StorageError
+from sluice.locations import is_local, join, local_path, spark_location
 from sluice.sinks.contract import Aside
 from sluice.sinks.delta.parquet_statistics import file_statistics
 from sluice.spark_setting import spark_setting
-from sluice.storage import Storage, is_local, join, local_path, spark_location
+from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction

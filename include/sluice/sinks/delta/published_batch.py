@@ -23,12 +23,14 @@ from sluice.delta_table import (
     transaction_of,
 )
 from sluice.errors import Problem, RefusedError, SluiceError, StorageError
+from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside, SinkBatch
 from sluice.sinks.delta import new_table, parquet_aside
 from sluice.sinks.delta.settings import setting_for_delta
 from sluice.sinks.delta.table_rules import rule_for_spark, rule_of_partitions
 from sluice.sql_text import identifier
-from sluice.storage import Storage, join, library_call, spark_location
+from sluice.storage import Storage
+from sluice.storage_failures import library_call
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable

@@ -28,11 +28,13 @@ from sluice.delta_table import (
 )
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
+from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside, Replaced, Replacement, SinkSnapshot
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.sql_text import identifier
-from sluice.storage import Storage, join, library_call, spark_location
+from sluice.storage import Storage
+from sluice.storage_failures import library_call
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

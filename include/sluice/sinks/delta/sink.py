@@ -17,6 +17,7 @@ from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
 from sluice.delta_table import Commit, find_table, last_transaction, load_table, open_log, read_commit, refuse_other
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
+from sluice.locations import is_local, spark_location
 from sluice.paths import resolve_path
 from sluice.sinks.contract import (
     Aside,
@@ -33,7 +34,7 @@ from sluice.sinks.contract import (
 )
 from sluice.sinks.delta import published_batch, replacement
 from sluice.spark_options import spark_options
-from sluice.storage import Storage, is_local, spark_location
+from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,30 +10,28 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import SOURCE_WORDS, check_limit, check_path, declares
 from sluice.delta_table import (
     AddedFile,
     Commit,
     DeltaLog,
-    commit_file,
     file_location,
     is_version_gone,
     load_table,
     open_log,
     read_commit,
+    running_times,
     snapshot_files,
     spark_columns,
 )
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.interval import Interval
+from sluice.locations import same_for_every_name, spark_location
 from sluice.paths import resolve_path
 from sluice.sources.contract import (
     SOURCE_TAG,
@@ -44,16 +42,17 @@ from sluice.sources.contract import (
     Source,
     Starting,
     Step,
-    offset_of_another_kind,
     parse_starting,
 )
-from sluice.sources.listing import file_uri
+from sluice.sources.files.listing import file_uri
 from sluice.spark_options import spark_options
-from sluice.storage import Storage, same_for_every_name, spark_location
+from sluice.storage import Storage
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+from sluice.sources.delta.offset import Offset, read_offset, write_offset
+from sluice.sources.delta.refusals import behind, not_append, table_gone, version_gone, version_vacuumed
 
 _MOST_FILES_BY_DEFAULT = 1000
 """Delta's own default."""
@@ -67,14 +66,6 @@ _ITS_OWN = (
     "skip_change_commits",
     "ignore_deletes",
 )
-
-
-class _Offset(msgspec.Struct, rename="camel", frozen=True):
-    reservoir_id: str
-    reservoir_version: Annotated[int, msgspec.Meta(ge=0)]
-    index: int
-    is_starting_version: bool = False
-    source_version: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,7 +102,7 @@ class DeltaSource(Source):
             )
         if position.offset is None:
             return self._first(log, position, bound, storage)
-        start = _read_offset(position.offset, self.path)
+        start = read_offset(position.offset, self.path)
         self._check_identity(log, start)
         end = self._last_version(log, bound, storage, start.reservoir_version)
         first, taken = start.reservoir_version, max(start.index + 1, 0)
@@ -127,15 +118,15 @@ class DeltaSource(Source):
     def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
         log = open_log(self.path, storage=storage)
         if log is None:
-            return (_table_gone(self.path),)
-        last = _read_offset(end, self.path)
+            return (table_gone(self.path),)
+        last = read_offset(end, self.path)
         self._check_identity(log, last)
-        first = _read_offset(position.offset, self.path).reservoir_version if position.offset else None
+        first = read_offset(position.offset, self.path).reservoir_version if position.offset else None
         if first is None:
             return ()
         needed = range(first, last.reservoir_version + (1 if last.index >= 0 else 0))
         there = set(log.versions)
-        return tuple(_version_gone(log, version) for version in needed if version not in there)
+        return tuple(version_gone(log, version) for version in needed if version not in there)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
@@ -143,8 +134,8 @@ class DeltaSource(Source):
             return Slice(end=None)
         log = open_log(self.path, storage=storage)
         if log is None:
-            raise RefusedError(_table_gone(self.path))
-        at = _read_offset(position.offset, self.path)
+            raise RefusedError(table_gone(self.path))
+        at = read_offset(position.offset, self.path)
         self._check_identity(log, at)
         version = at.reservoir_version if at.index >= 0 else at.reservoir_version - 1
         if version < 0:
@@ -153,14 +144,14 @@ class DeltaSource(Source):
         shown, unread = self._read_over(log, version, rest, storage)
         end = position.offset if shown == version else None
         if not unread:
-            end = _write_offset(_Offset(log.table_id, shown + 1, -1))
+            end = write_offset(Offset(log.table_id, shown + 1, -1))
         files = {self._uri(file.path): file for file in self._snapshot(log, shown, storage)}
         left_out = unread | {uri for uri, file in files.items() if self._excludes(file.path)}
         read = [file for uri, file in files.items() if uri not in left_out]
         for file in read:
             place = file_location(self.path, file.path)
             if storage.stat(place) is None:
-                raise RefusedError(_version_vacuumed(self.path, shown, f"{place} is gone"))
+                raise RefusedError(version_vacuumed(self.path, shown, f"{place} is gone"))
         return Slice(
             end=end,
             version=shown,
@@ -169,7 +160,7 @@ class DeltaSource(Source):
             size_bytes=sum(file.size_bytes for file in read),
         )
 
-    def _rest(self, log: DeltaLog, at: _Offset, storage: Storage) -> set[str]:
+    def _rest(self, log: DeltaLog, at: Offset, storage: Storage) -> set[str]:
         """The files of a version that a stream, which has begun to read it, has yet to read."""
         if at.index < 0:
             return set()
@@ -178,7 +169,7 @@ class DeltaSource(Source):
             return {self._uri(file.path) for file in self._snapshot(log, version, storage)[at.index + 1 :]}
         commit = read_commit(log, version, storage=storage)
         if commit is None:
-            raise RefusedError(_version_gone(log, version))
+            raise RefusedError(version_gone(log, version))
         return {self._uri(file.path) for file in commit.files[at.index + 1 :]}
 
     def _uri(self, path: str) -> str:
@@ -197,7 +188,7 @@ class DeltaSource(Source):
             # What is only out of reach right now may be there at the next try.
             if not is_version_gone(log, version, storage=storage):
                 raise
-            raise RefusedError(_version_vacuumed(self.path, version, str(exc))) from exc
+            raise RefusedError(version_vacuumed(self.path, version, str(exc))) from exc
 
     def _read_over(self, log: DeltaLog, version: int, unread: set[str], storage: Storage) -> tuple[int, set[str]]:
         """The version that shows what the stream has read as it is now, and the files of it that it has yet to read.
@@ -221,7 +212,7 @@ class DeltaSource(Source):
         for number in range(first, log.latest + 1):
             commit = read_commit(log, number, storage=storage)
             if commit is not None and commit.removes_data and not self._refuses(commit):
-                raise RefusedError(_behind(log, commit))
+                raise RefusedError(behind(log, commit))
 
     def columns(self, newest: str | None, *, storage: Storage) -> Mapping[str, str]:
         return spark_columns(load_table(self.path, storage=storage))
@@ -271,7 +262,7 @@ class DeltaSource(Source):
         if self.starting_version is not None:
             return self.starting_version
         start = epoch_micros(self.starting) if isinstance(self.starting, datetime) else math.inf
-        times = _running_times(log, storage, 0) if start < math.inf else iter(())
+        times = running_times(log, storage, 0) if start < math.inf else iter(())
         return next((version for version, latest_ms in times if latest_ms * 1000 >= start), log.latest + 1)
 
     def _declared_start(self, log: DeltaLog) -> str:
@@ -300,7 +291,7 @@ class DeltaSource(Source):
             return last
         until = epoch_micros(bound.until)
         within = first - 1
-        for version, latest_ms in _running_times(log, storage, first):
+        for version, latest_ms in running_times(log, storage, first):
             if version > last or latest_ms * 1000 >= until:
                 break
             within = version
@@ -311,9 +302,9 @@ class DeltaSource(Source):
         for version in range(first, last + 1):
             commit = read_commit(log, version, storage=storage)
             if commit is None:
-                raise RefusedError(_version_gone(log, version))
+                raise RefusedError(version_gone(log, version))
             if self._refuses(commit):
-                raise RefusedError(_not_append(log, commit))
+                raise RefusedError(not_append(log, commit))
             skipped = skip_files if version == first else 0
             rewritten = commit.removes_data and self.skip_change_commits
             files = () if rewritten else commit.files[skipped:]
@@ -330,7 +321,7 @@ class DeltaSource(Source):
         steps: list[Step] = []
         files: list[AddedFile] = []
         size_bytes = versions = 0
-        position: _Offset | None = None
+        position: Offset | None = None
 
         def flush() -> None:
             nonlocal files, size_bytes, versions
@@ -348,8 +339,8 @@ class DeltaSource(Source):
                     flush()
                 files.append(file)
                 size_bytes += file.size_bytes
-                position = _Offset(log.table_id, chunk.version, index, chunk.is_snapshot)
-            position = _Offset(log.table_id, chunk.version + 1, -1)
+                position = Offset(log.table_id, chunk.version, index, chunk.is_snapshot)
+            position = Offset(log.table_id, chunk.version + 1, -1)
             versions += 1
         flush()
         return Available(
@@ -383,7 +374,7 @@ class DeltaSource(Source):
                 return f"Spark alone knows the offsets of a Delta source with `{option}`"
         return None
 
-    def _check_identity(self, log: DeltaLog, offset: _Offset) -> None:
+    def _check_identity(self, log: DeltaLog, offset: Offset) -> None:
         if offset.reservoir_id != log.table_id:
             raise RefusedError(
                 Problem(
@@ -491,93 +482,11 @@ class _Chunk:
     """When the version was committed; None for a snapshot, which gathers many versions."""
 
 
-def _step(position: _Offset, files: list[AddedFile]) -> Step:
+def _step(position: Offset, files: list[AddedFile]) -> Step:
     rows = [file.rows for file in files]
     return Step(
-        end=_write_offset(position),
+        end=write_offset(position),
         files=len(files),
         size_bytes=sum(file.size_bytes for file in files),
         rows=None if None in rows else sum(row for row in rows if row is not None),
-    )
-
-
-def _running_times(log: DeltaLog, storage: Storage, first: int) -> Iterator[tuple[int, int]]:
-    """Every version from `first` on with the newest commit time up to it, in milliseconds since the epoch.
-
-    Commit times can go back by a clock's error; the running maximum can't, so that a bound cuts a prefix.
-    """
-    newest = 0
-    for version in log.versions[bisect_left(log.versions, first) :]:
-        commit = read_commit(log, version, storage=storage)
-        if commit is not None and commit.timestamp_ms is not None:
-            newest = max(newest, commit.timestamp_ms)
-        yield version, newest
-
-
-def _write_offset(position: _Offset) -> str:
-    content = {
-        "sourceVersion": 1,
-        "reservoirId": position.reservoir_id,
-        "reservoirVersion": position.reservoir_version,
-        "index": position.index,
-        "isStartingVersion": position.is_starting_version,
-    }
-    return msgspec.json.encode(content).decode()
-
-
-def _read_offset(offset: str, path: str) -> _Offset:
-    try:
-        return msgspec.json.decode(offset, type=_Offset)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise RefusedError(offset_of_another_kind(offset, "Delta", path)) from exc
-
-
-def _table_gone(path: str) -> Problem:
-    return Problem(
-        code="INPUT_GONE",
-        file=path,
-        cause="a planned batch reads this Delta table, and it is gone",
-        consequence="Spark fails at the next start",
-        remedy="restore the table",
-    )
-
-
-def _version_gone(log: DeltaLog, version: int) -> Problem:
-    return Problem(
-        code="INPUT_GONE",
-        file=commit_file(log.location, version),
-        cause=f"version {version} of the table is needed, and its commit file is gone (log clean-up)",
-        consequence="its rows can't be read any more as changes; Spark fails, or passes over them",
-        remedy="restore the commit file, or declare a new stream with a sink of its own",
-    )
-
-
-def _version_vacuumed(path: str, version: int, reason: str) -> Problem:
-    return Problem(
-        code="BACKFILL_INPUT_GONE",
-        file=path,
-        cause=f"the live stream has read the table up to version {version}, which can't be read any more: {reason}",
-        consequence="the backfill would replace its rows by nothing",
-        remedy="run the live stream on to a version that is still whole, then backfill",
-    )
-
-
-def _behind(log: DeltaLog, commit: Commit) -> Problem:
-    return Problem(
-        code="BACKFILL_BEHIND_SOURCE",
-        file=log.location,
-        cause=f"version {commit.version} ({commit.operation}) replaced rows that the live stream has yet to read",
-        consequence="the backfill would recompute from rows that are replaced by now",
-        remedy="run the live stream, which passes over that version, then backfill again",
-    )
-
-
-def _not_append(log: DeltaLog, commit: Commit) -> Problem:
-    return Problem(
-        code="SOURCE_NOT_APPEND_ONLY",
-        file=commit_file(log.location, commit.version),
-        cause=f"version {commit.version} ({commit.operation}) deletes or rewrites rows that were read before",
-        consequence="Spark fails with DELTA_SOURCE_TABLE_IGNORE_CHANGES",
-        remedy="declare `skip_change_commits=True` to pass over such versions, or declare a new stream with a"
-        " sink of its own",
     )

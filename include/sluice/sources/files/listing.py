@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from sluice.errors import DeclarationError, Problem
-from sluice.storage import Folder, Storage, is_local, is_within, join, local_path, real_location, spark_location
+from sluice.locations import is_local, is_within, join, local_path, real_location, spark_location
+from sluice.storage import Folder, Storage
 
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 _WRITTEN = [

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from sluice.checkpoint.manifest import read_manifest
@@ -24,10 +23,10 @@ from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_limit, check_path, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
+from sluice.locations import is_local, join, local_path, spark_location
 from sluice.paths import resolve_path
 from sluice.schema_text import schema_problem
 from sluice.sources.contract import (
-    SOURCE_METRICS,
     SOURCE_TAG,
     Available,
     Bound,
@@ -39,7 +38,7 @@ from sluice.sources.contract import (
     offset_of_another_kind,
     parse_starting,
 )
-from sluice.sources.listing import (
+from sluice.sources.files.listing import (
     ListedFile,
     Listing,
     Selection,
@@ -50,31 +49,23 @@ from sluice.sources.listing import (
     is_listed,
     list_files,
 )
+from sluice.sources.files.observed_reading import ObservedReading
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
-from sluice.sql_text import identifier
-from sluice.storage import Storage, is_local, join, local_path, spark_location
+from sluice.storage import Storage
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
-    from pyspark.sql.types import StructField
+from sluice.sources.files.changed_files import changed, without_renamed
+from sluice.sources.files.refusals import hidden_by_age, input_gone, read_and_gone
 
-_MARK = "__sluice_malformed"
-_NOTHING = "__sluice_nothing"
-"""A column that no file has."""
-_MARK_SETTING = "spark.sql.columnNameOfCorruptRecord"
 _FOR_EVER = "36500d"
 _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
 """`* ? [ \\ ] { }`, as a URI spells them."""
 _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
-_PACKING = re.compile(r"\.(?:gz|bz2|zst|lz4|snappy|deflate)$")
-_MOST_REGARDED = 100
-"""Of how many of the newest files that were taken it is looked up whether they have changed, at each plan."""
-_MOST_LOOKS = 1000
-"""Of how many files of one time and size it is looked up whether they are still there, at each plan."""
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PASSED_THROUGH = ("ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
 _ITS_OWN = (
@@ -144,12 +135,12 @@ class FilesSource(Source):
         hidden_before = self._age_horizon(log)
         if any(file.mtime_ms < hidden_before for file in waiting):
             young = [file for file in waiting if file.mtime_ms >= hidden_before]
-            problems.append(_hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
+            problems.append(hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
             waiting = young
-        kept, renamed = _without_renamed(waiting, log, position.sizes, storage)
+        kept, renamed = without_renamed(waiting, log, position.sizes, storage)
         is_held, waiting = len(kept) < len(waiting), kept
         problems += renamed
-        problems += _changed(log, position.sizes, storage)
+        problems += changed(log, position.sizes, storage)
         steps = list(_orphans(log, self._log_offset(position.offset), storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
@@ -202,7 +193,7 @@ class FilesSource(Source):
     def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
         log = position.log or SourceLog()
         planned = log.taken(self._log_offset(position.offset) + 1, self._log_offset(end))
-        return tuple(_input_gone(entry.path) for entry in planned if storage.stat(entry.path) is None)
+        return tuple(input_gone(entry.path) for entry in planned if storage.stat(entry.path) is None)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         log = position.log or SourceLog()
@@ -219,7 +210,7 @@ class FilesSource(Source):
         for entry in entries:
             stat = storage.stat(entry.path)
             if stat is None:
-                raise RefusedError(_read_and_gone(entry.path))
+                raise RefusedError(read_and_gone(entry.path))
             size_bytes += stat.size_bytes
         return Slice(
             end=_offset(0) if entries else None,
@@ -245,7 +236,7 @@ class FilesSource(Source):
         elif not is_glob(self.path):
             # Else columns that are folders would be null.
             reader = reader.option("basePath", spark_location(self.path))
-        return self._counted(reader, spark, name, [_literal(entry.path) for entry in taken.entries])
+        return self._observed(reader, spark, name, [_literal(entry.path) for entry in taken.entries])
 
     def check_one_batch(self, taken: Slice) -> None:
         pattern = next((entry.path for entry in taken.entries if _GLOB_IN_URI.search(entry.path)), None)
@@ -272,49 +263,13 @@ class FilesSource(Source):
         ):
             if value is not None:
                 reader = reader.option(option, value)
-        return self._counted(reader, spark, name, spark_location(self.path))
+        return self._observed(reader, spark, name, spark_location(self.path))
 
-    def _counted(
+    def _observed(
         self, reader: DataStreamReader | DataFrameReader, spark: SparkSession, name: str, path: Any
     ) -> DataFrame:
-        """Read, and observe what Spark would let pass without a word: malformed rows, and files that it can't read.
-
-        A row is malformed where a column that the query uses can't be parsed. Spark marks it in a column that the
-        schema must name; the rows that come out are those of the declared mode.
-        """
-        from pyspark.sql import functions
-        from pyspark.sql.types import StructType
-
-        mode = self.options.get("mode", "PERMISSIVE").upper()
-        marks = self.format in {"csv", "json"} and mode != "FAILFAST" and "singleVariantColumn" not in self.options
-        metrics: list[Column] = []
-        mark, ours = "", []
-        if marks:
-            mark = str(self.options.get("columnNameOfCorruptRecord") or spark.conf.get(_MARK_SETTING))
-            columns = cast("StructType", StructType.fromDDL(self.schema or "")).fields
-            if mark not in {column.name for column in columns}:
-                mark = _MARK
-                ours.append(mark)
-            beside = _NOTHING
-            if self.format == "json":
-                ours.append(beside)
-            else:
-                # A column that is not in the data would make every row of a CSV file malformed.
-                beside = _never_malformed([column for column in columns if column.name != mark]) or mark
-            # Dropped rows are dropped here, where they are counted first.
-            reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", mark)
-            reader = reader.schema(", ".join([self.schema or "", *(f"`{added}` string" for added in ours)]))
-            metrics.append(functions.count(mark).alias("malformed_rows"))
-            # Spark refuses to read the mark alone, as a transform would that uses none of the columns.
-            metrics.append(functions.count(functions.col(identifier(beside))).alias("used_column"))
-        if "true" in {self.options.get("ignoreCorruptFiles"), self.options.get("ignoreMissingFiles")}:
-            metrics.append(functions.size(functions.collect_set("_metadata.file_path")).alias("read_files"))
-        frame = reader.load(path)
-        if metrics:
-            frame = frame.observe(f"{SOURCE_METRICS}{name}", *metrics)
-        if marks and mode == "DROPMALFORMED":
-            frame = frame.where(functions.col(mark).isNull())
-        return frame.drop(*ours) if ours else frame
+        reading = ObservedReading(self.format, self.schema or "", self.options)
+        return reading.load(reader, spark, name, path)
 
     def _check_origin(self, log: SourceLog) -> None:
         """Refuse a log that belongs to another path: Spark would silently read everything again."""
@@ -501,12 +456,6 @@ def _literal(uri: str) -> str:
     return _GLOB_CHARACTER.sub(r"\\\g<0>", path)
 
 
-def _never_malformed(columns: Sequence[StructField]) -> str | None:
-    """A column of text, which any row can fill, or else the first one; None where there are none."""
-    texts = [column.name for column in columns if column.dataType.typeName() == "string"]
-    return next(iter((*texts, *(column.name for column in columns))), None)
-
-
 def _normal(path: str) -> str:
     """A local path as Hadoop has it, in which `//`, `.` and `..` do not occur."""
     return "/" + posixpath.normpath(path).lstrip("/")
@@ -532,7 +481,7 @@ def _orphans(log: SourceLog, log_offset: int, storage: Storage) -> Iterator[Step
         entries = log.taken(log_offset + 1, log.latest_id)
         gone = next((entry.path for entry in entries if storage.stat(entry.path) is None), None)
         if gone is not None:
-            raise RefusedError(_input_gone(gone))
+            raise RefusedError(input_gone(gone))
         yield Step(end=_offset(log.latest_id), files=len(entries), entries=entries, is_logged=True)
 
 
@@ -549,146 +498,3 @@ def _duration_ms(text: str, place: str) -> int:
             remedy='give a number and a unit, such as "7d", "12h" or "30min"',
         )
     return int(match[1]) * _UNIT_MS[match[2]]
-
-
-def _input_gone(path: str) -> Problem:
-    return Problem(
-        code="INPUT_GONE",
-        file=path,
-        cause="a planned batch reads this file, and it is gone",
-        consequence="Spark would read it as empty and commit the batch without its rows",
-        remedy="bring the file back under the same name",
-    )
-
-
-def _read_and_gone(path: str) -> Problem:
-    return Problem(
-        code="BACKFILL_INPUT_GONE",
-        file=path,
-        cause="the live stream has read this file, and it is gone",
-        consequence="the backfill would replace its rows by nothing",
-        remedy="bring the file back under the same name; or declare `lateness`, if no row of it is in the interval",
-    )
-
-
-def _hidden_by_age(path: str, count: int, horizon_ms: float) -> Problem:
-    return Problem(
-        code="FILES_TOO_OLD",
-        file=path,
-        cause=f"`max_file_age` hides {count} new files (modified before {horizon_ms} ms since the epoch)",
-        consequence="they are never read",
-        remedy="touch them, or raise or remove `max_file_age`",
-        is_blocking=False,
-    )
-
-
-def _without_renamed(
-    waiting: list[ListedFile], log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage
-) -> tuple[list[ListedFile], list[Problem]]:
-    """Hold back the files that were taken under another name: same time, same size, and the old path is gone.
-
-    So are those that were packed (or unpacked) since: `gzip` keeps the time, and takes the old file away.
-
-    Where the size of what was taken is not known, the time alone holds nothing back, and is a warning.
-    """
-    times = {file.mtime_ms for file in waiting}
-    found: dict[int, list[LogEntry]] = {}
-    for entry in log.entries if times else ():
-        if entry.timestamp_ms in times:
-            found.setdefault(entry.timestamp_ms, []).append(entry)
-    if not found:
-        return waiting, []
-    known = _Sizes(log, {entry.batch_id for entries in found.values() for entry in entries}, sizes)
-    by_name = {_unpacked(entry.path): entry for entries in found.values() for entry in entries}
-    gone: dict[tuple[int, int], LogEntry | None] = {}
-    kept, problems = [], []
-    for file in waiting:
-        key = file.mtime_ms, file.size_bytes
-        if key not in gone:
-            alike = (entry for entry in found.get(file.mtime_ms, ()) if known.of(entry) in {None, file.size_bytes})
-            looked_for = islice(alike, _MOST_LOOKS)
-            gone[key] = next((entry for entry in looked_for if _is_away(entry, known.of(entry), storage)), None)
-        old = gone[key]
-        is_held, same = old is not None and known.of(old) is not None, "time and the size"
-        plain = by_name.get(_unpacked(file.path))
-        if not is_held and plain is not None and _is_packed(file, plain, storage):
-            old, is_held, same = plain, True, "time and, but for its packing, the name"
-        if old is not None:
-            problems.append(_renamed(file.path, old.path, same if is_held else "time", is_held=is_held))
-        if not is_held:
-            kept.append(file)
-    return kept, problems
-
-
-def _is_packed(file: ListedFile, old: LogEntry, storage: Storage) -> bool:
-    is_like = old.path != file.path and old.timestamp_ms == file.mtime_ms
-    return is_like and storage.stat(old.path) is None
-
-
-def _unpacked(path: str) -> str:
-    """A path without the ending of a codec that Spark reads."""
-    return _PACKING.sub("", path)
-
-
-def _is_away(entry: LogEntry, size_bytes: int | None, storage: Storage) -> bool:
-    """Whether a file that was taken is not at its path any more; another one may be, as where logs are rotated."""
-    there = storage.stat(entry.path)
-    return there is None or (
-        there.mtime_ms != entry.timestamp_ms and size_bytes is not None and there.size_bytes != size_bytes
-    )
-
-
-def _changed(log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage) -> list[Problem]:
-    """A warning where a file that was taken lately has another size now: what is new in it is never read.
-
-    Nobody looks at older ones: a file that was taken costs a plan nothing.
-    """
-    newest = [entry for entry in log.entries[-_MOST_REGARDED:] if is_local(entry.path)]
-    stats = {entry: storage.stat(entry.path) for entry in newest}
-    touched = {entry: stat for entry, stat in stats.items() if stat and stat.mtime_ms != entry.timestamp_ms}
-    known = _Sizes(log, {entry.batch_id for entry in touched}, sizes)
-    changed = [entry.path for entry, stat in touched.items() if known.of(entry) not in {None, stat.size_bytes}]
-    if not changed:
-        return []
-    return [
-        Problem(
-            code="FILE_CHANGED",
-            file=changed[-1],
-            cause=f"{len(changed)} of the newest files that were read have another size now",
-            consequence="what was added, or has replaced them, is never read: a name is read once",
-            remedy="let it arrive in a file with a name of its own",
-            is_blocking=False,
-        )
-    ]
-
-
-class _Sizes:
-    """The sizes of the files that some log ids took, read once per id."""
-
-    def __init__(self, log: SourceLog, log_ids: Container[int], sizes: Callable[[int], Sequence[int]]) -> None:
-        self._read = sizes
-        self._taken: dict[int, list[LogEntry]] = {}
-        for entry in log.entries:
-            if entry.batch_id in log_ids:
-                self._taken.setdefault(entry.batch_id, []).append(entry)
-        self._known: dict[int, dict[str, int]] = {}
-
-    def of(self, entry: LogEntry) -> int | None:
-        """The bytes of a file when it was taken; None when nobody knows."""
-        log_id = entry.batch_id
-        if log_id not in self._known:
-            taken, sizes = self._taken[log_id], self._read(log_id)
-            is_whole = len(taken) == len(sizes)
-            self._known[log_id] = {old.path: size for old, size in zip(taken, sizes, strict=True)} if is_whole else {}
-        return self._known[log_id].get(entry.path)
-
-
-def _renamed(path: str, old: str, same: str, *, is_held: bool) -> Problem:
-    return Problem(
-        code="FILE_RENAMED",
-        file=path,
-        cause=f"the file has the {same} of {old}, which was read and is gone: it was probably renamed",
-        consequence="it is held back: its rows would be read a second time" if is_held else "its rows are read again",
-        remedy="give it its old name back; or touch it, if it is another file",
-        is_blocking=False,
-    )

@@ -1,0 +1,65 @@
+"""Locations as text: a local path, or a URL; what is equal for all names of a file."""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def is_local(location: str) -> bool:
+    """Whether a location is on a local (or mounted) file system."""
+    scheme = _SCHEME.match(location)
+    return scheme is None or scheme[1] == "file"
+
+
+def local_path(location: str) -> str:
+    """The path of a local location, without its `file:` scheme."""
+    if not location.startswith("file:"):
+        return location
+    path = location.removeprefix("file:")
+    return unquote("/" + path[2:].partition("/")[2] if path.startswith("//") else path)
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a local path lies in a local folder (or is it), links followed."""
+    real_folder = os.path.realpath(folder)
+    return os.path.commonpath([os.path.realpath(path), real_folder]) == real_folder
+
+
+def real_location(location: str) -> str:
+    """A location with links followed, where it is local: the same for every name of a file or folder."""
+    return os.path.realpath(local_path(location)) if is_local(location) else location
+
+
+def same_for_every_name(location: str) -> object:
+    """What is equal for all names of one file or folder, and for those of one that is yet to be made.
+
+    Links are followed. It costs one call of the system, and a few where there is nothing yet: see `real_location` for a
+    name to show.
+    """
+    if not is_local(location):
+        return location.rstrip("/")
+    path, rest = os.path.normpath(local_path(location)), ""
+    while True:
+        try:
+            found = os.stat(path)
+        except OSError:
+            above, name = os.path.split(path)
+            if above == path:
+                return location
+            path, rest = above, f"{name}/{rest}"
+        else:
+            return found.st_dev, found.st_ino, rest
+
+
+def join(location: str, *parts: str) -> str:
+    """A location below another one."""
+    return "/".join((location.rstrip("/"), *parts))
+
+
+def spark_location(location: str) -> str:
+    """A location as Spark's Hadoop file systems name it (`s3` is `s3a` there)."""
+    return "s3a" + location[2:] if location.startswith("s3://") else location

@@ -1,0 +1,93 @@
+"""The files that a batch must read: whether Spark found them all, which takes those that are away for empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.checkpoint.offsets import logged_offset
+from sluice.checkpoint.source_log import SourceLog
+from sluice.errors import BatchFailedError
+from sluice.home import Generation
+from sluice.plan import PlannedBatch
+from sluice.sources.files.source import FilesSource
+from sluice.spark.query import Query
+from sluice.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class PlannedFiles:
+    """Compares what Spark found with what was planned."""
+
+    query: Query
+    generation: Generation
+    storage: Storage
+
+    def taken(self, batch: PlannedBatch, logs: Mapping[str, SourceLog]) -> tuple[str, ...]:
+        """The files that a batch must read, as the logs of its sources have them; not those that may be missing."""
+        paths: dict[str, None] = {}
+        for line in self.generation.lines:
+            source, log = batch.sources[line.source], logs.get(line.log)
+            declared = self.query.stream.sources[line.source]
+            if log is None or source.end is None or not isinstance(declared, FilesSource) or declared.ignores_missing:
+                continue
+            first = -1 if source.start is None else logged_offset(source.start)
+            last = logged_offset(source.end)
+            if first is not None and last is not None:
+                paths.update(dict.fromkeys(entry.path for entry in log.taken(first + 1, last)))
+        return tuple(paths)
+
+    def guarded(
+        self, write: Callable[[DataFrame, int], object], batch_id: int, taken: Sequence[str]
+    ) -> Callable[[DataFrame, int], None]:
+        """A function that writes a batch, not called with less than was planned.
+
+        That comes before Spark's commit, and the batch is repeated once the files are back.
+
+        Raises:
+            BatchFailedError: By what is given, where a file is away.
+        """
+
+        def guarded(frame: DataFrame, its_id: int) -> None:
+            streams = self.query.frame.sparkSession.streams
+            active = next((one for one in streams.active if one.id == self.generation.query_id), None)
+            if active is not None and (missing := self._missing(active, taken)):
+                raise BatchFailedError(
+                    f"{len(missing)} planned input files of batch {batch_id} vanished before Spark read them",
+                    where=missing[0],
+                    remedy="bring them back under the same names; nothing was written, and the next run repeats it",
+                )
+            write(frame, its_id)
+
+        return guarded
+
+    def shortfall(self, batch_id: int, taken: Sequence[str], started: StreamingQuery) -> BatchFailedError | None:
+        """What to raise of a committed batch for which Spark did not find all that was planned."""
+        missing = self._missing(started, taken) if taken and self.query.knows_files else []
+        if not missing:
+            return None
+        return BatchFailedError(
+            f"{len(missing)} planned input files vanished just before Spark read them: batch {batch_id} is committed"
+            " without their rows",
+            where=missing[0],
+            remedy="copy them back under new names, and the next run reads them; under their old ones they count as"
+            " read, and backfills would read them a second time",
+        )
+
+    def doubts(self, batch_id: int, taken: Sequence[str]) -> Iterator[str]:
+        """What looks odd where Spark does not tell which files it found."""
+        if gone := [path for path in taken if self.storage.stat(path) is None]:
+            yield (
+                f"{len(gone)} input files were gone right after batch {batch_id} was read: if they had vanished before,"
+                f" their rows are missing ({gone[0]})"
+            )
+
+    def _missing(self, started: StreamingQuery, taken: Sequence[str]) -> list[str]:
+        """The files that Spark did not find when it began its newest batch: it takes those for empty."""
+        found = self.query.files_of_batch(started)
+        return [path for path in taken if path not in found]

@@ -1,0 +1,145 @@
+"""A start of a run's query: as long as the lease holds, and with what failed in our words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sluice.auditing.audit import Audit
+from sluice.checkpoint.log import list_log
+from sluice.errors import LeaseLostError, RefusedError, SluiceError, StorageError
+from sluice.locations import join
+from sluice.runs.lease import Lease
+from sluice.spark.connect_session import is_connected
+from sluice.spark.query import Query, spark_failed
+from sluice.spark.state_check import state_changed
+from sluice.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 1
+
+
+@dataclass
+class QueryStarts:
+    """Starts the query of a run, once per batch or once for all, and waits for its end."""
+
+    stream: str
+    """For messages."""
+    lease: Lease
+    checkpoint: str
+    storage: Storage
+    audit: Audit | None
+    """Knows more of what failed, of streams with a suite."""
+    _failure: BaseException | None = None
+    """What ended a batch in a function of ours that wrote it; Spark only tells that something did."""
+
+    def start(self, query: Query, *, once: bool) -> StreamingQuery:
+        """Start a query for its next batch, or for all that there are.
+
+        Raises:
+            SluiceError: It did not start.
+        """
+        function = query.function_of_batches()
+        if function is not None and not is_connected(query.frame.sparkSession):
+            query = replace(query, write=self._while_held(function))
+        try:
+            return query.start(self.checkpoint, once=once)
+        except Exception as exc:
+            raise self._failed(exc) from exc
+
+    def wait(self, query: StreamingQuery) -> None:
+        """Wait for the end of a query.
+
+        Raises:
+            LeaseLostError: Another run goes on with the checkpoint.
+            SluiceError: Spark failed.
+        """
+        while not self.has_ended(query):
+            pass
+        self.check_exception(query)
+
+    def has_ended(self, query: StreamingQuery) -> bool:
+        """Wait a second for the end of a query; end it where the lease is lost, for another run goes on with it.
+
+        Raises:
+            LeaseLostError: It is.
+            BatchFailedError: Spark failed.
+        """
+        try:
+            if query.awaitTermination(_POLL_SECONDS):
+                return True
+        except Exception as exc:
+            raise self._failed(exc) from exc
+        try:
+            self.lease.check()
+        except LeaseLostError:
+            query.stop()
+            raise
+        except StorageError:
+            # It is looked at again in a second, and before anything is written here.
+            logger.warning("the lease can't be looked at", exc_info=True)
+        return False
+
+    def check_exception(self, query: StreamingQuery) -> None:
+        """Raise what a query ended with, if it has failed.
+
+        Raises:
+            SluiceError: It has.
+        """
+        exception = query.exception()
+        if exception is not None:
+            raise self._failed(exception) from exception
+
+    def keeping_failure(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """A function that writes a batch, and whose error is told as it was raised."""
+
+        def keeping(frame: DataFrame, batch_id: int) -> None:
+            try:
+                write(frame, batch_id)
+            except BaseException as exc:
+                self._failure = exc
+                raise
+
+        return keeping
+
+    def _while_held(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+        """A sink's function, called as long as the lease holds: nothing else keeps a second writer out of its sink."""
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            self.lease.check()
+            function(frame, batch_id)
+
+        return write
+
+    def _failed(self, exc: Exception) -> SluiceError:
+        try:
+            self.lease.check()
+        except LeaseLostError as lost:
+            # Whatever Spark says: two of them were at one checkpoint.
+            return lost
+        except SluiceError:
+            logger.warning("the lease can't be looked at", exc_info=True)
+        if isinstance(self._failure, SluiceError):
+            return self._failure
+        if self.audit is not None and (cause := self.audit.cause(exc, self._newest_planned)) is not None:
+            return cause
+        changed = state_changed(str(exc), join(self.checkpoint, "state"))
+        if changed is not None:
+            return RefusedError(changed)
+        where = f"stream `{self.stream}`, {self.checkpoint}"
+        if isinstance(self._failure, Exception):
+            # What Spark says of a function that raised is where it was called from.
+            exc = self._failure
+        return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
+
+    def _newest_planned(self) -> int | None:
+        """The batch that was under way, whoever planned it."""
+        offsets = list_log(join(self.checkpoint, "offsets"), storage=self.storage)
+        return offsets.latest if offsets is not None else None

@@ -1,0 +1,44 @@
+"""Offsets of a Delta source, as Spark writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from sluice.errors import RefusedError
+from sluice.sources.contract import offset_of_another_kind
+
+
+class Offset(msgspec.Struct, rename="camel", frozen=True):
+    """How far a Delta source was read; the names are Spark's."""
+
+    reservoir_id: str
+    reservoir_version: Annotated[int, msgspec.Meta(ge=0)]
+    index: int
+    is_starting_version: bool = False
+    source_version: int = 1
+
+
+def write_offset(position: Offset) -> str:
+    """An offset as JSON, byte for byte as Spark writes it."""
+    content = {
+        "sourceVersion": 1,
+        "reservoirId": position.reservoir_id,
+        "reservoirVersion": position.reservoir_version,
+        "index": position.index,
+        "isStartingVersion": position.is_starting_version,
+    }
+    return msgspec.json.encode(content).decode()
+
+
+def read_offset(offset: str, path: str) -> Offset:
+    """An offset as a checkpoint has it.
+
+    Raises:
+        RefusedError: It is none of a Delta source.
+    """
+    try:
+        return msgspec.json.decode(offset, type=Offset)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise RefusedError(offset_of_another_kind(offset, "Delta", path)) from exc

@@ -1,0 +1,66 @@
+"""What is said of a Delta table that can't be read as a checkpoint has begun to read it."""
+
+from __future__ import annotations
+
+from sluice.delta_table import (
+    Commit,
+    DeltaLog,
+    commit_file,
+)
+from sluice.errors import Problem
+
+
+def table_gone(path: str) -> Problem:
+    """The table is away."""
+    return Problem(
+        code="INPUT_GONE",
+        file=path,
+        cause="a planned batch reads this Delta table, and it is gone",
+        consequence="Spark fails at the next start",
+        remedy="restore the table",
+    )
+
+
+def version_gone(log: DeltaLog, version: int) -> Problem:
+    """A version that a planned batch reads is away."""
+    return Problem(
+        code="INPUT_GONE",
+        file=commit_file(log.location, version),
+        cause=f"version {version} of the table is needed, and its commit file is gone (log clean-up)",
+        consequence="its rows can't be read any more as changes; Spark fails, or passes over them",
+        remedy="restore the commit file, or declare a new stream with a sink of its own",
+    )
+
+
+def version_vacuumed(path: str, version: int, reason: str) -> Problem:
+    """Files of a version that a backfill reads are away."""
+    return Problem(
+        code="BACKFILL_INPUT_GONE",
+        file=path,
+        cause=f"the live stream has read the table up to version {version}, which can't be read any more: {reason}",
+        consequence="the backfill would replace its rows by nothing",
+        remedy="run the live stream on to a version that is still whole, then backfill",
+    )
+
+
+def behind(log: DeltaLog, commit: Commit) -> Problem:
+    """The live stream stands before a commit that replaced what a backfill would read."""
+    return Problem(
+        code="BACKFILL_BEHIND_SOURCE",
+        file=log.location,
+        cause=f"version {commit.version} ({commit.operation}) replaced rows that the live stream has yet to read",
+        consequence="the backfill would recompute from rows that are replaced by now",
+        remedy="run the live stream, which passes over that version, then backfill again",
+    )
+
+
+def not_append(log: DeltaLog, commit: Commit) -> Problem:
+    """A commit changed rows that were there, which Spark's stream refuses."""
+    return Problem(
+        code="SOURCE_NOT_APPEND_ONLY",
+        file=commit_file(log.location, commit.version),
+        cause=f"version {commit.version} ({commit.operation}) deletes or rewrites rows that were read before",
+        consequence="Spark fails with DELTA_SOURCE_TABLE_IGNORE_CHANGES",
+        remedy="declare `skip_change_commits=True` to pass over such versions, or declare a new stream with a"
+        " sink of its own",
+    )
