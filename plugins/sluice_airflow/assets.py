@@ -26,7 +26,7 @@ from sluice.locations import is_local, join, local_path
 from sluice.monitoring.touched_partitions import Partition, touched_partitions
 from sluice_airflow.outcomes import summary
 from sluice_airflow.projects import airflow_project, project_for_others
-from sluice_airflow.untold import untold_runs, written_versions
+from sluice_airflow.unannounced_runs import untold_runs, written_versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

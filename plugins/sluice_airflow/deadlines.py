@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 
-from sluice_airflow.patience import look_within
+from sluice_airflow.time_limit import look_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from sluice_airflow.deadlines import StreamWatermark
 from sluice_airflow.listeners import drivers_pool, marked_tasks, stream_metrics
-from sluice_airflow.live_first import LiveFirst
+from sluice_airflow.slot_priority import LiveFirst
 
 _PREFIX = "sluice"
 

@@ -32,9 +32,9 @@ from sluice.monitoring.progress import read_progress
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.stream import Stream
 from sluice.times import parse_time
-from sluice_airflow.patience import look_within
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.run_keys import run_key
+from sluice_airflow.time_limit import look_within
 
 T = TypeVar("T")
 

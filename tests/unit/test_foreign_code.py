@@ -25,12 +25,12 @@ from sluice.foreign_code import described, error_line, foreign_code, is_failure
 from sluice.project import Project
 from sluice.quality.suite import build_suite
 from sluice.running.check import check_project
-from sluice_airflow.patience import look_within
+from sluice_airflow.time_limit import look_within
 from sluice_airflow.triggers import shared_poll
 from sluice_airflow.triggers.declared import DeclaredStreams
 from sluice_airflow.triggers.shared_poll import SharedPoll, Sighting, look
 from sluice_airflow.ui.guarded_route import GuardedRoute
-from sluice_airflow.ui.outlook import look_ahead
+from sluice_airflow.ui.next_run import look_ahead
 from tests.builders import make_files_source, make_stream, put
 
 ENDINGS = {

@@ -42,7 +42,7 @@ def _end_driver(previous_state: Any, task_instance: Any) -> None:
         return
     try:
         from sluice_airflow.noted_runs import noted_run
-        from sluice_airflow.patience import look_within
+        from sluice_airflow.time_limit import look_within
 
         run = noted_run(task_instance)
         if run is not None:

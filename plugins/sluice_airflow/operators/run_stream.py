@@ -110,7 +110,7 @@ class RunStreamOperator(BaseOperator):
         deferrable: bool | None = None,
         pool: str = POOL,
         retries: int | None = RETRIES,
-        weight_rule: WeightRuleParam = "sluice_airflow.live_first.LiveFirst",
+        weight_rule: WeightRuleParam = "sluice_airflow.slot_priority.LiveFirst",
         **kwargs: Any,
     ) -> None:
         check_task_arguments(type(self), kwargs)

@@ -35,7 +35,7 @@ from sluice_airflow.ui.dag_tasks import DagTasks, StreamTask, run_keys
 from sluice_airflow.ui.guarded_route import GuardedRoute
 from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
 from sluice_airflow.ui.lineage import choose, draw, find_readings
-from sluice_airflow.ui.outlook import Outlook, hanging, look_ahead
+from sluice_airflow.ui.next_run import NextRun, hanging, look_ahead
 from sluice_airflow.ui.quality_view import report_on
 from sluice_airflow.ui.reading import LeaseHolder, RunFile, ShownRecord
 from sluice_airflow.ui.rows import Badge, run_line, run_row
@@ -75,7 +75,7 @@ _templates = Environment(
 _templates.filters["address"] = partial(quote, safe="")
 _templates.filters["pieces"] = wording.code_pieces
 _dag_tasks = DagTasks()
-_outlooks: Backstage[Outlook] = Backstage(15, deadline_seconds=_DEADLINE_SECONDS, overdue=hanging, threads=8)
+_next_runs: Backstage[NextRun] = Backstage(15, deadline_seconds=_DEADLINE_SECONDS, overdue=hanging, threads=8)
 _runs = RunsInMind()
 _run_lists: Backstage[Mapping[str, KnownRuns]] = Backstage(
     1, deadline_seconds=30, overdue=lambda _seconds: {}, threads=1
@@ -158,18 +158,18 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     found = _find(user, name)
     project = airflow_project()
     look = partial(look_ahead, project, found.stream, found.home, now, project.streams())
-    outlook = _outlooks.get({name: look}, _PATIENCE_SECONDS).get(name)
+    next_run = _next_runs.get({name: look}, _PATIENCE_SECONDS).get(name)
     errors: list[str] = []
     generation = _try(errors, found.home.current_generation)
     generations, damaged = _try(errors, partial(reading.read_generations, found.home)) or ([], [])
     errors += damaged
     hold = hold_of(_try(errors, partial(read_gate, found.home)))
-    row = stream_row(name, [run_line(run) for run in found.runs], outlook, now, hold=hold, error=found.error)
+    row = stream_row(name, [run_line(run) for run in found.runs], next_run, now, hold=hold, error=found.error)
     page = stream_page(
         found.stream,
         row,
         runs=found.runs,
-        outlook=outlook,
+        next_run=next_run,
         batches=_try(errors, partial(reading.read_batches, found.home, generation or 1, _BATCHES_ON_PAGE)) or [],
         generations=generations,
         lease=_try(errors, partial(reading.read_lease, found.home, found.home.lease_folder(generation or 1), now)),
@@ -281,14 +281,14 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
     project = airflow_project()
     streams = project.streams()
     jobs = {name: partial(look_ahead, project, it.stream, it.home, now, streams) for name, it in shown.items()}
-    outlooks = _outlooks.get(jobs, _PATIENCE_SECONDS)
+    next_runs = _next_runs.get(jobs, _PATIENCE_SECONDS)
     rows = {}
     for name, it in shown.items():
-        outlook = outlooks.get(name)
-        hold = outlook.hold if outlook else None
-        rows[name] = stream_row(name, it.lines, outlook, now, hold=hold, error=it.error)
+        next_run = next_runs.get(name)
+        hold = next_run.hold if next_run else None
+        rows[name] = stream_row(name, it.lines, next_run, now, hold=hold, error=it.error)
     verdicts = {name: Badge("error", "bad") if row.error else row.verdict for name, row in rows.items()}
-    picture = draw(readings, drawn, found=hits, verdicts=verdicts, outlooks=outlooks, now=now) if readings else None
+    picture = draw(readings, drawn, found=hits, verdicts=verdicts, next_runs=next_runs, now=now) if readings else None
     page = streams_page([rows[name] for name in part.names], part, errors if user.sees_import_errors else [])
     is_pending = any(row.is_pending for row in rows.values())
     refresh = 1 if is_pending else 3 if any(row.running for row in rows.values()) else 30

@@ -11,7 +11,7 @@ from itertools import pairwise
 from sluice.monitoring.inspection import SourceLag
 from sluice.stream import Stream
 from sluice_airflow.ui import wording
-from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.rows import Badge, describe_amount, describe_oldest
 
 MOST_STREAMS = 40
@@ -127,7 +127,7 @@ def draw(
     *,
     found: Collection[str] | None,
     verdicts: Mapping[str, Badge],
-    outlooks: Mapping[str, Outlook],
+    next_runs: Mapping[str, NextRun],
     now: datetime,
 ) -> Picture:
     """Place streams in columns, each to the right of what it reads.
@@ -137,7 +137,7 @@ def draw(
         names: Which streams to show.
         found: What the search has found; None when nothing was searched for.
         verdicts: What the next run of each would do.
-        outlooks: What waits for them, as far as it is known.
+        next_runs: What waits for them, as far as it is known.
         now: The time.
     """
     shown = [reading for reading in readings if {reading.reader, reading.writer} <= set(names)]
@@ -173,7 +173,7 @@ def draw(
             box = boxes[name]
             to_y = box.y + box.height / 2 + _PORT_HEIGHT * (port - (len(routes) - 1) / 2) + _LABEL_HEIGHT / 2
             path = _path(route, to_y, ranks[reading.writer], ranks[name])
-            label, told, tone = _lag(outlooks.get(name), reading.source, now)
+            label, told, tone = _lag(next_runs.get(name), reading.source, now)
             lines.append(Line(reading, path, label, box.x - 8, to_y - 4, told, tone))
     width = 2 * _MARGIN + len(columns) * _BOX_WIDTH + max(0, len(columns) - 1) * _GAP_X
     related = len({name for reading in readings for name in (reading.reader, reading.writer)})
@@ -206,13 +206,13 @@ def _path(route: Sequence[float], to_y: float, from_rank: int, to_rank: int) -> 
     return path.rpartition(" H")[0] + f" H{x - _BOX_WIDTH}"
 
 
-def _lag(outlook: Outlook | None, source: str, now: datetime) -> tuple[str, str, str]:
+def _lag(next_run: NextRun | None, source: str, now: datetime) -> tuple[str, str, str]:
     """What waits: in short, in words, and in which tone."""
-    if outlook is None:
+    if next_run is None:
         return "\N{HORIZONTAL ELLIPSIS}", "what waits is being looked up", "none"
-    if outlook.hangs_for is not None:
+    if next_run.hangs_for is not None:
         return "no answer", "looking at it takes very long", "warn"
-    lag = outlook.lags.get(source)
+    lag = next_run.lags.get(source)
     if lag is None or lag.unreadable:
         return "unknown", "what waits is not known", "bad"
     amount = describe_amount([lag.files], [lag.size_bytes], [lag.rows])

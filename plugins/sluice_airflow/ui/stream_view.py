@@ -14,7 +14,7 @@ from sluice.times import iso_millis
 from sluice.watermarks import WatermarkOutlook
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart
-from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.quality_view import newest_report
 from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile
 from sluice_airflow.ui.rows import (
@@ -117,7 +117,7 @@ def stream_page(
     row: StreamRow,
     *,
     runs: Sequence[RunFile],
-    outlook: Outlook | None,
+    next_run: NextRun | None,
     batches: Sequence[LoggedBatch],
     generations: Sequence[Generation],
     lease: LeaseHolder | None,
@@ -127,20 +127,20 @@ def stream_page(
     now: datetime,
 ) -> StreamPage:
     """Everything about one stream."""
-    current = outlook.generation if outlook else None
+    current = next_run.generation if next_run else None
     live = next((found for found in generations if found.generation == current), None)
     done = _recorded(runs, current)
     names = [line.source for line in live.lines] if live else None
     return StreamPage(
         row=row,
-        facts=_stream_facts(stream, outlook, skip, now),
-        sources=tuple(_source_row(stream, name, outlook, now) for name in stream.sources),
-        watermarks=tuple(_watermark_rows(outlook.plan.watermarks if outlook and outlook.plan else None)),
+        facts=_stream_facts(stream, next_run, skip, now),
+        sources=tuple(_source_row(stream, name, next_run, now) for name in stream.sources),
+        watermarks=tuple(_watermark_rows(next_run.plan.watermarks if next_run and next_run.plan else None)),
         batches=tuple(_logged_row(batch, done, names) for batch in batches),
         charts=stream_charts(runs, current),
         generations=tuple(_generation_row(found, current) for found in generations),
         lease=_lease(lease, now) if lease else None,
-        problems=tuple(problem_view(problem) for problem in (outlook.problems if outlook else ())),
+        problems=tuple(problem_view(problem) for problem in (next_run.problems if next_run else ())),
         runs=tuple(run_row(stream.name, run, now) for run in runs),
         errors=tuple(errors),
         has_quality=any(run.record is not None and quality_badge(run.record.quality) for run in runs),
@@ -150,31 +150,31 @@ def stream_page(
     )
 
 
-def _stream_facts(stream: Stream, outlook: Outlook | None, skip: Checked | None, now: datetime) -> tuple[Fact, ...]:
+def _stream_facts(stream: Stream, next_run: NextRun | None, skip: Checked | None, now: datetime) -> tuple[Fact, ...]:
     facts = [
         Fact("writes", stream.sink.location or stream.sink.kind, stream.sink.kind if stream.sink.location else ""),
         Fact("transform", stream.transform),
         Fact("output mode", stream.output_mode),
     ]
-    if outlook and outlook.generation is not None:
-        committed = "none" if outlook.committed_id is None else str(outlook.committed_id)
-        planned = "none" if outlook.planned_id is None else str(outlook.planned_id)
-        facts.append(Fact("generation", str(outlook.generation)))
+    if next_run and next_run.generation is not None:
+        committed = "none" if next_run.committed_id is None else str(next_run.committed_id)
+        planned = "none" if next_run.planned_id is None else str(next_run.planned_id)
+        facts.append(Fact("generation", str(next_run.generation)))
         facts.append(Fact("batches", f"committed {committed}, planned {planned}"))
     if skip is not None:
         checked = wording.read_moment(skip.checked_at)
         times = wording.count(skip.skips, "time")
         facts.append(Fact("last skip", wording.moment(checked), f"{skip.reason}; {times} since the last run"))
-    if outlook:
-        facts.append(Fact("looked at", wording.moment(outlook.looked_at), wording.ago(outlook.looked_at, now)))
+    if next_run:
+        facts.append(Fact("looked at", wording.moment(next_run.looked_at), wording.ago(next_run.looked_at, now)))
     return tuple(facts)
 
 
-def _source_row(stream: Stream, name: str, outlook: Outlook | None, now: datetime) -> SourceRow:
+def _source_row(stream: Stream, name: str, next_run: NextRun | None, now: datetime) -> SourceRow:
     source = stream.sources[name]
-    lag = outlook.lags.get(name) if outlook else None
-    committed = outlook.committed_offsets.get(name) if outlook else None
-    planned = outlook.planned_offsets.get(name) if outlook else None
+    lag = next_run.lags.get(name) if next_run else None
+    committed = next_run.committed_offsets.get(name) if next_run else None
+    planned = next_run.planned_offsets.get(name) if next_run else None
     return SourceRow(
         name=name,
         kind=source.kind,

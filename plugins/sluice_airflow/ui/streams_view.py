@@ -13,7 +13,7 @@ from sluice.runs.summary import RunLine
 from sluice.times import iso_millis
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, sparkline
-from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.rows import (
     STATUS_TONES,
     VERDICT_TONES,
@@ -134,7 +134,7 @@ def streams_page(rows: Sequence[StreamRow], part: Part, errors: Sequence[tuple[s
 def stream_row(
     name: str,
     runs: Sequence[RunLine],
-    outlook: Outlook | None,
+    next_run: NextRun | None,
     now: datetime,
     *,
     hold: Hold | None = None,
@@ -145,19 +145,19 @@ def stream_row(
     Args:
         name: The stream.
         runs: Its newest runs, newest first.
-        outlook: What its next run would do; None while that is being looked up.
+        next_run: What its next run would do; None while that is being looked up.
         now: The time.
         hold: What quality has blocked or holds.
         error: Why the home can't be read, if so.
     """
     rows = [line_row(name, run, now) for run in runs]
-    plan = outlook.plan if outlook else None
-    watermark = outlook.watermark_ms if outlook else None
+    plan = next_run.plan if next_run else None
+    watermark = next_run.watermark_ms if next_run else None
     under_way = [row for row in rows if row.status.text in {"planned", "running"}]
     running = next((row for row in under_way if not row.interval), next(iter(under_way), None))
     # Backfills run beside the live stream: they neither hold it, nor does their end change its plan.
-    verdict, reason = _verdict(outlook, None if running is None or running.interval else running)
-    lag, lag_remark = _lag(list(outlook.lags.values()) if outlook else [], now, is_known=plan is not None)
+    verdict, reason = _verdict(next_run, None if running is None or running.interval else running)
+    lag, lag_remark = _lag(list(next_run.lags.values()) if next_run else [], now, is_known=plan is not None)
     at = wording.read_moment(iso_millis(watermark)) if watermark is not None else None
     return StreamRow(
         name=name,
@@ -172,8 +172,8 @@ def stream_row(
         runs=_runs_picture(runs),
         last_run=rows[0] if rows else None,
         running=running,
-        error=error or ((outlook.error or "") if outlook else ""),
-        is_pending=outlook is None,
+        error=error or ((next_run.error or "") if next_run else ""),
+        is_pending=next_run is None,
     )
 
 
@@ -186,18 +186,18 @@ def hold_badge(hold: Hold | None) -> Badge | None:
     return Badge("blocked" if hold.state == "blocked" else "held", "bad")
 
 
-def _verdict(outlook: Outlook | None, running: RunRow | None) -> tuple[Badge, str]:
+def _verdict(next_run: NextRun | None, running: RunRow | None) -> tuple[Badge, str]:
     """What the next run would do, and why; while a run goes on, that is still open."""
-    if outlook is None:
+    if next_run is None:
         return Badge("planning", "none"), ""
-    if outlook.hangs_for is not None:
-        took = wording.span(outlook.hangs_for)
+    if next_run.hangs_for is not None:
+        took = wording.span(next_run.hangs_for)
         return Badge("no answer", "warn"), f"its home, sources and sink are being looked at for {took} now"
-    if running is not None and outlook.is_held:
+    if running is not None and next_run.is_held:
         return Badge("running", "info"), f"{running.batches} batches; the next run is planned when this one ends"
-    if outlook.plan is None:
+    if next_run.plan is None:
         return Badge("unknown", "bad"), ""
-    plan = outlook.plan
+    plan = next_run.plan
     gone = "; the driver of the last run is gone" if running is not None else ""
     return Badge(plan.verdict, VERDICT_TONES.get(plan.verdict, "none")), f"{plan.reason}{gone}"
 

@@ -17,7 +17,7 @@ from sluice.gate.decided_batch import Decision, Table
 from sluice.gate.judged_runs import hold_of
 from sluice.gate.state import GateState, keep_gate, read_gate
 from sluice.runs.record import QualityRecord, RunRecords
-from sluice_airflow.ui.outlook import look_ahead
+from sluice_airflow.ui.next_run import look_ahead
 from sluice_airflow.ui.streams_view import stream_row
 from tests.builders import put
 from tests.unit.quality.suites import document, row

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sluice import Stream, sinks, sources
 from sluice.monitoring.inspection import SourceLag
 from sluice_airflow.ui.lineage import MOST_STREAMS, Picture, choose, draw, find_readings
-from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.rows import Badge
 from tests.builders import NOW, NOW_MS, make_files_source
 
@@ -35,13 +35,13 @@ def picture_of(
     reads: Mapping[str, Sequence[str]],
     *,
     found: Sequence[str] | None = None,
-    outlooks: Mapping[str, Outlook] | None = None,
+    next_runs: Mapping[str, NextRun] | None = None,
 ) -> Picture:
     """The picture of these streams."""
     readings = find_readings(streams_of(reads))
     names = choose(readings, found)
     verdicts = dict.fromkeys(reads, Badge("skip", "calm"))
-    return draw(readings, names, found=found, verdicts=verdicts, outlooks=outlooks or {}, now=NOW)
+    return draw(readings, names, found=found, verdicts=verdicts, next_runs=next_runs or {}, now=NOW)
 
 
 def test_what_reads_stands_to_the_right_of_what_it_reads() -> None:
@@ -65,8 +65,8 @@ def test_lag_stands_on_the_lines() -> None:
         "away": SourceLag(0, 0, None, None, "permission denied"),
     }
     reads = {"all": [*lags, "other"], "waits": ["files"], "hangs": ["files"]} | {name: [] for name in [*lags, "other"]}
-    outlooks = {"all": Outlook(NOW, lags=lags), "hangs": Outlook(NOW, hangs_for=9.0)}
-    lines = {(line.reading.reader, line.reading.writer): line for line in picture_of(reads, outlooks=outlooks).lines}
+    next_runs = {"all": NextRun(NOW, lags=lags), "hangs": NextRun(NOW, hangs_for=9.0)}
+    lines = {(line.reading.reader, line.reading.writer): line for line in picture_of(reads, next_runs=next_runs).lines}
 
     assert {writer: line.label for (reader, writer), line in lines.items() if reader == "all"} == {
         "files": "1,200 files, 11 min", "rows": "30 rows", "none": "nothing waits", "away": "unknown",

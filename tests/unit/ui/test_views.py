@@ -28,7 +28,7 @@ from sluice.sources.contract import Slice
 from sluice.times import iso_time
 from sluice.watermarks import InputWatermark, WatermarkOutlook, Watermarks
 from sluice_airflow.ui import wording
-from sluice_airflow.ui.outlook import Outlook
+from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.quality_view import newest_report, report_on
 from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile, ShownRecord
 from sluice_airflow.ui.rows import run_line
@@ -75,7 +75,7 @@ def make_run(**changes: Any) -> RunFile:
     return RunFile(RUN_ID, ShownRecord(**record | changes))
 
 
-def make_outlook(**changes: Any) -> Outlook:
+def make_next_run(**changes: Any) -> NextRun:
     """A stream that has something to do."""
     lags = {"visits": SourceLag(2, 2_500_000, None, NOW_MS - 600_000)}
     known: dict[str, Any] = {
@@ -85,17 +85,17 @@ def make_outlook(**changes: Any) -> Outlook:
         "lags": lags,
         "watermark_ms": NOW_MS - 7_200_000,
     }
-    return Outlook(**known | changes)
+    return NextRun(**known | changes)
 
 
 def make_page(**changes: Any) -> StreamPage:
     """The page of a stream that ran once."""
-    outlook = changes.get("outlook", make_outlook())
-    row = row_of("visits", [make_run()], outlook, NOW)
+    next_run = changes.get("next_run", make_next_run())
+    row = row_of("visits", [make_run()], next_run, NOW)
     lines = (SourceLine("visits", "0"),)
     known: dict[str, Any] = {
         "runs": [make_run()],
-        "outlook": outlook,
+        "next_run": next_run,
         "batches": [],
         "generations": [Generation(generation=1, query_id=QUERY_ID, created_at=iso_time(NOW), lines=lines)],
         "lease": None,
@@ -149,7 +149,7 @@ def verdict(row: StreamRow) -> tuple[str, str]:
 
 def test_a_stream_in_a_line() -> None:
     """What the next run would do, what waits for it, and how the last ones went."""
-    row = row_of("visits", [make_run()], make_outlook(), NOW)
+    row = row_of("visits", [make_run()], make_next_run(), NOW)
 
     assert verdict(row) == ("run", "info")
     assert (row.lag, row.lag_remark) == ("2 files, 2.5 MB", "oldest 10 min ago")
@@ -174,7 +174,7 @@ def test_a_stream_that_is_being_planned() -> None:
 def test_a_run_that_goes_on_is_no_plan(*, is_held: bool, expected: str) -> None:
     """In the middle of a run the checkpoint looks unfinished; unless the driver is gone, that is as it should be."""
     run = make_run(status="running", ended_at=None)
-    row = row_of("visits", [run], make_outlook(is_held=is_held), NOW)
+    row = row_of("visits", [run], make_next_run(is_held=is_held), NOW)
 
     assert row.verdict.text == expected
     assert ("driver of the last run is gone" in row.reason) != is_held
@@ -183,9 +183,9 @@ def test_a_run_that_goes_on_is_no_plan(*, is_held: bool, expected: str) -> None:
 
 def test_an_error_takes_the_place_of_a_plan() -> None:
     """And comes first in the list, before what refuses, before what runs."""
-    broken = row_of("a", [], make_outlook(plan=None, error="the home is damaged"), NOW)
-    refused = row_of("b", [], make_outlook(plan=Plan("b", 1, "refuse", "no", "exact")), NOW)
-    fine = row_of("c", [], make_outlook(), NOW)
+    broken = row_of("a", [], make_next_run(plan=None, error="the home is damaged"), NOW)
+    refused = row_of("b", [], make_next_run(plan=Plan("b", 1, "refuse", "no", "exact")), NOW)
+    fine = row_of("c", [], make_next_run(), NOW)
 
     page = page_of([fine, refused, broken])
 
@@ -200,7 +200,7 @@ def test_an_error_takes_the_place_of_a_plan() -> None:
 
 def test_a_stream_that_hangs_says_so() -> None:
     """In its own row, and no page is loaded again and again for it."""
-    row = row_of("visits", [make_run()], make_outlook(plan=None, lags={}, hangs_for=61.0), NOW)
+    row = row_of("visits", [make_run()], make_next_run(plan=None, lags={}, hangs_for=61.0), NOW)
 
     assert verdict(row) == ("no answer", "warn")
     assert "for 1 min" in row.reason
@@ -258,8 +258,8 @@ def test_a_search_wants_every_word(search: str, *, expected: bool) -> None:
 def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
     """Nothing known is not the same as nothing waiting."""
     unreadable = {"visits": SourceLag(0, 0, None, None, "permission denied")}
-    waiting = row_of("a", [], make_outlook(lags=unreadable), NOW)
-    nothing = row_of("a", [], make_outlook(lags={"visits": SourceLag(0, 0, None, None)}), NOW)
+    waiting = row_of("a", [], make_next_run(lags=unreadable), NOW)
+    nothing = row_of("a", [], make_next_run(lags={"visits": SourceLag(0, 0, None, None)}), NOW)
 
     assert (waiting.lag, waiting.lag_remark) == ("unknown", "permission denied")
     assert nothing.lag == "nothing"
@@ -267,8 +267,8 @@ def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
 
 def test_the_quality_column_is_there_when_records_have_it() -> None:
     """Its newest verdict is shown."""
-    checked = row_of("a", [make_run(), make_run(quality={"verdict": "warn"})], make_outlook(), NOW)
-    without = row_of("b", [make_run()], make_outlook(), NOW)
+    checked = row_of("a", [make_run(), make_run(quality={"verdict": "warn"})], make_next_run(), NOW)
+    without = row_of("b", [make_run()], make_next_run(), NOW)
 
     assert checked.quality is not None
     assert (checked.quality.text, checked.quality.tone) == ("warn", "warn")
@@ -318,7 +318,7 @@ def test_problems_and_skips_of_a_stream() -> None:
     """Each problem with its remedy, and when there was last nothing to do."""
     problem = Problem("OFFSETS_GAP", "f", "gone", "Spark fails", "restore it")
     skip = Checked(checked_at=iso_time(NOW), reason="nothing new", skips=3)
-    page = make_page(outlook=make_outlook(problems=(problem,)), skip=skip)
+    page = make_page(next_run=make_next_run(problems=(problem,)), skip=skip)
 
     assert [(found.code, found.remedy, found.tone) for found in page.problems] == [("OFFSETS_GAP", "restore it", "bad")]
     assert ("last skip", "2026-01-31 12:00:00", "nothing new; 3 times since the last run") in [
@@ -443,7 +443,7 @@ def test_a_backfill_that_has_begun() -> None:
 
 def test_a_backfill_in_the_lists() -> None:
     """It is marked, and its rows are those that it wrote."""
-    row = row_of("visits", [make_backfill()], make_outlook(), NOW)
+    row = row_of("visits", [make_backfill()], make_next_run(), NOW)
 
     assert row.last_run is not None
     assert (row.last_run.batches, row.last_run.rows) == (wording.NONE, "1,200")
@@ -457,8 +457,8 @@ def test_a_backfill_beside_the_live_stream() -> None:
     going_on = make_backfill(status="running", ended_at=None, backfill=None)
     live = make_run(status="running", ended_at=None)
 
-    assert row_of("visits", [going_on], make_outlook(), NOW).reason == PLAN.reason
-    assert verdict(row_of("visits", [going_on, live], make_outlook(is_held=True), NOW)) == ("running", "info")
+    assert row_of("visits", [going_on], make_next_run(), NOW).reason == PLAN.reason
+    assert verdict(row_of("visits", [going_on, live], make_next_run(is_held=True), NOW)) == ("running", "info")
 
 
 def test_the_times_of_an_interval() -> None:
@@ -476,7 +476,7 @@ def test_a_record_that_can_not_be_read() -> None:
     page = show(damaged)
 
     assert page.error == "the file does not parse"
-    assert row_of("visits", [damaged], make_outlook(), NOW).runs.bars[0].tone == "bad"
+    assert row_of("visits", [damaged], make_next_run(), NOW).runs.bars[0].tone == "bad"
 
 
 JSON = st.recursive(
@@ -536,7 +536,7 @@ def test_no_check_breaks_a_report(checks: list[dict[str, Any]]) -> None:
 def test_a_held_stream() -> None:
     """The list and its page say so, with what to do; what was released is no alarm."""
     hold = Hold("failed", RUN_ID, "`expect_column_max_to_be_between` of `id`: 5")
-    row = row_of("visits", [make_run()], make_outlook(), NOW, hold=hold)
+    row = row_of("visits", [make_run()], make_next_run(), NOW, hold=hold)
     page = make_page(hold=hold)
     released = make_page(hold=replace(hold, state="blocked", batch_id=3, released_by="ada"))
 
@@ -572,7 +572,7 @@ def test_each_watermark() -> None:
     )
     known = Watermarks(query_id=QUERY_ID, measured=7, inputs=inputs)
     plan = replace(PLAN, watermarks=WatermarkOutlook(NOW_MS - 3_600_000, "min", known))
-    first, second = make_page(outlook=make_outlook(plan=plan)).watermarks
+    first, second = make_page(next_run=make_next_run(plan=plan)).watermarks
     assert (first.input, first.watermark, first.newest_event, first.delay) == (
         "a.at",
         wording.moment(NOW - timedelta(minutes=1)),
@@ -588,4 +588,4 @@ def test_an_only_watermark() -> None:
     """A stream with one watermark has it in its tile."""
     known = Watermarks(query_id=QUERY_ID, measured=7, inputs=(InputWatermark(input="a.at", delay_ms=0, event_ms=1),))
     plan = replace(PLAN, watermarks=WatermarkOutlook(1, "min", known))
-    assert make_page(outlook=make_outlook(plan=plan)).watermarks == ()
+    assert make_page(next_run=make_next_run(plan=plan)).watermarks == ()

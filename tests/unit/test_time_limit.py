@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sluice.errors import StorageError
-from sluice_airflow.patience import look_within
+from sluice_airflow.time_limit import look_within
 
 
 def test_what_is_found_is_given() -> None:

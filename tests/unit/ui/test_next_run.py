@@ -16,7 +16,7 @@ from sluice.project import Project
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.sources.files.source import FilesSource
 from sluice.storage import Storage
-from sluice_airflow.ui.outlook import look_ahead
+from sluice_airflow.ui.next_run import look_ahead
 from tests.builders import NOW, make_checkpoint, make_files_source, make_stream, put, put_files
 from tests.unit.quality.suites import document, row
 
@@ -37,15 +37,15 @@ def test_a_stream_that_has_something_to_do(tmp_path: Path) -> None:
     put_files(root.parent / "landing", ["new.json"])
     stream = make_stream(sources={"visits": make_files_source(root.parent / "landing", max_files_per_batch=1)})
 
-    outlook = look_ahead(project_of(tmp_path), stream, home, NOW, {})
+    next_run = look_ahead(project_of(tmp_path), stream, home, NOW, {})
 
-    assert outlook.error is None
-    assert outlook.plan is not None
-    assert outlook.plan.verdict == "resume"
-    assert (outlook.planned_id, outlook.committed_id) == (2, 1)
-    assert outlook.planned_offsets == {"visits": '{"logOffset":2}'}
-    assert outlook.committed_offsets == {"visits": '{"logOffset":1}'}
-    assert outlook.lags["visits"].files == 1
+    assert next_run.error is None
+    assert next_run.plan is not None
+    assert next_run.plan.verdict == "resume"
+    assert (next_run.planned_id, next_run.committed_id) == (2, 1)
+    assert next_run.planned_offsets == {"visits": '{"logOffset":2}'}
+    assert next_run.committed_offsets == {"visits": '{"logOffset":1}'}
+    assert next_run.lags["visits"].files == 1
 
 
 @pytest.mark.parametrize("released_by", [None, "ann"])
@@ -88,11 +88,11 @@ def test_a_damaged_checkpoint_is_a_refusal(tmp_path: Path) -> None:
     root = make_checkpoint(Path(home.checkpoint_location(1)), planned=3)
     put(root / "offsets" / "2", "v1")
 
-    outlook = look_ahead(project_of(tmp_path), make_stream(), home, NOW, {})
+    next_run = look_ahead(project_of(tmp_path), make_stream(), home, NOW, {})
 
-    assert outlook.plan is not None
-    assert outlook.plan.verdict == "refuse"
-    assert [problem.code for problem in outlook.problems].count("FILE_DAMAGED") == 1
+    assert next_run.plan is not None
+    assert next_run.plan.verdict == "refuse"
+    assert [problem.code for problem in next_run.problems].count("FILE_DAMAGED") == 1
 
 
 def test_a_damaged_home_is_an_error(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_a_damaged_home_is_an_error(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(Path(home.location) / "current.json", "{")
 
-    outlook = look_ahead(project_of(tmp_path), make_stream(), home, NOW, {})
+    next_run = look_ahead(project_of(tmp_path), make_stream(), home, NOW, {})
 
-    assert outlook.plan is None
-    assert "current.json" in (outlook.error or "")
+    assert next_run.plan is None
+    assert "current.json" in (next_run.error or "")
 
 
 def test_a_source_of_a_users_own_may_raise_anything(tmp_path: Path) -> None:
@@ -115,6 +115,6 @@ def test_a_source_of_a_users_own_may_raise_anything(tmp_path: Path) -> None:
             raise KeyError("oops")
 
     broken = Broken(**vars(make_files_source(tmp_path)))
-    outlook = look_ahead(project_of(tmp_path), make_stream(sources={"visits": broken}), home_of(tmp_path), NOW, {})
+    next_run = look_ahead(project_of(tmp_path), make_stream(sources={"visits": broken}), home_of(tmp_path), NOW, {})
 
-    assert outlook.error == "KeyError: 'oops'"
+    assert next_run.error == "KeyError: 'oops'"

@@ -24,7 +24,7 @@ from sluice_airflow.ui.reading import read_lease
 
 
 @dataclass(frozen=True)
-class Outlook:
+class NextRun:
     """The plan of a run that would start now, and what it was made from."""
 
     looked_at: datetime
@@ -48,14 +48,14 @@ class Outlook:
     """For how many seconds the stream has been looked at without an end; None for one that was."""
 
 
-def hanging(seconds: float) -> Outlook:
+def hanging(seconds: float) -> NextRun:
     """What is told of a stream that takes too long to look at."""
-    return Outlook(datetime.now(UTC), hangs_for=seconds)
+    return NextRun(datetime.now(UTC), hangs_for=seconds)
 
 
 def look_ahead(
     project: Project, stream: Stream, home: StreamHome, now: datetime, streams: Mapping[str, Stream]
-) -> Outlook:
+) -> NextRun:
     """Plan a run without a bound. Reads only; whatever goes wrong is said in `error`.
 
     Args:
@@ -65,31 +65,31 @@ def look_ahead(
         now: The time of planning.
         streams: Every stream of the project, with absolute locations.
     """
-    outlook = Outlook(now)
+    next_run = NextRun(now)
     try:
         hold = hold_of(read_gate(home))
         seen = survey(stream, home, Bound(), now)
-        outlook = replace(_seen(seen, now), hold=hold)
+        next_run = replace(_seen(seen, now), hold=hold)
         holder = read_lease(home, home.lease_folder(seen.generation), now)
-        outlook = replace(outlook, is_held=holder is not None and holder.state == "held")
+        next_run = replace(next_run, is_held=holder is not None and holder.state == "held")
         check_declared(project, stream)
         wanted = Try(Request(stream), None, now)
         plan = find_verdict(project, home, wanted, seen, shared=shared_sink(stream, streams))
     except SluiceError as exc:
-        return replace(outlook, error=str(exc))
+        return replace(next_run, error=str(exc))
     except BaseException as exc:
         if not is_failure(exc):
             raise
         # Sources and sinks may be a user's own.
-        return replace(outlook, error=described(exc))
+        return replace(next_run, error=described(exc))
     found = [*seen.checkpoint.problems, *([plan.problem] if plan.problem else []), *plan.warnings]
-    return replace(outlook, plan=plan, problems=tuple(dict.fromkeys(found)))
+    return replace(next_run, plan=plan, problems=tuple(dict.fromkeys(found)))
 
 
-def _seen(seen: Survey, now: datetime) -> Outlook:
+def _seen(seen: Survey, now: datetime) -> NextRun:
     checkpoint = seen.checkpoint
     committed = checkpoint.planned if not checkpoint.is_pending else checkpoint.previous
-    return Outlook(
+    return NextRun(
         looked_at=now,
         generation=seen.generation,
         watermark_ms=checkpoint.watermark_ms or None,
