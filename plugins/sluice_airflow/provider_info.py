@@ -8,7 +8,7 @@ from typing import Any
 def get_provider_info() -> dict[str, Any]:
     """Describe this provider; the shape is Airflow's `provider_info.schema.json`."""
     return {
-        "package-name": "sluice",
+        "package-name": "sluice-streaming",
         "name": "Sluice",
         "description": "Streaming semantics on a batch schedule: Spark Structured Streaming, planned and bounded.",
         "integrations": [

@@ -51,7 +51,7 @@ _STREAM = """
 {name} = Stream(
     name="{name}",
     sources={{"{source}": sources.files("{place}", format="json", schema="n bigint, at timestamp")}},
-    transform="jobs.flights:departures",
+    transform="showcase_jobs:anything",
     sink=sinks.files("data/{name}/out", format="parquet"),
 )
 """
@@ -141,6 +141,7 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
     """Write the project, its DAGs, and what its runs left."""
     showcase, now = Showcase(root), now or datetime.now(UTC)
     put(root / "sluice.toml", _PROJECT)
+    put(root / "showcase_jobs.py", "def anything(**frames):\n    ...\n")
     declarations = "".join(
         _STREAM.format(name=name, source=source, place=_place(name, source)) for name, source in _STREAMS.items()
     )

@@ -44,7 +44,7 @@ for number in range(12):
     name = f"hanging{number:02}"
     numbers = Hanging(**vars(sources.files("landing-of-hanging", format="json", schema="n bigint")))
     globals()[name] = Stream(
-        name=name, transform="jobs.flights:departures", sink=sinks.noop(), sources={"numbers": numbers}
+        name=name, transform="showcase_jobs:anything", sink=sinks.noop(), sources={"numbers": numbers}
     )
 """
 """A file of streams whose only source never answers, as that of a share whose server is away."""

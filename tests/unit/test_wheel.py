@@ -28,7 +28,7 @@ def test_both_packages_are_in_it(wheel: zipfile.ZipFile) -> None:
 
     assert modules <= set(wheel.namelist())
     assert {name.partition("/")[0] for name in wheel.namelist()} - {"sluice", "sluice_airflow"} == {
-        "sluice-0.1.0.dist-info"
+        "sluice_streaming-0.1.0.dist-info"
     }
 
 
@@ -37,6 +37,7 @@ def test_both_packages_are_in_it(wheel: zipfile.ZipFile) -> None:
     [
         "sluice/jars.toml",
         "sluice/py.typed",
+        "sluice_airflow/py.typed",
         "sluice/running/submit.py",
         "sluice/template/project/sluice.toml",
         "sluice/template/project/data/landing/visits/2026-01-01.json",
@@ -49,7 +50,7 @@ def test_what_is_no_module_is_in_it_too(wheel: zipfile.ZipFile, name: str) -> No
 
 def test_airflow_finds_the_provider(wheel: zipfile.ZipFile) -> None:
     """The entry points are the command and the provider."""
-    entry_points = wheel.read("sluice-0.1.0.dist-info/entry_points.txt").decode()
+    entry_points = wheel.read("sluice_streaming-0.1.0.dist-info/entry_points.txt").decode()
 
     assert "sluice = sluice.cli.app:main" in entry_points
     assert "provider_info = sluice_airflow.provider_info:get_provider_info" in entry_points

@@ -58,7 +58,7 @@ app.add_typer(profile_app, name="profile")
 
 def _print_version(is_wanted: bool) -> None:  # noqa: FBT001 - typer calls it
     if is_wanted:
-        print(f"sluice {version('sluice')}")
+        print(f"sluice {version('sluice-streaming')}")
         raise typer.Exit
 
 

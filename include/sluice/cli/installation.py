@@ -7,10 +7,12 @@ from typing import Any
 
 from sluice.cli.options import AsJson
 from sluice.cli.printing import print_json
+from sluice.extras import check_extra
 
 
 def fetch_jars() -> None:
     """Bring every pinned jar into the shared cache, checked by hash."""
+    check_extra("spark", "`sluice jars fetch`")
     from sluice.spark import jars
 
     for jar in jars.fetch():
@@ -20,6 +22,7 @@ def fetch_jars() -> None:
 
 def list_jars(as_json: AsJson = False) -> None:
     """List the pinned jars, and whether the cache has them."""
+    check_extra("spark", "`sluice jars list`")
     from sluice.spark import jars
 
     rows = [(f"{jar.group}:{jar.artifact}:{jar.version}", str(jar.path()), jar.is_cached()) for jar in jars.manifest()]
@@ -35,6 +38,7 @@ def list_jars(as_json: AsJson = False) -> None:
 
 def build_launch_profile() -> None:
     """Build the profile of this Java and these jars, in a minute; runs take it from then on."""
+    check_extra("spark", "`sluice profile build`")
     from sluice.spark.profile_build import build_profile
     from sluice.training import train
 
@@ -44,6 +48,7 @@ def build_launch_profile() -> None:
 
 def show_launch_profile(as_json: AsJson = False) -> None:
     """Show whether runs are started with a profile, and why not."""
+    check_extra("spark", "`sluice profile show`")
     from sluice.errors import RunError
     from sluice.spark.launch_profile import current_profile
 

@@ -10,6 +10,7 @@ import typer
 
 from sluice.cli.options import AsJson, ProjectFolder
 from sluice.cli.printing import error_document, print_json
+from sluice.extras import check_extra, is_installed
 
 
 def init_project(
@@ -20,13 +21,14 @@ def init_project(
     from sluice.template import create_project
 
     create_project(folder)
-    for jar in jars.fetch():
+    for jar in jars.fetch() if is_installed("spark") else ():
         print(f"fetched {jar.file_name}", file=sys.stderr)
     print(f"Made a project in {folder}. Next:\n\n  cd {folder}\n  sluice plan visits\n  sluice run visits")
 
 
 def check(project: ProjectFolder = None, as_json: AsJson = False) -> None:
     """Check every declaration, transform and query; print one line per problem."""
+    check_extra("spark", "`sluice check`")
     from sluice.cli.printing import spark_log_aside
     from sluice.project import find_project
     from sluice.running.check import check_project

@@ -14,6 +14,7 @@ from sluice.cli.opening import opened
 from sluice.cli.options import AsJson, ProjectFolder, StreamName
 from sluice.cli.printing import print_json, report_damaged, write_file
 from sluice.errors import DeclarationError, RefusedError, UnknownStreamError
+from sluice.extras import check_extra
 
 if TYPE_CHECKING:
     from sluice.gate.state import GateState
@@ -84,6 +85,7 @@ def audit_quality(
     """Check the sink's table as it stands; exits with 4 when the verdict is `fail`."""
     import msgspec
 
+    check_extra("spark", "`sluice quality audit`")
     from sluice.auditing.table_audit import TableAuditRequest, audit_table, check_audit, judged_audit
     from sluice.cli.printing import spark_log_aside
     from sluice.errors import QualityFailedError
@@ -137,6 +139,7 @@ def suggest_quality(
     project: ProjectFolder = None,
 ) -> None:
     """Write a suite to edit, from what the sink's table has, or else what the sources have."""
+    check_extra("spark", "`sluice quality suggest`")
     from sluice.auditing.suggestion import suggest
     from sluice.cli.printing import spark_log_aside
     from sluice.documents import encode_document
@@ -217,6 +220,7 @@ def _print_quality(report: QualityReport) -> None:
 def _release_rows(project: str | None, stream: str, where: str | None, *, as_json: bool) -> None:
     import msgspec
 
+    check_extra("spark", "`sluice quality release --rows`")
     from sluice.auditing.release_rows import release_rows
     from sluice.cli.printing import spark_log_aside
     from sluice.project import find_project

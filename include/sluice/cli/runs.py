@@ -10,6 +10,7 @@ from sluice.cli.opening import absolute
 from sluice.cli.options import AsJson, Checkpoint, MaxBatches, ProjectFolder, StrategyName, StreamName, ToVersion, Until
 from sluice.cli.printing import print_error, print_json
 from sluice.errors import SluiceError
+from sluice.extras import check_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a stream up to its bound, and stop."""
+    check_extra("spark", "`sluice run`")
     from sluice.running.runner import run_stream
     from sluice.running.submit import stop_on_sigterm
     from sluice.runs.record import describe_batch, describe_quality
@@ -90,7 +92,6 @@ def backfill(
 
     from sluice.interval import Interval
     from sluice.project import find_project
-    from sluice.running.backfill import backfill_stream
     from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 
     loaded = find_project(project)
@@ -104,6 +105,9 @@ def backfill(
         if plan.verdict == "refuse":
             raise typer.Exit(3)
         return
+    check_extra("spark", "`sluice backfill`")
+    from sluice.running.backfill import backfill_stream
+
     # There is no step to stop after: ended at once, the record says so, and a retry begins again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     record = _watched(

@@ -11,6 +11,7 @@ from decimal import Decimal
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from sluice.extras import check_extra
 from sluice.quality.compile import Check, QualityPlan
 from sluice.quality.results import CheckResult, unmeasured
 from sluice.sql_text import identifier
@@ -56,6 +57,7 @@ def not_measured(plan: QualityPlan, why: str) -> list[CheckResult]:
 
 def load_great_expectations() -> ModuleType:
     """Import Great Expectations, which takes seconds, without what it says of itself and to its makers."""
+    check_extra("quality", "what only Great Expectations can measure, or write,")
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     logging.getLogger("great_expectations").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
