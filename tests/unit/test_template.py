@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,10 @@ def test_new_project(tmp_path: Path) -> None:
     stream = find_project(str(tmp_path / "visits")).stream("visits")
 
     assert stream.transform == "jobs.visits:visits"
+    assert find_project(str(tmp_path / "visits")).name == "visits"
     assert stream.backfill_obstacle is None
+    for name in (".gitignore", "dags/visits.py", "suites/visits.json", "tests/test_visits.py"):
+        assert (tmp_path / "visits" / name).is_file()
     assert (tmp_path / "visits" / "jobs" / "visits.py").is_file()
     assert stream.sink.location == f"{tmp_path}/visits/data/lake/visits"
     assert not list(tmp_path.rglob("__pycache__"))
@@ -89,3 +93,34 @@ def test_file_in_the_way(tmp_path: Path) -> None:
         create_project(tmp_path / "file")
     with pytest.raises(DeclarationError, match="a file is where the folder should be"):
         create_project(tmp_path / "file" / "project")
+
+
+def test_its_own_test_passes(tmp_path: Path) -> None:
+    """What `pytest` finds in a new project passes, without Spark."""
+    create_project(tmp_path / "shop")
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(command, cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_its_dag_is_one(tmp_path: Path) -> None:
+    """The DAG file names the stream, and nothing that the project lacks."""
+    create_project(tmp_path / "shop")
+    text = (tmp_path / "shop" / "dags" / "visits.py").read_text("utf-8")
+
+    assert 'stream_dag("visits"' in text
+    compile(text, "visits.py", "exec")
+
+
+def test_no_java(tmp_path: Path) -> None:
+    """Without Java, which the first run needs, nothing is made."""
+    command = [sys.executable, "-m", "sluice", "init", str(tmp_path / "shop")]
+    environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == DeclarationError.exit_code
+    assert "there is no `java`" in done.stderr
+    assert not (tmp_path / "shop").exists()

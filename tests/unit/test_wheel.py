@@ -40,6 +40,8 @@ def test_both_packages_are_in_it(wheel: zipfile.ZipFile) -> None:
         "sluice_airflow/py.typed",
         "sluice/running/submit.py",
         "sluice/template/project/sluice.toml",
+        "sluice/template/project/gitignore",
+        "sluice/template/project/suites/visits.json",
         "sluice/template/project/data/landing/visits/2026-01-01.json",
     ],
 )

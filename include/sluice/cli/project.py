@@ -10,6 +10,7 @@ import typer
 
 from sluice.cli.options import AsJson, ProjectFolder
 from sluice.cli.printing import error_document, print_json
+from sluice.errors import DeclarationError
 from sluice.extras import check_extra, is_installed
 
 
@@ -18,8 +19,15 @@ def init_project(
 ) -> None:
     """Make a project with a sample stream and data."""
     from sluice.spark import jars
+    from sluice.spark.java import find_java
     from sluice.template import create_project
 
+    if is_installed("spark") and find_java() is None:
+        raise DeclarationError(
+            "there is no `java`, which Spark needs; nothing was made yet",
+            where="JAVA_HOME, PATH",
+            remedy="install Java 17",
+        )
     create_project(folder)
     for jar in jars.fetch() if is_installed("spark") else ():
         print(f"fetched {jar.file_name}", file=sys.stderr)

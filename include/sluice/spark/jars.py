@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.resources
 import os
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.errors import JarsError
+from sluice.spark.java import find_java
 from sluice.spark.user_cache import user_cache
 
 _TIMEOUT_SECONDS = 600
@@ -122,8 +122,7 @@ def _fetch_one(jar: Jar) -> None:
 
 
 def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    found = find_java()
     if found is None:
         raise JarsError("there is no `java`", where="JAVA_HOME, PATH", remedy="install Java 17")
     return found

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import msgspec
 from sluice.documents import Document, read_document
 from sluice.errors import LaunchProfileError, RunError, SluiceError
 from sluice.spark import jars
+from sluice.spark.java import find_java
 from sluice.spark.user_cache import user_cache
 from sluice.storage import Storage
 
@@ -181,7 +181,7 @@ def current_profile() -> LaunchProfile:
     """
     from pyspark.find_spark_home import _find_spark_home
 
-    java = shutil.which("java", path=_java_path())
+    java = find_java()
     if java is None:
         raise LaunchProfileError("there is no `java`", where="JAVA_HOME, PATH", remedy="install Java 17")
     home = str(_find_spark_home())
@@ -222,12 +222,6 @@ def _fits(profile: LaunchProfile, conf: Mapping[str, str]) -> bool:
         and "spark.driver.extraLibraryPath" not in conf
         and not os.path.exists(os.path.join(installation.spark_home, "conf"))
     )
-
-
-def _java_path() -> str | None:
-    """Where to look for `java`: Spark's launcher takes that of `JAVA_HOME` first."""
-    home = os.environ.get("JAVA_HOME")
-    return os.path.join(home, "bin") if home else None
 
 
 def _check_owner(file: Path) -> None:

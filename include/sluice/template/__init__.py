@@ -29,6 +29,8 @@ def create_project(folder: Path) -> None:
                 ignore=shutil.ignore_patterns("__pycache__"),
                 copy_function=shutil.copy,
             )
+        # Under its own name, git and the builder of the wheel would heed it here.
+        (folder / "gitignore").rename(folder / ".gitignore")
     except OSError as exc:
         raise DeclarationError(
             f"the project can't be written: {exc}", where=str(folder), remedy="check the folder's permissions"

@@ -15,4 +15,5 @@ visits = Stream(
     transform="jobs.visits:visits",
     sink=sinks.delta("data/lake/visits", partition_by=["visit_date"]),
     interval_column="visit_date",
+    quality="suites/visits.json",
 )
