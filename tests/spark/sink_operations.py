@@ -22,9 +22,9 @@ from sluice.auditing.release_rows import Released, release_rows
 from sluice.auditing.table_audit import TableAuditRequest, audit_table
 from sluice.errors import SluiceError
 from sluice.interval import Interval
-from sluice.running import preparation
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
+from sluice.runs import journal
 from sluice.sinks.delta.sink import DeltaSink
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row
@@ -167,7 +167,7 @@ class Meanwhile:
         table = ("update", "delete")
         sink = ("snapshot", "write_batch_aside", "publish_batch", "write_batch", "write_aside", "publish")
         sink += ("replace_rows", "replace_where", "read_table")
-        for owner, names in ((DeltaSink, sink), (delta.tables.DeltaTable, table), (preparation, ("acquire",))):
+        for owner, names in ((DeltaSink, sink), (delta.tables.DeltaTable, table), (journal, ("acquire",))):
             for name in names:
                 patch.setattr(owner, name, self._stepping(name, getattr(owner, name)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -188,3 +189,25 @@ def test_a_value_that_is_spelled_as_none(lab: Lab) -> None:
     go_on(lab, stream)
 
     assert rows(lab.table("out")) == [(0, None), (1, None), (2, None), (3, None)]
+
+
+PLACES = ["ünï", "日本", "a b", "a%b", "a/b"]
+
+
+def in_places(numbers: DataFrame) -> DataFrame:
+    places = F.array(*map(F.lit, PLACES))
+    return numbers.select("id", places[F.col("id").cast("int")].alias("größe"))
+
+
+def test_vacuum_takes_no_partition_for_nobodys(lab: Lab) -> None:
+    """Spark's `VACUUM` compares paths as texts: those of every partition are spelled as it spells them."""
+    stream = replace(declared(partition_by=["größe"]), transform=f"{__name__}:in_places")
+    write_numbers(lab.root / "in", len(PLACES))
+    lab.run(stream)
+    for file in (lab.root / "out").rglob("*.parquet"):
+        os.utime(file, (0, 0))
+
+    lab.spark.sql(f"VACUUM delta.`{lab.root / 'out'}`")
+
+    assert rows(lab.spark_table("out")) == [*enumerate(PLACES)]
+    assert rows(lab.table("out")) == [*enumerate(PLACES)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from sluice.local_disk import FileStat
 from sluice.planning.survey import Survey, positions, survey
 from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Bound
-from sluice.sources.files.source import FilesSource
+from sluice.sources.files import changed_files
 from sluice.storage import Folder, Storage
 
 
@@ -221,7 +220,7 @@ class TestCost:
 
     def test_a_file_that_was_taken_costs_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Twenty times the files that were read before, and not one call more: only the newest are looked at again."""
-        monkeypatch.setattr(sys.modules[FilesSource.__module__], "_MOST_REGARDED", 2)
+        monkeypatch.setattr(changed_files, "_MOST_REGARDED", 2)
         few, many = (self.count(make_lab(tmp_path / str(size)), size, 3) for size in (2, 40))
         assert few == many
         assert few["stat of a listed name"] == 3

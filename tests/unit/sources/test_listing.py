@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import DeclarationError
+from sluice.local_disk import _LocalFolder
 from sluice.locations import local_path
 from sluice.sources.files.listing import (
     ListedFile,
@@ -23,7 +24,7 @@ from sluice.sources.files.listing import (
     is_hidden,
     list_files,
 )
-from sluice.storage import Storage, _LocalFolder
+from sluice.storage import Storage
 from tests.builders import NOW_MS, put
 from tests.fuzzing import outcome
 from tests.unit.conftest import BUCKET

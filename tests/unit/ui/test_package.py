@@ -19,7 +19,7 @@ def test_the_wheel_has_templates_and_assets(tmp_path: Path) -> None:
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, timeout=60)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
-        entry_points = wheel.read("sluice-0.1.0.dist-info/entry_points.txt").decode()
+        entry_points = wheel.read("sluice_streaming-0.1.0.dist-info/entry_points.txt").decode()
 
     assert {str(file.relative_to(REPOSITORY / "plugins")) for file in FILES} <= names
     assert "sluice = sluice_airflow.plugin:SluicePlugin" in entry_points

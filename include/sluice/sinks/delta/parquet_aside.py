@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import string
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from sluice.errors import StorageError
 from sluice.locations import is_local, join, local_path, spark_location
@@ -45,7 +46,22 @@ def write_aside(
     # Times as Parquet's own kind, of which a footer has the extremes; Spark's default, INT96, has no order.
     with spark_setting(frame.sparkSession, _TIMESTAMP_TYPE, "TIMESTAMP_MICROS"):
         writer.partitionBy(*partitions).parquet(spark_location(folder))
+    _rename_to_ascii(folder)
     return Aside(folder, tuple(_parquet_files(folder, storage)))
+
+
+def _rename_to_ascii(folder: str) -> None:
+    """Give the folders of partitions names without letters that a URL escapes.
+
+    Delta's log has paths as URLs, and delta-rs escapes in them what Spark does not: Spark's `VACUUM`, which compares
+    texts, would take the files for nobody's, and delete them.
+    """
+    if not is_local(folder):
+        return
+    for root, folders, _ in os.walk(local_path(folder), topdown=False):
+        for name in folders:
+            if not name.isascii():
+                os.rename(os.path.join(root, name), os.path.join(root, quote(name, safe=string.printable)))
 
 
 def is_one_folder_for_two(exc: Exception) -> bool:
