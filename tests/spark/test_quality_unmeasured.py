@@ -14,7 +14,7 @@ import pytest
 from sluice import sinks
 from sluice.auditing import audit
 from sluice.errors import HeldError, QualityFailedError
-from sluice.spark.progress import ProgressLog
+from sluice.spark.progress import LocalReports
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
@@ -116,7 +116,7 @@ def _without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_reports(*_: Any, **__: Any) -> dict[int, Any]:
         return {}
 
-    monkeypatch.setattr(ProgressLog, "reports", no_reports)
+    monkeypatch.setattr(LocalReports, "reports", no_reports)
 
 
 def test_a_batch_without_a_report_is_measured_in_the_table(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

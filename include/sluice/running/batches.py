@@ -36,7 +36,7 @@ from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import SOURCE_METRICS, Position
 from sluice.sources.files.source import FilesSource
-from sluice.spark.progress import ProgressLog, Report, late_rows, source_metric
+from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
 from sluice.spark.watermark_log import WatermarkLog
@@ -98,9 +98,7 @@ class BatchRunner:
             LeaseLostError: Another run took over.
             RefusedError: Somebody else writes this checkpoint.
         """
-        progress = ProgressLog()
-        self._session.streams.addListener(progress)
-        try:
+        with progress_of(self._session, drains=plan.strategy == "drain") as progress:
             self._watermarks.catch_up(self._state, progress, check=self._lease.check)
             for batch in plan.batches if plan.strategy == "exact" else plan.batches[: int(self._state.is_pending)]:
                 if self._stop.is_set():
@@ -115,13 +113,6 @@ class BatchRunner:
                 if self._stop.is_set():
                     return
             self.is_complete = yield from self._run_no_data(plan, progress)
-        finally:
-            progress.drain()
-            try:
-                self._session.streams.removeListener(progress)
-            except Exception:
-                # Spark is gone, and what it failed with is what matters.
-                logger.warning("the listener could not be taken away", exc_info=True)
 
     def _run_no_data(self, plan: Plan, progress: ProgressLog) -> Generator[BatchRecord, None, bool]:
         """Spark's own rule: run no-data batches as long as the watermark makes state due.
@@ -217,9 +208,10 @@ class BatchRunner:
             if self._stop.is_set():
                 query.stop()
                 break
-            for batch_id, report in sorted(progress.latest(str(query.runId)).items()):
+            known = progress.latest(query)
+            for batch_id, report in sorted(known.items()):
                 if batch_id == next_id and self._committed(batch_id) is not None:
-                    self._keep_drained(query, progress.latest(str(query.runId)), range(first + 1, next_id + 1))
+                    self._keep_drained(query, known, range(first + 1, next_id + 1))
                     yield from self._drained(batch_id, report)
                     next_id += 1
         self._starts.check_exception(query)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_CHECKER = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
+
 
 class ClassicPlans:
     """The plan reader of a classic session."""
@@ -40,13 +42,13 @@ class ClassicPlans:
 
     def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
         """Spark names each by an id of its own, which all copies of it share."""
-        jvm: Any = frame.sparkSession._jvm
-        delay_ms = jvm.org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark.getDelayMs
+        node_class = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark")
         found: dict[str, WatermarkNode] = {}
         for node, first, count in _watermark_nodes(frame._jdf.queryExecution().analyzed(), 0):
             names = "+".join(dict.fromkeys(line.source for line in lines[first : first + count]))
             key = str(node.nodeId().toString())
-            found.setdefault(key, WatermarkNode(f"{names}.{node.eventTime().name()}", int(delay_ms(node.delay())), key))
+            delay_ms = int(node_class.getDelayMs(node.delay()))
+            found.setdefault(key, WatermarkNode(f"{names}.{node.eventTime().name()}", delay_ms, key))
         return numbered(found.values())
 
     def observing(self) -> AbstractContextManager[None]:
@@ -76,23 +78,29 @@ class ClassicPlans:
         return str(frame._jdf.queryExecution().analyzed().toString())
 
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
-        jvm: Any = frame.sparkSession._jvm
-        modes = jvm.org.apache.spark.sql.streaming.OutputMode
-        mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
-        checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+        analyzed = frame._jdf.queryExecution().analyzed()
+        java_class(frame.sparkSession, _CHECKER).checkForStreaming(analyzed, java_mode(frame.sparkSession, output_mode))
 
     def check_batch(self, frame: DataFrame) -> None:
-        jvm: Any = frame.sparkSession._jvm
         execution = frame._jdf.queryExecution()
-        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForBatch(execution.analyzed())
+        java_class(frame.sparkSession, _CHECKER).checkForBatch(execution.analyzed())
         # Some operators are refused here only.
         execution.executedPlan()
 
     def explain(self, frame: DataFrame) -> str:
-        jvm: Any = frame.sparkSession._jvm
+        python = java_class(frame.sparkSession, "org.apache.spark.sql.api.python.PythonSQLUtils")
         # Of a query in SQL over a view, Spark sees that it is a stream only in what is built on its analysed plan.
-        return str(jvm.PythonSQLUtils.explainString(frame.select("*")._jdf.queryExecution(), "formatted"))
+        return str(python.explainString(frame.select("*")._jdf.queryExecution(), "formatted"))
+
+
+def java_class(session: SparkSession, name: str) -> Any:
+    """A class of Spark's JVM by its whole name. py4j looks for each part of a dotted one, in every jar."""
+    return getattr(cast("Any", session)._jvm, name)
+
+
+def java_mode(session: SparkSession, output_mode: OutputMode) -> Any:
+    """Spark's own object of an output mode."""
+    return getattr(java_class(session, "org.apache.spark.sql.streaming.OutputMode"), output_mode.capitalize())()
 
 
 def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[str]:
@@ -101,7 +109,7 @@ def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[
     These are the ones that Spark found when it began the batch. One that was gone by then is read as empty, without a
     word; one that vanishes later fails the batch.
     """
-    jvm, query = cast("Any", session)._jvm, cast("Any", started)._jsq.streamingQuery()
+    query = cast("Any", started)._jsq.streamingQuery()
     leaves = query.lastExecution().analyzed().collectLeaves()
     files: list[str] = []
     for index in range(leaves.size()):
@@ -111,7 +119,8 @@ def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[
         location = leaf.relation().location()
         if _class_name(location) == "InMemoryFileIndex":
             # All at once: each string would be a call into the JVM.
-            paths = jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(location.inputFiles())
+            sequences = java_class(session, "scala.collection.immutable.ArraySeq")
+            paths = sequences.unsafeWrapArray(location.inputFiles())
             files += str(paths.mkString("\n")).split("\n")
     return frozenset(files)
 

@@ -1,21 +1,28 @@
-"""What Spark reports of its batches, from two sides: a listener, and the query's own recent progress.
+"""What Spark reports of its batches.
 
-The query keeps about the last 100 reports, and a listener's events arrive late and can be dropped: together they miss
-nothing that either has seen.
+A query keeps its last hundred reports, which is all that is needed of one that runs a batch. Of one that drains a
+source, a listener hears more, as it does over Spark Connect, where a query's own reports lack some of the words. But a
+listener's events arrive late and can be dropped: both together miss nothing that either has seen.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from sluice.sources.contract import SOURCE_METRICS
+from sluice.spark.classic_plan import java_class
+from sluice.spark.connect_session import is_connected
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -24,14 +31,115 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.streaming.query import StreamingQuery
 
+logger = logging.getLogger(__name__)
+
 Report = dict[str, Any]
 """One progress report: Spark's own JSON, decoded."""
 
 
-class ProgressLog(StreamingQueryListener):
-    """Collects the reports of every query of a session, by run id and batch id."""
+class ProgressLog(Protocol):
+    """The reports of a session's queries, by run and batch id."""
 
-    def __init__(self) -> None:
+    def latest(self, query: StreamingQuery) -> dict[int, Report]:
+        """What is known so far of a query that is running."""
+        ...
+
+    def reports(self, query: StreamingQuery, batch_ids: range) -> dict[int, Report]:
+        """The reports of a query that has ended, which are then forgotten.
+
+        Args:
+            query: The query.
+            batch_ids: The batches that it committed.
+        """
+        ...
+
+
+@contextmanager
+def progress_of(session: SparkSession, *, drains: bool) -> Iterator[ProgressLog]:
+    """Keep the reports of the queries that are started meanwhile.
+
+    Args:
+        session: Where they run.
+        drains: Whether one of them may run more batches than it keeps reports of.
+    """
+    log: LocalReports | RemoteReports = RemoteReports() if is_connected(session) else LocalReports(session)
+    if not drains and isinstance(log, LocalReports):
+        yield log
+        return
+    session.streams.addListener(log)
+    try:
+        yield log
+    finally:
+        if isinstance(log, RemoteReports):
+            log.drain()
+        try:
+            session.streams.removeListener(log)
+        except Exception:
+            # Spark is gone, and what it failed with is what matters.
+            logger.warning("the listener could not be taken away", exc_info=True)
+
+
+class LocalReports(StreamingQueryListener):
+    """What queries in this process tell of themselves, and what a listener hears of them.
+
+    Both are read as text. pyspark makes objects of each report and event, with hundreds of calls into the JVM: that was
+    a third of what a small warm run cost.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._own: dict[str, dict[int, Report]] = {}
+        self._heard: dict[str, dict[int, Report]] = {}
+
+    @cached_property
+    def _jlistener(self) -> Any:
+        wrapper = "org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper"
+        return java_class(self._session, wrapper)(self)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing is waited for."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """An idle query has no batch to report."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Keep a batch's report, of the event as the JVM has it."""
+        _keep(self._heard, json.loads(event.progress().json()))
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The query itself has its last reports."""
+
+    class Java:
+        """What py4j asks for the interface that this implements."""
+
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+    def latest(self, query: StreamingQuery) -> dict[int, Report]:
+        """See `ProgressLog`."""
+        started: Any = query
+        run_id = str(query.runId)
+        known = self._own.get(run_id, {})
+        recent = started._jsq.recentProgress()
+        for index in range(len(recent) - 1, -1, -1):
+            report = json.loads(recent[index].json())
+            if report["batchId"] in known:
+                break
+            _keep(self._own, report)
+        return self._heard.get(run_id, {}) | self._own.get(run_id, {})
+
+    def reports(self, query: StreamingQuery, batch_ids: range) -> dict[int, Report]:
+        """See `ProgressLog`. Each is there before the query ends."""
+        found = self.latest(query)
+        self._own.pop(str(query.runId), None)
+        self._heard.pop(str(query.runId), None)
+        return found
+
+
+class RemoteReports(StreamingQueryListener):
+    """What a listener hears of the queries on a server, and what they tell of themselves."""
+
+    def __init__(self, *, patience_seconds: float = 10.0) -> None:
+        self._patience_seconds = patience_seconds
         self._changed = threading.Condition()
         self._reports: dict[str, dict[int, Report]] = {}
         self._running: set[str] = set()
@@ -48,7 +156,7 @@ class ProgressLog(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Keep a batch's report."""
         with self._changed:
-            self._keep(json.loads(event.progress.json))
+            _keep(self._reports, json.loads(event.progress.json))
             self._changed.notify_all()
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
@@ -58,55 +166,41 @@ class ProgressLog(StreamingQueryListener):
             self._running.discard(str(event.runId))
             self._changed.notify_all()
 
-    def drain(self, *, patience_seconds: float = 10.0) -> None:
+    def drain(self) -> None:
         """Wait for the events of every query that was started: Spark sends them after the query has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._running, timeout=patience_seconds)
+            self._changed.wait_for(lambda: not self._running, timeout=self._patience_seconds)
 
-    def reports(self, query: StreamingQuery, batch_ids: range, *, patience_seconds: float = 10.0) -> dict[int, Report]:
-        """The reports of a query that has ended, by batch id.
+    def latest(self, query: StreamingQuery) -> dict[int, Report]:
+        """See `ProgressLog`."""
+        with self._changed:
+            return dict(self._reports.get(str(query.runId), {}))
 
-        Args:
-            query: The query.
-            batch_ids: The batches that it committed.
-            patience_seconds: How long a listener's last events are waited for when the query itself does not have
-                them any more.
-        """
+    def reports(self, query: StreamingQuery, batch_ids: range) -> dict[int, Report]:
+        """See `ProgressLog`. The listener's last events are waited for, and what has not come is the query's own."""
         run_id = str(query.runId)
         own = [json.loads(recent.json) for recent in query.recentProgress]
         with self._changed:
-            for report in own:
-                if not _is_remote(report):
-                    self._keep(report)
             self._changed.wait_for(
-                lambda: run_id in self._ended or self._has(run_id, batch_ids), timeout=patience_seconds
+                lambda: run_id in self._ended or self._has(run_id, batch_ids), timeout=self._patience_seconds
             )
             for report in own:
-                if _is_remote(report) and not self._has(run_id, range(report["batchId"], report["batchId"] + 1)):
-                    self._keep(_plain(report))
-            return dict(self._reports.pop(run_id, {}))
-
-    def latest(self, run_id: str) -> dict[int, Report]:
-        """What is known so far of a query that is running."""
-        with self._changed:
-            return dict(self._reports.get(run_id, {}))
+                if not self._has(run_id, range(report["batchId"], report["batchId"] + 1)):
+                    _keep(self._reports, _plain(report))
+            return self._reports.pop(run_id, {})
 
     def _has(self, run_id: str, batch_ids: range) -> bool:
         return all(batch_id in self._reports.get(run_id, {}) for batch_id in batch_ids)
 
-    def _keep(self, report: Report) -> None:
-        # An idle trigger reports the id of the next batch, without having run it.
-        if "addBatch" in report.get("durationMs", {}):
-            self._reports.setdefault(str(report["runId"]), {})[int(report["batchId"])] = report
 
-
-def _is_remote(report: Report) -> bool:
-    """Whether this is a query's own report over Spark Connect: the server's object as it is, not its usual JSON."""
-    return "numInputRows" not in report
+def _keep(reports: dict[str, dict[int, Report]], report: Report) -> None:
+    # An idle trigger reports the id of the next batch, without having run it.
+    if "addBatch" in report.get("durationMs", {}):
+        reports.setdefault(str(report["runId"]), {})[int(report["batchId"])] = report
 
 
 def _plain(report: Report) -> Report:
-    """The usual JSON of a query's own report over Spark Connect."""
+    """The usual JSON of a query's own report over Spark Connect, which is the server's object as it is."""
     sources = [
         source | {key: json.loads(source[key]) for key in ("startOffset", "endOffset") if source.get(key)}
         for source in report["sources"]

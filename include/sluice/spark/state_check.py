@@ -10,14 +10,16 @@ import json
 import logging
 import re
 import tempfile
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import read_state_schemas
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.sinks.contract import OutputMode
+from sluice.spark.classic_plan import java_class, java_mode
 from sluice.spark.connect_session import is_connected
 from sluice.storage import Storage
 
@@ -31,6 +33,7 @@ _REFUSALS = re.compile(
     r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA|STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY)\]"
     r"\s*([^.\n]*)"
 )
+_STREAMING = "org.apache.spark.sql.execution.streaming"
 _NEVER_NULL = re.compile(rb'"(nullable|containsNull|valueContainsNull)":false')
 
 
@@ -104,8 +107,6 @@ def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, cop
     planned = state.planned
     if planned is None:
         return
-    jvm: Any = frame.sparkSession._jvm
-    streaming = jvm.org.apache.spark.sql.execution.streaming
     # What the checkpoint pins is set in a session that nobody else sees.
     session = frame.sparkSession._jsparkSession.cloneSession()
     for key, value in planned.conf.items():
@@ -115,22 +116,21 @@ def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, cop
         "batchTimestampMs": planned.timestamp_ms,
         "conf": {**planned.conf},
     }
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[output_mode]()
-    noted = streaming.checkpointing.OffsetSeqMetadata.apply(json.dumps(words))
-    execution = streaming.runtime.IncrementalExecution
+    find = partial(java_class, frame.sparkSession)
+    noted = find(f"{_STREAMING}.checkpointing.OffsetSeqMetadata").apply(json.dumps(words))
     is_first_of_its_run = True
-    defaults = getattr(getattr(streaming.runtime, "IncrementalExecution$"), "MODULE$")
-    watermarks = getattr(getattr(streaming.runtime, "WatermarkPropagator$"), "MODULE$")
-    execution(
+    defaults = getattr(find(f"{_STREAMING}.runtime.IncrementalExecution$"), "MODULE$")
+    watermarks = getattr(find(f"{_STREAMING}.runtime.WatermarkPropagator$"), "MODULE$")
+    ids = find("java.util.UUID")
+    find(f"{_STREAMING}.runtime.IncrementalExecution")(
         session,
         frame._jdf.queryExecution().analyzed(),
-        mode,
+        java_mode(frame.sparkSession, output_mode),
         f"file:{copy}",
-        jvm.java.util.UUID.randomUUID(),
-        jvm.java.util.UUID.randomUUID(),
+        ids.randomUUID(),
+        ids.randomUUID(),
         planned.batch_id if state.is_pending else planned.batch_id + 1,
-        jvm.scala.Option.apply(noted),
+        find("scala.Option").apply(noted),
         noted,
         watermarks.apply(session.sessionState().conf()),
         is_first_of_its_run,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
 
-from sluice.spark.progress import ProgressLog
+from sluice.spark.progress import LocalReports, RemoteReports
 
 RUN = "85d30370-88fd-4f94-89f7-c8cad6769d67"
 BATCH = {
@@ -44,18 +44,78 @@ def query(*reports: Any) -> Any:
 
 def test_a_querys_own_report_over_connect() -> None:
     """Where no listener was told, the server's object is read as the usual JSON."""
-    found = ProgressLog().reports(query(REMOTE), range(1), patience_seconds=0)[0]
+    found = RemoteReports(patience_seconds=0).reports(query(REMOTE), range(1))[0]
     assert [found[name] for name in ("numInputRows", "observedMetrics")] == [3, {"q": {"n": 3}}]
     assert found["sources"][0]["endOffset"] == {"logOffset": 0}
 
 
 def test_the_listeners_report_is_the_better_one() -> None:
     """Of two reports of a batch, the one in the usual form counts."""
-    log = ProgressLog()
+    log = RemoteReports(patience_seconds=0)
     log.onQueryProgress(QueryProgressEvent(StreamingQueryProgress.fromJson(USUAL)))
-    assert log.reports(query(REMOTE), range(1), patience_seconds=0) == {0: USUAL}
+    assert log.reports(query(REMOTE), range(1)) == {0: USUAL}
 
 
-def test_a_querys_own_report_in_this_process() -> None:
-    """No listener is waited for where the query tells it all."""
-    assert ProgressLog().reports(query(USUAL), range(1), patience_seconds=600) == {0: USUAL}
+class _Recent:
+    """A query in this process: its last three reports, oldest first."""
+
+    runId = RUN  # noqa: N815 - Spark's name
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.read = 0
+        self._jsq = self
+
+    def recentProgress(self) -> list[Any]:  # noqa: N802 - Spark's name
+        return [SimpleNamespace(json=lambda report=report: self._json(report)) for report in self.told[-3:]]
+
+    def _json(self, report: dict[str, Any]) -> str:
+        self.read += 1
+        return json.dumps(report)
+
+
+def batch(batch_id: int) -> dict[str, Any]:
+    return USUAL | {"batchId": batch_id}
+
+
+def idle(batch_id: int) -> dict[str, Any]:
+    return USUAL | {"batchId": batch_id, "durationMs": {"latestOffset": 1}}
+
+
+def test_reports_that_a_query_has_let_go_of_are_kept() -> None:
+    """What was seen while the query ran is there at its end, though the query keeps its last few only."""
+    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
+    query.told = [batch(0), batch(1)]
+    assert log.latest(query) == {0: batch(0), 1: batch(1)}
+    query.told += [batch(2), batch(3), batch(4)]
+    assert log.reports(query, range(5)) == {number: batch(number) for number in range(5)}
+    assert log.reports(query, range(5)) == {number: batch(number) for number in (2, 3, 4)}, "it was not forgotten"
+
+
+def test_reports_that_only_a_listener_has_heard() -> None:
+    """A query that is asked too late has let go of its first batches, and the listener has missed one."""
+    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
+    query.told = [batch(number) for number in range(5)]
+    for number in (0, 1, 2, 4):
+        event = SimpleNamespace(progress=lambda number=number: SimpleNamespace(json=lambda: json.dumps(batch(number))))
+        log.onQueryProgress(event)
+    assert log.reports(query, range(5)) == {number: batch(number) for number in range(5)}
+
+
+def test_no_report_is_read_twice() -> None:
+    """Each is a call into the JVM."""
+    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
+    query.told = [batch(0), batch(1), batch(2)]
+    log.latest(query)
+    query.told.append(batch(3))
+    log.latest(query)
+    assert query.read == 3 + 2, "it read more than the new one, and one that it knows"
+
+
+def test_an_idle_trigger_is_no_batch() -> None:
+    """It bears the number of the batch that is yet to come, which is reported all the same."""
+    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
+    query.told = [batch(0), idle(1)]
+    assert log.latest(query) == {0: batch(0)}
+    query.told.append(batch(1))
+    assert log.latest(query) == {0: batch(0), 1: batch(1)}

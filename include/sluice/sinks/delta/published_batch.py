@@ -94,8 +94,6 @@ def write_batch_aside(
     storage: Storage,
 ) -> Aside | None:
     """Write a batch aside; see `StagingSink.write_batch_aside`."""
-    from pyspark.sql import functions
-
     table = find_table(location, storage=storage)
     if obstacle_of_batch(table, frame, partition_by) is not None:
         # Somebody has given the table a rule or a column since the run was planned.
@@ -103,7 +101,7 @@ def write_batch_aside(
     folder = _folder(location, batch)
     rows, partitions = frame, partition_by
     if table is not None:
-        rows = frame.select(*(functions.col(identifier(name)) for name in spark_columns(table)))
+        rows = frame.selectExpr(*(identifier(name) for name in spark_columns(table)))
         partitions = table.metadata().partition_columns
     try:
         aside = parquet_aside.write_aside(rows, folder, partitions, options, storage=storage)

@@ -149,8 +149,6 @@ def _rows_of_interval(location: str, frame: DataFrame, wanted: Replacement) -> D
     Raises:
         DeclarationError: The columns of the result are not the table's.
     """
-    from pyspark.sql import functions
-
     reader = frame.sparkSession.read.format("delta").option("versionAsOf", wanted.version)
     table = {found.name: found.dataType.simpleString() for found in reader.load(spark_location(location)).schema}
     result = {found.name: found.dataType.simpleString() for found in frame.schema}
@@ -164,7 +162,7 @@ def _rows_of_interval(location: str, frame: DataFrame, wanted: Replacement) -> D
             " `merge_schema`), or correct the transform",
         )
     rows = frame.where(wanted.interval.condition(wanted.column, _kind(frame, wanted.column)))
-    return rows.select(*(functions.col(identifier(name)) for name in table))
+    return rows.selectExpr(*(identifier(name) for name in table))
 
 
 def _kind(frame: DataFrame, column: str) -> str:

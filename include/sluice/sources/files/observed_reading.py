@@ -58,16 +58,16 @@ class ObservedReading:
             # Dropped rows are dropped here, where they are counted first.
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", mark)
             reader = reader.schema(", ".join([self.schema, *(f"`{added}` string" for added in ours)]))
-            metrics.append(functions.count(mark).alias("malformed_rows"))
+            metrics.append(functions.expr(f"count({identifier(mark)}) AS malformed_rows"))
             # Spark refuses to read the mark alone, as a transform would that uses none of the columns.
-            metrics.append(functions.count(functions.col(identifier(beside))).alias("used_column"))
+            metrics.append(functions.expr(f"count({identifier(beside)}) AS used_column"))
         if "true" in {self.options.get("ignoreCorruptFiles"), self.options.get("ignoreMissingFiles")}:
             metrics.append(functions.size(functions.collect_set("_metadata.file_path")).alias("read_files"))
         frame = reader.load(path)
         if metrics:
             frame = frame.observe(f"{SOURCE_METRICS}{name}", *metrics)
         if marks and mode == "DROPMALFORMED":
-            frame = frame.where(functions.col(mark).isNull())
+            frame = frame.where(functions.col(identifier(mark)).isNull())
         return frame.drop(*ours) if ours else frame
 
 
