@@ -19,11 +19,17 @@ from tests.spark.lab import Lab
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that the product opens for a small run of a stream with a Delta table."""
+    """The session that the product opens for a small run of a stream with a Delta table, but for one setting."""
     # Else pyspark's workers are whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = tmp_path_factory.mktemp("session")
-    project = replace(Lab(None, root).project, spark_conf={"spark.sql.warehouse.dir": str(root / "warehouse")})
+    conf = {
+        "spark.sql.warehouse.dir": str(root / "warehouse"),
+        # For a handful of rows, writing a projection's code costs a hundred times what it saves: a quarter of what
+        # these tests cost. The drivers of tests/faults, tests/airflow and test_startup.py run as users have them.
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    project = replace(Lab(None, root).project, spark_conf=conf)
     stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
     session = open_session(project, stream, work=Work(size_bytes=0))
     session.sparkContext.setLogLevel("OFF")

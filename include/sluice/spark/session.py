@@ -71,6 +71,10 @@ _DELTA_SESSION = {
     # 50 tasks per snapshot by default, for tables of millions of files.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+_SMALL_DELTA = {
+    # Each task of a snapshot writes its code anew, which a small run pays more for than for the rows.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
 _DELTA = {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"} | _DELTA_SESSION
 _BYTES_PER_PARTITION = 64 * 1024 * 1024
 _MOST_PARTITIONS = 200
@@ -96,7 +100,7 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         conf |= _LOCAL
     if uses_delta(stream) or all(jar.is_whole() for jar in jars.manifest()):
         paths = jars.class_path()
-        conf |= _DELTA
+        conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
     options = java_options(project.spark_conf.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
     return conf | dict(project.spark_conf) | {EXTRA_JAVA_OPTIONS: options}

@@ -62,6 +62,15 @@ class TestConf:
             spark_conf(make_project(), make_stream(), "local[2]")
         assert "spark.sql.extensions" not in spark_conf(make_project(), NO_DELTA, "local[2]")
 
+    @pytest.mark.usefixtures("all_jars")
+    def test_snapshots_of_small_runs(self) -> None:
+        """A table's snapshot is made in one task where little is read, unless the project says in how many."""
+        key = "spark.databricks.delta.snapshotPartitions"
+        small, large = Work(size_bytes=0), Work(size_bytes=1 << 40)
+        assert spark_conf(make_project(), make_stream(), "local[2]", small)[key] == "1"
+        assert spark_conf(make_project(), make_stream(), "local[2]", large)[key] == "2"
+        assert spark_conf(make_project(**{key: "9"}), make_stream(), "local[2]", small)[key] == "9"
+
     def test_jars(self, all_jars: list[str]) -> None:
         """A local driver finds the jars on its class path, a cluster gets them sent."""
         local = spark_conf(make_project(), make_stream(), "local[2]")
