@@ -25,8 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     root = tmp_path_factory.mktemp("session")
     conf = {
         "spark.sql.warehouse.dir": str(root / "warehouse"),
-        # For a handful of rows, writing a projection's code costs a hundred times what it saves: a quarter of what
-        # these tests cost. The drivers of tests/faults, tests/airflow and test_startup.py run as users have them.
+        # For a handful of rows, writing a projection's code costs more than it saves: a quarter of what these tests
+        # cost. The drivers of tests/faults, tests/airflow and test_startup.py run as users have them.
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     project = replace(Lab(None, root).project, spark_conf=conf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -56,22 +57,24 @@ def test_the_listeners_report_is_the_better_one() -> None:
     assert log.reports(query(REMOTE), range(1)) == {0: USUAL}
 
 
-class _Recent:
-    """A query in this process: its last three reports, oldest first."""
+def test_a_querys_own_report_in_the_usual_form() -> None:
+    """No listener is waited for where the query tells it all."""
+    assert RemoteReports(patience_seconds=600).reports(query(USUAL), range(1)) == {0: USUAL}
 
-    runId = RUN  # noqa: N815 - Spark's name
 
-    def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
-        self.read = 0
-        self._jsq = self
+def local_query(told: list[dict[str, Any]]) -> Any:
+    """A query in this process that keeps the last three of its reports; `read` counts how many were asked for."""
+    found = SimpleNamespace(runId=RUN, read=0)
 
-    def recentProgress(self) -> list[Any]:  # noqa: N802 - Spark's name
-        return [SimpleNamespace(json=lambda report=report: self._json(report)) for report in self.told[-3:]]
-
-    def _json(self, report: dict[str, Any]) -> str:
-        self.read += 1
+    def text(report: dict[str, Any]) -> str:
+        found.read += 1
         return json.dumps(report)
+
+    def recent() -> list[Any]:
+        return [SimpleNamespace(json=partial(text, report)) for report in told[-3:]]
+
+    found._jsq = SimpleNamespace(recentProgress=recent)
+    return found
 
 
 def batch(batch_id: int) -> dict[str, Any]:
@@ -84,18 +87,17 @@ def idle(batch_id: int) -> dict[str, Any]:
 
 def test_reports_that_a_query_has_let_go_of_are_kept() -> None:
     """What was seen while the query ran is there at its end, though the query keeps its last few only."""
-    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
-    query.told = [batch(0), batch(1)]
+    told = [batch(0), batch(1)]
+    log, query = LocalReports(cast("Any", None)), local_query(told)
     assert log.latest(query) == {0: batch(0), 1: batch(1)}
-    query.told += [batch(2), batch(3), batch(4)]
+    told += [batch(2), batch(3), batch(4)]
     assert log.reports(query, range(5)) == {number: batch(number) for number in range(5)}
     assert log.reports(query, range(5)) == {number: batch(number) for number in (2, 3, 4)}, "it was not forgotten"
 
 
 def test_reports_that_only_a_listener_has_heard() -> None:
     """A query that is asked too late has let go of its first batches, and the listener has missed one."""
-    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
-    query.told = [batch(number) for number in range(5)]
+    log, query = LocalReports(cast("Any", None)), local_query([batch(number) for number in range(5)])
     for number in (0, 1, 2, 4):
         event = SimpleNamespace(progress=lambda number=number: SimpleNamespace(json=lambda: json.dumps(batch(number))))
         log.onQueryProgress(event)
@@ -104,18 +106,18 @@ def test_reports_that_only_a_listener_has_heard() -> None:
 
 def test_no_report_is_read_twice() -> None:
     """Each is a call into the JVM."""
-    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
-    query.told = [batch(0), batch(1), batch(2)]
+    told = [batch(0), batch(1), batch(2)]
+    log, query = LocalReports(cast("Any", None)), local_query(told)
     log.latest(query)
-    query.told.append(batch(3))
+    told.append(batch(3))
     log.latest(query)
     assert query.read == 3 + 2, "it read more than the new one, and one that it knows"
 
 
 def test_an_idle_trigger_is_no_batch() -> None:
     """It bears the number of the batch that is yet to come, which is reported all the same."""
-    log, query = LocalReports(cast("Any", None)), cast("Any", _Recent())
-    query.told = [batch(0), idle(1)]
+    told = [batch(0), idle(1)]
+    log, query = LocalReports(cast("Any", None)), local_query(told)
     assert log.latest(query) == {0: batch(0)}
-    query.told.append(batch(1))
+    told.append(batch(1))
     assert log.latest(query) == {0: batch(0), 1: batch(1)}
