@@ -48,14 +48,12 @@ def stage(
     from pyspark.sql import functions
 
     _forget_former(home, generation, batch)
-    columns = [functions.col(identifier(name)) for name in frame.columns]
+    row = functions.expr(f"struct({', '.join(map(identifier, frame.columns))})")
     part = functions.expr(
         f"CASE WHEN {plan.quarantined or 'false'} THEN 'quarantine' WHEN {plan.removed or 'false'} THEN 'drop'"
         " ELSE 'sink' END"
     )
-    rows = frame.select(
-        functions.struct(*columns).alias(_ROW), part.alias(_PART), failed_expectations(plan).alias(_FAILED)
-    )
+    rows = frame.select(row.alias(_ROW), part.alias(_PART), failed_expectations(plan).alias(_FAILED))
     name = f"{batch.batch_id}-{batch.token}"
     folder = join(staged_folder(home, generation), name)
     rows.write.mode("overwrite").parquet(spark_location(folder))
