@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -229,6 +230,8 @@ class ModelQuery(Query):
         except EngineError as exc:
             error = exc
 
+        told = [SimpleNamespace(json=partial(json.dumps, report)) for report in reports]
+
         def await_termination(timeout: float | None = None) -> bool:
             if error is not None and timeout is None:
                 raise error
@@ -236,7 +239,7 @@ class ModelQuery(Query):
 
         return SimpleNamespace(
             awaitTermination=await_termination,
-            recentProgress=[SimpleNamespace(json=json.dumps(report)) for report in reports],
+            _jsq=SimpleNamespace(recentProgress=lambda: told),
             runId=reports[0]["runId"] if reports else str(uuid4()),
             exception=lambda: error,
             stop=lambda: None,
