@@ -20,6 +20,7 @@ from unittest.mock import patch
 import pytest
 from engine_lab import KilledError, Lab, LabProject, make_lab
 
+from sluice import local_disk
 from sluice.errors import SluiceError
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request
@@ -138,6 +139,8 @@ class _Schedule:
             return self.me.lease
 
         with ExitStack() as patches:
+            # Who holds a folder's lock is stopped: the others would wait for it in vain.
+            patches.enter_context(patch.object(local_disk, "_LOCK_PATIENCE_SECONDS", 0.001))
             patches.enter_context(patch.object(Lease, "check", stepped_check))
             patches.enter_context(patch.object(journal_module, "acquire", noted_acquire))
             patches.enter_context(patch.object(lease_module, "boot_id", lambda: self.me.name))
