@@ -6,6 +6,7 @@ What ends a process without raising can't be caught, and is not tried here: `os.
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,6 +126,21 @@ class TestDeclarations:
         assert "does not import: SystemExit: 0" in ended.stderr
         assert "bad.py:1" in ended.stderr
         assert "Traceback" not in ended.stderr
+
+    def test_what_a_declaration_prints(self, tmp_path: Path) -> None:
+        """Standard output is one JSON document all the same."""
+        make_project(tmp_path, "print('loading the declarations')")
+
+        ended = subprocess.run(
+            [sys.executable, "-m", "sluice", "list", "--json", "--project", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+
+        assert json.loads(ended.stdout) == []
+        assert "loading the declarations\n" in ended.stderr
 
 
 class TestSourcesAndSinks:

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from sluice.cli.printing import answer_in_json
+
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 OptionalStreamName = Annotated[str | None, typer.Argument(metavar="[STREAM]", help="The stream's name.")]
 ProjectFolder = Annotated[str | None, typer.Option("--project", help="The folder of sluice.toml, or one below it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+AsJson = Annotated[bool, typer.Option("--json", callback=answer_in_json, help="Print one JSON document.")]
 Until = Annotated[str, typer.Option(help="Take only what arrived before this time (ISO 8601, UTC).")]
 ToVersion = Annotated[int | None, typer.Option(help="Delta sources: take versions up to this one.")]
 MaxBatches = Annotated[int | None, typer.Option(min=1, help="The most data batches.")]

@@ -7,7 +7,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TextIO
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from sluice.plan import Plan
     from sluice.runs.record import BatchRecord, QualityRecord
+
+_answer: ContextVar[TextIO | None] = ContextVar("answer", default=None)
+"""The standard output of a command that answers in JSON, while everybody else's prints go elsewhere."""
 
 
 class Bar:
@@ -137,11 +141,28 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
     console.print(table)
 
 
+def answer_in_json(context: typer.Context, is_wanted: bool) -> bool:  # noqa: FBT001 - typer calls it
+    """Keep standard output clear for a JSON document, as long as the command lasts: what others print goes aside."""
+    if is_wanted:
+        context.with_resource(_answer_apart())
+    return is_wanted
+
+
+@contextmanager
+def _answer_apart() -> Iterator[None]:
+    token = _answer.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answer.reset(token)
+
+
 def print_json(document: Any) -> None:
-    """Print one JSON document on standard output."""
+    """Print one JSON document as the answer of the command."""
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode(), file=_answer.get())
 
 
 def print_error(error: SluiceError) -> None:
