@@ -7,6 +7,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Where bytecode is not kept, every process compiles every module anew: two thirds of what a command of Airflow costs.
+unexport PYTHONDONTWRITEBYTECODE
 UV_VERSION := 0.13.8
 
 help: ## Show this list
@@ -19,7 +21,7 @@ $(READY): requirements.txt pyproject.toml include/sluice/jars.toml
 	@test -x .uv/bin/uv || { $(PYTHON) -m venv .uv && .uv/bin/pip install --quiet --no-deps --require-hashes --requirement requirements-uv.txt; }
 	@echo "making .venv from requirements.txt (a minute or two the first time)"
 	@.uv/bin/uv venv --quiet --allow-existing --python $(PYTHON) .venv
-	@.uv/bin/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.txt
+	@.uv/bin/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.txt
 	@.uv/bin/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@$(BIN)/sluice jars fetch
 	@echo "building the launch profile (a minute the first time)"

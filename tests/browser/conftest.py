@@ -11,13 +11,13 @@ from tests.browser.api_server import ApiServer
 from tests.browser.showcase import Showcase, make_showcase
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def showcase(tmp_path_factory: pytest.TempPathFactory) -> Showcase:
     """A project with something of everything."""
     return make_showcase(tmp_path_factory.mktemp("showcase"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(showcase: Showcase, airflow_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """Airflow's api-server."""
     with ApiServer(tmp_path_factory.mktemp("airflow") / "home", showcase, airflow_tables) as running:
