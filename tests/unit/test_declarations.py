@@ -208,3 +208,14 @@ class TestSharedCheckpoints:
             found.stream for found in check_project(project, analyse=False) if "one checkpoint" in str(found.error)
         }
         assert wrong == {"visits", "others"}
+
+    def test_one_stream_is_checked(self, tmp_path: Path) -> None:
+        """What is wrong with others, and with files that do not load, is no finding then."""
+        broken = DECLARATION.replace('name="visits"', 'name="broken"').replace("transform=", "tranform=")
+        project = make_project(tmp_path, visits=DECLARATION, broken=broken, unreadable="1 / 0")
+
+        (found,) = check_project(project, "visits", analyse=False)
+        assert (found.stream, found.file) == ("visits", str(tmp_path / "declared" / "visits.py"))
+        assert len([*check_project(project, analyse=False)]) == 3
+        with pytest.raises(DeclarationError, match="visit"):
+            list(check_project(project, "visit", analyse=False))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.options import AsJson, ProjectFolder
+from sluice.cli.options import AsJson, OptionalStreamName, ProjectFolder
 from sluice.cli.printing import error_document, print_json
 from sluice.errors import DeclarationError
 from sluice.extras import check_extra, is_installed
@@ -34,15 +34,21 @@ def init_project(
     print(f"Made a project in {folder}. Next:\n\n  cd {folder}\n  sluice plan visits\n  sluice run visits")
 
 
-def check(project: ProjectFolder = None, as_json: AsJson = False) -> None:
-    """Check every declaration, transform and query; print one line per problem."""
-    check_extra("spark", "`sluice check`")
+def check(
+    stream: OptionalStreamName = None,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Check what needs no Spark; starts no JVM.")] = False,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every declaration, transform and query, or those of one stream; print one line per problem."""
+    if not no_spark:
+        check_extra("spark", "`sluice check`")
     from sluice.cli.printing import spark_log_aside
     from sluice.project import find_project
     from sluice.running.check import check_project
 
     with spark_log_aside("check"):
-        findings = list(check_project(find_project(project)))
+        findings = list(check_project(find_project(project), stream, analyse=not no_spark))
     if as_json:
         print_json(
             [

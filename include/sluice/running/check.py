@@ -31,24 +31,30 @@ class Finding:
     error: SluiceError | None = None
 
 
-def check_project(project: Project, *, analyse: bool = True) -> Iterator[Finding]:
-    """Check every declaration of a project; yields one finding per stream, and one per file that does not import.
+def check_project(project: Project, wanted: str | None = None, *, analyse: bool = True) -> Iterator[Finding]:
+    """Check the declarations of a project; yields one finding per stream, and one per file that does not import.
 
     Args:
         project: What to check.
+        wanted: The one stream to check, and nothing else; None for all.
         analyse: Whether Spark is started to analyse the queries.
 
     Raises:
         DeclarationError: A folder of declarations does not exist.
+        UnknownStreamError: No declaration has the wanted name.
     """
     declarations = project.declarations()
-    for file, error in declarations.unreadable.items():
+    if wanted is not None and wanted not in declarations.names:
+        project.stream(wanted)
+    for file, error in declarations.unreadable.items() if wanted is None else ():
         yield Finding(None, file, error)
     for name, unusable in declarations.unusable.items():
-        yield Finding(name, unusable.file, unusable.error)
+        if wanted in {None, name}:
+            yield Finding(name, unusable.file, unusable.error)
     streams = declarations.usable()
     for name, declared in declarations.streams.items():
-        yield Finding(name, declared.file, _check_stream(project, declared.stream, streams, analyse=analyse))
+        if wanted in {None, name}:
+            yield Finding(name, declared.file, _check_stream(project, declared.stream, streams, analyse=analyse))
 
 
 def _check_stream(
