@@ -176,15 +176,16 @@ def test_a_run_keeps_a_release_waiting(lab: Lab) -> None:
     assert read_releases(home) == []
 
 
-@pytest.mark.parametrize("where", ["nothing = 1", "id +", "id", "id = 1) OR (true"])
+@pytest.mark.parametrize("where", ["nothing = 1", "id +", "id", "id = 1) OR (true", "id IN (SELECT 1)", "rand() < 2"])
 def test_a_wrong_condition(lab: Lab, where: str) -> None:
-    """It is refused with Spark's words, and nothing moves."""
+    """It is refused with Spark's words, nothing moves, and no release is left that holds a backfill up."""
     quarantined(lab)
 
     with pytest.raises(DeclarationError, match="the condition is wrong"):
         release(lab, where)
 
     assert len(ids(lab, "out_quarantine")) == 4
+    assert read_releases(lab.project.stream_home(stream())) == []
 
 
 def test_no_quarantine_yet(lab: Lab) -> None:

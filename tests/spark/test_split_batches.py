@@ -46,6 +46,11 @@ def widened(numbers: DataFrame) -> DataFrame:
     return same(numbers).withColumn("more", functions.lit("x"))
 
 
+def badly_named(numbers: DataFrame) -> DataFrame:
+    """A column that no Delta table takes."""
+    return same(numbers).withColumn("a name", functions.lit("x"))
+
+
 def by_a_table(numbers: DataFrame) -> DataFrame:
     """What is bad stands in a table, which others write."""
     known = SparkSession.active().read.format("delta").load(BAD[0])
@@ -297,6 +302,66 @@ def test_a_single_staged_file_that_is_gone(split: Lab) -> None:
         split.run(stream())
 
     assert ids(split) == [0, 1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize("changed", [stream(), stream(corrected), stream(quality=None)])
+def test_rows_that_no_table_takes(lab: Lab, changed: Stream) -> None:
+    """Neither table has any of the batch: once the transform is corrected, the batch is decided anew."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=4)
+    for _ in range(2):
+        with pytest.raises(BatchFailedError, match="invalid character") as caught:
+            lab.run(stream(badly_named))
+        assert "no table has any row of the batch: the next run decides it anew" in str(caught.value.remedy)
+
+    (batch,) = lab.run(changed).batches
+
+    left = {"corrected": [2], "same": [3]}[changed.transform.partition(":")[2]] if changed.quality else []
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([n for n in range(4) if n not in left], left)
+    assert batch.decided_by is None
+
+
+def test_rows_that_the_sink_alone_refuses(lab: Lab) -> None:
+    """The quarantine has its part: what is said is how the rest of the batch gets into the sink, and it does."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=4)
+    lab.run(stream())
+    table = f"delta.`{lab.root / 'out'}`"
+    lab.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (id < 6)")
+    write_numbers(lab.root / "land", 1, first=1, rows=4)
+    for changed in (stream(), stream(corrected), stream(quality=None)):
+        with pytest.raises(BatchFailedError, match="CHECK constraint small") as caught:
+            lab.run(changed)
+        assert "let the table take it, by its columns, types and constraints" in str(caught.value.remedy)
+        assert str(lab.root / "out") == caught.value.where
+        assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2], [3, 7])
+
+    lab.spark.sql(f"ALTER TABLE {table} DROP CONSTRAINT small")
+    (batch,) = lab.run(stream(corrected)).batches
+
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2, 4, 5, 6], [3, 7])
+    assert batch.decided_by is not None
+
+
+def test_a_decision_that_was_taken_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that was stopped before it published writes nothing by what does not count any more."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=4)
+    decide = decided_batch.decide
+
+    def taken_back(project: Any, home: Any, generation: int, decision: decided_batch.Decision) -> Any:
+        kept = decide(project, home, generation, decision)
+        decided_batch.forget(home, generation, decision.batch_id)
+        return kept
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decided_batch, "decide", taken_back)
+        with pytest.raises(BatchFailedError, match="decided anew by another driver"):
+            lab.run(stream())
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([], [])
+
+    lab.run(stream(corrected))
+    assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 3], [2])
 
 
 def test_the_faster_of_two_drivers_decides(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -297,8 +297,7 @@ class Audit:
 
     def _publish_staged(self, decision: decided_batch.Decision, session: SparkSession) -> None:
         self.lease.check()
-        token = self.record.token or 0
-        staged_batch.publish(decision, session, self.project, self.home, self.record.generation, token=token)
+        staged_batch.publish(decision, session, self.project, self.home, self.record.generation, lease=self.lease)
 
     def _recall(self, frame: DataFrame, batch_id: int) -> None:
         """Take a published batch as it was audited; it is measured again where the suite asks for more now."""

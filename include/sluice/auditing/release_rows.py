@@ -174,12 +174,21 @@ class _Work:
 
     def send(self, release: Release) -> Release:
         """Claim the rows that pass, and move them."""
+        from pyspark.errors import AnalysisException
         from pyspark.sql import functions
 
         passes, asked = self._passes(), self._asked(release.where)
         free = functions.col(RELEASE).isNull() & asked
         self.lease.check()
-        self._quarantine().update(free & passes, {RELEASE: functions.lit(release.release_id)})
+        try:
+            self._quarantine().update(free & passes, {RELEASE: functions.lit(release.release_id)})
+        except Exception as exc:
+            # What has claimed nothing is no release: it must not hold a backfill up.
+            if self._claimed(release).isEmpty():
+                forget_release(self.home, release)
+            if isinstance(exc, AnalysisException):
+                raise _wrong_condition(exc) from exc
+            raise
         left = self._frame().where(free).count()
         done = self._move(msgspec.structs.replace(release, left=left))
         if done.state == "refused":
@@ -279,11 +288,7 @@ class _Work:
             asked = functions.expr(where)
             self._frame().where(asked).schema  # noqa: B018 - Spark analyses it here
         except Exception as exc:
-            raise DeclarationError(
-                f"the condition is wrong: {spark_message(exc)}",
-                where="--where",
-                remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
-            ) from exc
+            raise _wrong_condition(exc) from exc
         return asked
 
     def _claimed(self, release: Release) -> DataFrame:
@@ -304,6 +309,14 @@ class _Work:
 
     def _location(self) -> str:
         return spark_location(self.table.location or "")
+
+
+def _wrong_condition(exc: Exception) -> DeclarationError:
+    return DeclarationError(
+        f"the condition is wrong: {spark_message(exc)}",
+        where="--where",
+        remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
+    )
 
 
 def _application(release: Release) -> str:

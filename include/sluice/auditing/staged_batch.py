@@ -18,15 +18,15 @@ from sluice.auditing.quarantine import (
     failed_expectations,
     quarantine_columns,
 )
-from sluice.errors import Problem, RefusedError
-from sluice.gate.decided_batch import Decision, staged_folder
+from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
+from sluice.gate.decided_batch import Decision, forget, read_decision, staged_folder
 from sluice.home import StreamHome
 from sluice.locations import join, spark_location
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.runs.lease import Lease
 from sluice.sinks.contract import SinkBatch
-from sluice.spark.query import run_through
+from sluice.spark.query import run_through, spark_failed
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -67,9 +67,11 @@ def staged_rows(session: SparkSession, home: StreamHome, generation: int, folder
 
 
 def publish(
-    decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int, *, token: int
+    decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int, *, lease: Lease
 ) -> None:
     """Write what was staged into the tables that have not got it yet: the quarantine first.
+
+    Where one refuses its rows and neither has any, the decision is taken back: corrected, the batch is decided anew.
 
     Args:
         decision: What was decided.
@@ -77,14 +79,16 @@ def publish(
         project: Where the tables are.
         home: The stream's folder in the home.
         generation: The generation of the batch.
-        token: The lease's.
+        lease: The right to write.
 
     Raises:
+        BatchFailedError: A table refuses the rows, or the decision was taken back by another driver.
+        LeaseLostError: Another run goes on with the checkpoint.
         RefusedError: Staged rows are gone.
         StorageError: A table can't be read.
     """
     storage = home.storage
-    batch = SinkBatch(decision.query_id, decision.batch_id, "append", token)
+    batch = SinkBatch(decision.query_id, decision.batch_id, "append", lease.token)
     for part, table in (("quarantine", decision.quarantine.sink(project)), ("sink", decision.sink.sink(project))):
         state = table.state(decision.query_id, storage=storage)
         if state.holds(decision.batch_id):
@@ -92,6 +96,7 @@ def publish(
         if part == "quarantine" and decision.quarantined == 0 and state.exists:
             # A commit without rows is worth its time only to make a table, so that it can be read.
             continue
+        _check_decision(decision, home, generation)
         _check_staged(decision, home, generation)
         rows = _read(session, home, generation, decision.folder, decision.row_type).where(f"{_PART} = '{part}'")
         columns = [f"{_ROW}.*"]
@@ -101,7 +106,26 @@ def publish(
             if computed is not None:
                 add_column(table, session, COMPUTED, storage=storage)
             columns += quarantine_columns(_FAILED, decision.run_id, decision.batch_id, computed)
-        table.write_batch(rows.selectExpr(*columns), batch, load_function=project.load_function, storage=storage)
+        try:
+            table.write_batch(rows.selectExpr(*columns), batch, load_function=project.load_function, storage=storage)
+        except SluiceError:
+            raise
+        except Exception as exc:
+            consequence = _consequence(decision, project, home, generation, lease)
+            raise spark_failed(exc, where=table.path, consequence=consequence) from exc
+
+
+def _consequence(decision: Decision, project: Project, home: StreamHome, generation: int, lease: Lease) -> str:
+    """What becomes of a batch that a table has refused; one that neither table has is not decided any more."""
+    tables = (decision.quarantine.sink(project), decision.sink.sink(project))
+    if any(table.state(decision.query_id, storage=home.storage).holds(decision.batch_id) for table in tables):
+        return (
+            "the quarantine has its part of the batch, so the rest stays as it was decided, whatever is declared now:"
+            " let the table take it, by its columns, types and constraints"
+        )
+    lease.check()
+    forget(home, generation, decision.batch_id)
+    return "no table has any row of the batch: the next run decides it anew"
 
 
 @dataclass
@@ -118,8 +142,7 @@ class Followed:
         """Finish the batch, in the place of the sink's own stream writer."""
         run_through(frame)
         self.lease.check()
-        token = self.lease.token
-        publish(self.decision, frame.sparkSession, self.project, self.home, self.generation, token=token)
+        publish(self.decision, frame.sparkSession, self.project, self.home, self.generation, lease=self.lease)
 
 
 def _read(session: SparkSession, home: StreamHome, generation: int, folder: str, row_type: str) -> DataFrame:
@@ -129,6 +152,17 @@ def _read(session: SparkSession, home: StreamHome, generation: int, folder: str,
     schema = StructType().add(_ROW, columns).add(_PART, StringType()).add(_FAILED, ArrayType(StringType()))
     location = spark_location(join(staged_folder(home, generation), folder))
     return session.read.options(**_READ_ALL).schema(schema).parquet(location)
+
+
+def _check_decision(decision: Decision, home: StreamHome, generation: int) -> None:
+    """Who was stopped for long may come back to a batch that is done, or that was decided anew."""
+    found = read_decision(home, generation, decision.batch_id)
+    if found is None or found.folder != decision.folder:
+        raise BatchFailedError(
+            f"batch {decision.batch_id} was finished or decided anew by another driver meanwhile",
+            where=staged_folder(home, generation),
+            remedy="run it again",
+        )
 
 
 def _check_staged(decision: Decision, home: StreamHome, generation: int) -> None:

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -557,6 +558,51 @@ class TestCheckInputs:
 
         assert [problem.file for problem in problems] == [str(commit_file(tmp_path, version)) for version in gone]
         assert {(problem.code, problem.is_blocking) for problem in problems} == {("INPUT_GONE", True)}
+
+    @pytest.mark.parametrize(
+        ("start", "end", "ids"),
+        [
+            (None, (2, 1, True), [1, 2]),
+            ((2, 0, True), (2, 1, True), [2]),
+            ((2, 1, True), (4, -1, False), [3, 4, 5]),
+            (None, (3, -1, False), [1, 2, 3]),
+            ((3, -1, False), (3, 0, False), [4]),
+            ((3, 0, False), (4, -1, False), [5]),
+        ],
+    )
+    def test_files_gone(
+        self, tmp_path: Path, start: tuple[int, int, bool] | None, end: tuple[int, int, bool], ids: list[int]
+    ) -> None:
+        """A data file that the batch reads blocks when it is gone, whichever it is; of other files nothing is told."""
+        make_delta(tmp_path, [1], [2], [3], [4, 5])
+        position = NEW if start is None else Position(offset(tmp_path, start[0], start[1], is_snapshot=start[2]))
+        given_end = offset(tmp_path, end[0], end[1], is_snapshot=end[2])
+
+        found = []
+        for number in range(1, 6):
+            (file,) = tmp_path.glob(f"part={number}/*.parquet")
+            aside = file.rename(tmp_path / "aside")
+            problems = self.source(tmp_path).check_inputs(position, given_end, storage=Storage())
+            found += [number for problem in problems if (problem.code, problem.file) == ("INPUT_GONE", str(file))]
+            aside.rename(file)
+        assert found == ids
+
+    def test_files_that_are_not_read(self, tmp_path: Path) -> None:
+        """Those of versions that are passed over, and those that the declaration leaves out, may go."""
+        make_delta(tmp_path, [1])
+        write_deltalake(tmp_path, pa.table({"id": [7], "part": [7]}), mode="overwrite")
+        make_delta(tmp_path, [2])
+        start, end = Position(offset(tmp_path, 1)), offset(tmp_path, 3)
+        (passed_over,) = tmp_path.glob("part=7/*.parquet")
+        passed_over.unlink()
+        source = sources.delta(str(tmp_path), skip_change_commits=True)
+        assert source.check_inputs(start, end, storage=Storage()) == ()
+
+        (left_out,) = tmp_path.glob("part=2/*.parquet")
+        left_out.unlink()
+        assert len(source.check_inputs(start, end, storage=Storage())) == 1
+        source = sources.delta(str(tmp_path), skip_change_commits=True, exclude_regex="part=2/")
+        assert source.check_inputs(start, end, storage=Storage()) == ()
 
     def test_table_gone(self, tmp_path: Path) -> None:
         """A table that is gone blocks."""

@@ -32,6 +32,17 @@ def version_gone(log: DeltaLog, version: int) -> Problem:
     )
 
 
+def files_gone(file: str, gone: int, planned: int) -> Problem:
+    """Data files that a planned batch reads are away."""
+    return Problem(
+        code="INPUT_GONE",
+        file=file,
+        cause=f"a planned batch reads {planned} data files of the table, and {gone} of them are gone (VACUUM)",
+        consequence="Spark fails at every start",
+        remedy="bring the files back, or declare a new stream with a sink of its own",
+    )
+
+
 def version_vacuumed(path: str, version: int, reason: str) -> Problem:
     """Files of a version that a backfill reads are away."""
     return Problem(

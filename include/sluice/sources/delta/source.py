@@ -52,7 +52,7 @@ from sluice.times import epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 from sluice.sources.delta.offset import Offset, read_offset, write_offset
-from sluice.sources.delta.refusals import behind, not_append, table_gone, version_gone, version_vacuumed
+from sluice.sources.delta.refusals import behind, files_gone, not_append, table_gone, version_gone, version_vacuumed
 
 _MOST_FILES_BY_DEFAULT = 1000
 """Delta's own default."""
@@ -121,12 +121,40 @@ class DeltaSource(Source):
             return (table_gone(self.path),)
         last = read_offset(end, self.path)
         self._check_identity(log, last)
-        first = read_offset(position.offset, self.path).reservoir_version if position.offset else None
-        if first is None:
+        start = read_offset(position.offset, self.path) if position.offset else None
+        if start is not None:
+            needed = range(start.reservoir_version, last.reservoir_version + (1 if last.index >= 0 else 0))
+            there = set(log.versions)
+            if gone := [version for version in needed if version not in there]:
+                return tuple(version_gone(log, version) for version in gone)
+        if self._reads_changes:
             return ()
-        needed = range(first, last.reservoir_version + (1 if last.index >= 0 else 0))
-        there = set(log.versions)
-        return tuple(version_gone(log, version) for version in needed if version not in there)
+        places = [file_location(self.path, file.path) for file in self._between(log, start, position, last, storage)]
+        gone_files = [place for place in places if storage.stat(place) is None]
+        return (files_gone(gone_files[0], len(gone_files), len(places)),) if gone_files else ()
+
+    def _between(
+        self, log: DeltaLog, start: Offset | None, position: Position, last: Offset, storage: Storage
+    ) -> list[AddedFile]:
+        """The files that a batch reads, as far as the table's log can still tell."""
+        if start is None and "version" in position.started_at:
+            start = Offset(log.table_id, position.started_at["version"], -1)
+        first, taken = (0, 0) if start is None else (start.reservoir_version, start.index + 1)
+        found: list[AddedFile] = []
+        if start is None or start.is_starting_version:
+            snapshot = first if start else last.reservoir_version - (0 if last.is_starting_version else 1)
+            if snapshot < 0 or is_version_gone(log, snapshot, storage=storage):
+                return []
+            rest = snapshot_files(log, snapshot, storage=storage)
+            if last.is_starting_version:
+                return [file for file in rest[taken : last.index + 1] if not self._excludes(file.path)]
+            found, first, taken = rest[taken:], snapshot + 1, 0
+        for version in range(first, last.reservoir_version + (1 if last.index >= 0 else 0)):
+            commit = read_commit(log, version, storage=storage)
+            if commit is not None and not (commit.removes_data and self.skip_change_commits):
+                end = last.index + 1 if version == last.reservoir_version else None
+                found += commit.files[taken if version == first else 0 : end]
+        return [file for file in found if not self._excludes(file.path)]
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
