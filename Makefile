@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-# Where bytecode is not kept, every process compiles every module anew: two thirds of what a command of Airflow costs.
+# Where bytecode is not kept, every process compiles every module anew: more than half of what a command costs.
 unexport PYTHONDONTWRITEBYTECODE
 UV_VERSION := 0.13.8
 
