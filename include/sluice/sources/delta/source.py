@@ -105,15 +105,7 @@ class DeltaSource(Source):
         start = read_offset(position.offset, self.path)
         self._check_identity(log, start)
         end = self._last_version(log, bound, storage, start.reservoir_version)
-        first, taken = start.reservoir_version, max(start.index + 1, 0)
-        if not start.is_starting_version:
-            return self._cut(log, self._changes(log, first, end, storage, skip_files=taken), position.started_at)
-        if end < first:
-            # The rest of the snapshot lies beyond the bound, as all of it would.
-            return self._cut(log, [], position.started_at)
-        rest = snapshot_files(log, first, storage=storage)[taken:]
-        snapshot = _Chunk(first, tuple(rest), taken, is_snapshot=True)
-        return self._cut(log, [snapshot, *self._changes(log, first + 1, end, storage)], position.started_at)
+        return self._cut(log, self._chunks(log, start, end, storage), position.started_at)
 
     def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
         log = open_log(self.path, storage=storage)
@@ -129,32 +121,29 @@ class DeltaSource(Source):
                 return tuple(version_gone(log, version) for version in gone)
         if self._reads_changes:
             return ()
-        places = [file_location(self.path, file.path) for file in self._between(log, start, position, last, storage)]
+        try:
+            places = self._between(log, start, position, last, storage)
+        except RefusedError as exc:
+            return (exc.finding,)
         gone_files = [place for place in places if storage.stat(place) is None]
         return (files_gone(gone_files[0], len(gone_files), len(places)),) if gone_files else ()
 
     def _between(
         self, log: DeltaLog, start: Offset | None, position: Position, last: Offset, storage: Storage
-    ) -> list[AddedFile]:
-        """The files that a batch reads, as far as the table's log can still tell."""
-        if start is None and "version" in position.started_at:
-            start = Offset(log.table_id, position.started_at["version"], -1)
-        first, taken = (0, 0) if start is None else (start.reservoir_version, start.index + 1)
-        found: list[AddedFile] = []
-        if start is None or start.is_starting_version:
-            snapshot = first if start else last.reservoir_version - (0 if last.is_starting_version else 1)
-            if snapshot < 0 or is_version_gone(log, snapshot, storage=storage):
-                return []
-            rest = snapshot_files(log, snapshot, storage=storage)
-            if last.is_starting_version:
-                return [file for file in rest[taken : last.index + 1] if not self._excludes(file.path)]
-            found, first, taken = rest[taken:], snapshot + 1, 0
-        for version in range(first, last.reservoir_version + (1 if last.index >= 0 else 0)):
-            commit = read_commit(log, version, storage=storage)
-            if commit is not None and not (commit.removes_data and self.skip_change_commits):
-                end = last.index + 1 if version == last.reservoir_version else None
-                found += commit.files[taken if version == first else 0 : end]
-        return [file for file in found if not self._excludes(file.path)]
+    ) -> list[str]:
+        """Where the files are that a batch reads, as far as the table's log can still tell."""
+        end = last.reservoir_version if last.index >= 0 else last.reservoir_version - 1
+        if end < 0:
+            return []
+        start = start or _before_all(log, position.started_at, end)
+        if start.is_starting_version and is_version_gone(log, start.reservoir_version, storage=storage):
+            return []
+        return [
+            file_location(self.path, file.path)
+            for chunk in self._chunks(log, start, end, storage)
+            for index, file in enumerate(chunk.files, chunk.first_index)
+            if (chunk.version, index) <= (last.reservoir_version, last.index) and not self._excludes(file.path)
+        ]
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
@@ -274,12 +263,10 @@ class DeltaSource(Source):
     def _first(self, log: DeltaLog, position: Position, bound: Bound, storage: Storage) -> Available:
         end = self._last_version(log, bound, storage, 0)
         started_at = position.settled_start(self._declared_start(log)) or self._start(log, storage)
-        if "version" in started_at:
-            return self._cut(log, self._changes(log, started_at["version"], end, storage), started_at)
-        if end < 0:
+        start = _before_all(log, started_at, end)
+        if start.reservoir_version < 0:
             return Available(steps=(), started_at=started_at, unplannable=self._unplannable())
-        snapshot = _Chunk(end, tuple(snapshot_files(log, end, storage=storage)), 0, is_snapshot=True)
-        return self._cut(log, [snapshot], started_at)
+        return self._cut(log, self._chunks(log, start, end, storage), started_at)
 
     def _start(self, log: DeltaLog, storage: Storage) -> dict[str, Any]:
         if self.starting_version is None and self.starting == "earliest":
@@ -324,6 +311,18 @@ class DeltaSource(Source):
                 break
             within = version
         return within
+
+    def _chunks(self, log: DeltaLog, start: Offset, end: int, storage: Storage) -> list[_Chunk]:
+        """What is to be read from an offset on, up to a version."""
+        first, taken = start.reservoir_version, max(start.index + 1, 0)
+        if not start.is_starting_version:
+            return self._changes(log, first, end, storage, skip_files=taken)
+        if end < first:
+            # The rest of the snapshot lies beyond the bound, as all of it would.
+            return []
+        rest = snapshot_files(log, first, storage=storage)[taken:]
+        snapshot = _Chunk(first, tuple(rest), taken, is_snapshot=True)
+        return [snapshot, *self._changes(log, first + 1, end, storage)]
 
     def _changes(self, log: DeltaLog, first: int, last: int, storage: Storage, skip_files: int = 0) -> list[_Chunk]:
         chunks = []
@@ -508,6 +507,16 @@ class _Chunk:
     is_snapshot: bool = False
     timestamp_ms: int | None = None
     """When the version was committed; None for a snapshot, which gathers many versions."""
+
+
+def _before_all(log: DeltaLog, started_at: Mapping[str, Any], snapshot: int) -> Offset:
+    """Before the first batch: of a version's changes, or of the whole table as it is in a version."""
+    version = started_at.get("version")
+    return (
+        Offset(log.table_id, snapshot, -1, is_starting_version=True)
+        if version is None
+        else Offset(log.table_id, version, -1)
+    )
 
 
 def _step(position: Offset, files: list[AddedFile]) -> Step:
