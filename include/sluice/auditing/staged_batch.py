@@ -18,8 +18,8 @@ from sluice.auditing.quarantine import (
     failed_expectations,
     quarantine_columns,
 )
-from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
-from sluice.gate.decided_batch import Decision, forget, read_decision, staged_folder
+from sluice.errors import Problem, RefusedError, SluiceError
+from sluice.gate.decided_batch import Decision, check_counts, forget, staged_folder
 from sluice.home import StreamHome
 from sluice.locations import join, spark_location
 from sluice.project import Project
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 _ROW, _PART, _FAILED = "row", "part", "failed"
 """The columns of a staged file: the row as a struct, the table that it goes to, and the expectations that it fails."""
+_BEGUN = (
+    "the quarantine has its part of the batch, so the rest stays as it was decided, whatever is declared now: let the"
+    " table take it, by its columns, types and constraints"
+)
+_NOT_BEGUN = "no table has any row of the batch: the next run decides it anew"
+"""What becomes of a batch that a table has refused."""
 _READ_ALL = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Whatever the session says: a staged file that is gone must not go unseen."""
 
@@ -89,14 +95,16 @@ def publish(
     """
     storage = home.storage
     batch = SinkBatch(decision.query_id, decision.batch_id, "append", lease.token)
-    for part, table in (("quarantine", decision.quarantine.sink(project)), ("sink", decision.sink.sink(project))):
+    tables = {"quarantine": decision.quarantine.sink(project), "sink": decision.sink.sink(project)}
+    # Once a table has its part, a decision is not taken back any more.
+    check_counts(home, generation, decision)
+    for part, table in tables.items():
         state = table.state(decision.query_id, storage=storage)
         if state.holds(decision.batch_id):
             continue
         if part == "quarantine" and decision.quarantined == 0 and state.exists:
             # A commit without rows is worth its time only to make a table, so that it can be read.
             continue
-        _check_decision(decision, home, generation)
         _check_staged(decision, home, generation)
         rows = _read(session, home, generation, decision.folder, decision.row_type).where(f"{_PART} = '{part}'")
         columns = [f"{_ROW}.*"]
@@ -111,21 +119,13 @@ def publish(
         except SluiceError:
             raise
         except Exception as exc:
-            consequence = _consequence(decision, project, home, generation, lease)
-            raise spark_failed(exc, where=table.path, consequence=consequence) from exc
-
-
-def _consequence(decision: Decision, project: Project, home: StreamHome, generation: int, lease: Lease) -> str:
-    """What becomes of a batch that a table has refused; one that neither table has is not decided any more."""
-    tables = (decision.quarantine.sink(project), decision.sink.sink(project))
-    if any(table.state(decision.query_id, storage=home.storage).holds(decision.batch_id) for table in tables):
-        return (
-            "the quarantine has its part of the batch, so the rest stays as it was decided, whatever is declared now:"
-            " let the table take it, by its columns, types and constraints"
-        )
-    lease.check()
-    forget(home, generation, decision.batch_id)
-    return "no table has any row of the batch: the next run decides it anew"
+            is_begun = any(
+                known.state(decision.query_id, storage=storage).holds(decision.batch_id) for known in tables.values()
+            )
+            if not is_begun:
+                lease.check()
+                forget(home, generation, decision.batch_id)
+            raise spark_failed(exc, where=table.path, consequence=_BEGUN if is_begun else _NOT_BEGUN) from exc
 
 
 @dataclass
@@ -152,17 +152,6 @@ def _read(session: SparkSession, home: StreamHome, generation: int, folder: str,
     schema = StructType().add(_ROW, columns).add(_PART, StringType()).add(_FAILED, ArrayType(StringType()))
     location = spark_location(join(staged_folder(home, generation), folder))
     return session.read.options(**_READ_ALL).schema(schema).parquet(location)
-
-
-def _check_decision(decision: Decision, home: StreamHome, generation: int) -> None:
-    """Who was stopped for long may come back to a batch that is done, or that was decided anew."""
-    found = read_decision(home, generation, decision.batch_id)
-    if found is None or found.folder != decision.folder:
-        raise BatchFailedError(
-            f"batch {decision.batch_id} was finished or decided anew by another driver meanwhile",
-            where=staged_folder(home, generation),
-            remedy="run it again",
-        )
 
 
 def _check_staged(decision: Decision, home: StreamHome, generation: int) -> None:

@@ -111,10 +111,21 @@ def decide(project: Project, home: StreamHome, generation: int, decision: Decisi
         return decision
     found = read_decision(home, generation, decision.batch_id)
     if found is None:
-        raise BatchFailedError(
-            f"batch {decision.batch_id} was finished by another driver meanwhile", where=file, remedy="run it again"
-        )
+        raise _outdated(decision, file)
     return found
+
+
+def check_counts(home: StreamHome, generation: int, decision: Decision) -> None:
+    """Make sure that a decision still counts: who was stopped for long may come back to a batch that is over.
+
+    Raises:
+        BatchFailedError: The batch was finished, or decided anew.
+        RefusedError: The file that is there is damaged.
+        StorageError: It can't be read.
+    """
+    found = read_decision(home, generation, decision.batch_id)
+    if found is None or found.folder != decision.folder:
+        raise _outdated(decision, _file(home, generation, decision.batch_id))
 
 
 def forget(home: StreamHome, generation: int, batch_id: int) -> None:
@@ -140,6 +151,14 @@ def discard(home: StreamHome, generation: int, folder: str) -> None:
         StorageError: Something is still there.
     """
     home.storage.delete_folder(join(staged_folder(home, generation), folder))
+
+
+def _outdated(decision: Decision, file: str) -> BatchFailedError:
+    return BatchFailedError(
+        f"batch {decision.batch_id} was finished or decided anew by another driver meanwhile",
+        where=file,
+        remedy="run it again",
+    )
 
 
 def lost_decision(batch_id: int, table: StagingSink) -> RefusedError:
