@@ -162,7 +162,7 @@ class _Work:
         """
         check_quarantine(self.table, [], storage=self.home.storage)
         add_column(self.table, self.session, RELEASE, storage=self.home.storage)
-        self._asked(release.where)
+        self._check_condition(release.where)
         keep_release(self.home, release)
         try:
             for folder in self.home.interval_lease_folders():
@@ -174,21 +174,12 @@ class _Work:
 
     def send(self, release: Release) -> Release:
         """Claim the rows that pass, and move them."""
-        from pyspark.errors import AnalysisException
         from pyspark.sql import functions
 
         passes, asked = self._passes(), self._asked(release.where)
         free = functions.col(RELEASE).isNull() & asked
         self.lease.check()
-        try:
-            self._quarantine().update(free & passes, {RELEASE: functions.lit(release.release_id)})
-        except Exception as exc:
-            # What has claimed nothing is no release: it must not hold a backfill up.
-            if self._claimed(release).isEmpty():
-                forget_release(self.home, release)
-            if isinstance(exc, AnalysisException):
-                raise _wrong_condition(exc) from exc
-            raise
+        self._quarantine().update(free & passes, {RELEASE: functions.lit(release.release_id)})
         left = self._frame().where(free).count()
         done = self._move(msgspec.structs.replace(release, left=left))
         if done.state == "refused":
@@ -282,14 +273,23 @@ class _Work:
     def _asked(self, where: str | None) -> Column:
         from pyspark.sql import functions
 
+        return functions.expr("true" if where is None else where)
+
+    def _check_condition(self, where: str | None) -> None:
+        """Let Spark and Delta say whether rows can be claimed by a condition: an UPDATE takes less than a query."""
+        from pyspark.sql import functions
+
         if where is None:
-            return functions.lit(True)  # noqa: FBT003
+            return
         try:
-            asked = functions.expr(where)
-            self._frame().where(asked).schema  # noqa: B018 - Spark analyses it here
+            none = self._asked(where) & functions.lit(False)  # noqa: FBT003 - a literal of Spark's
+            self._quarantine().update(none, {RELEASE: functions.col(RELEASE)})
         except Exception as exc:
-            raise _wrong_condition(exc) from exc
-        return asked
+            raise DeclarationError(
+                f"the condition is wrong: {spark_message(exc)}",
+                where="--where",
+                remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
+            ) from exc
 
     def _claimed(self, release: Release) -> DataFrame:
         return self._frame().where(self._is_claimed(release))
@@ -309,14 +309,6 @@ class _Work:
 
     def _location(self) -> str:
         return spark_location(self.table.location or "")
-
-
-def _wrong_condition(exc: Exception) -> DeclarationError:
-    return DeclarationError(
-        f"the condition is wrong: {spark_message(exc)}",
-        where="--where",
-        remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
-    )
 
 
 def _application(release: Release) -> str:
