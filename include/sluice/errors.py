@@ -8,7 +8,7 @@
     │   ├── HeldError         what a former run published has failed its suite                      exit 4
     │   └── ContractError     a source has other columns than the suite's contract asks for         exit 4
     ├── QualityFailedError    the suite failed: correct the data, the suite, or release it          exit 4
-    ├── LeaseHeldError        somebody else is running the stream                                   exit 5
+    ├── LeaseTakenError       somebody else is running the stream                                   exit 5
     └── RunError              this run failed; a retry may succeed                                  exit 1
         ├── StorageError
         │   └── TooLargeError
@@ -149,8 +149,8 @@ class QualityFailedError(SluiceError):
     exit_code = 4
 
 
-class LeaseHeldError(SluiceError):
-    """Another run holds the lease of the stream's generation.
+class LeaseTakenError(SluiceError):
+    """Another run has taken the lease of the stream's generation.
 
     Args:
         problem: What is wrong.

@@ -26,7 +26,7 @@ from sluice_airflow.triggers.lease import LeaseTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
-_FORESTALLED = {"type": "LeaseHeldError", "message": "the stream is being run by another", "retryable": True}
+_FORESTALLED = {"type": "LeaseTakenError", "message": "the stream is being run by another", "retryable": True}
 
 
 @pytest.fixture(autouse=True)

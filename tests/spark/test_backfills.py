@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from demo.landing import land_flights
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError, RefusedError
+from sluice.errors import BatchFailedError, DeclarationError, LeaseTakenError, RefusedError
 from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill import backfill_stream
@@ -330,7 +330,7 @@ def test_part_of_a_partition(flights: Flights) -> None:
 
     def go_on(phase: str) -> None:
         if phase == "replacing the rows":
-            with pytest.raises(LeaseHeldError) as caught:
+            with pytest.raises(LeaseTakenError) as caught:
                 flights.lab.run(stream)
             held.append(str(caught.value))
 
@@ -375,7 +375,7 @@ def test_parts_of_a_partition_one_after_the_other(flights: Flights, monkeypatch:
     monkeypatch.setattr("sluice.running.backfill_preparation._LIVE_LEASE_PATIENCE", timedelta(0))
     home = flights.lab.project.stream_home(flights.lab.project.resolve(stream))
     held = acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True)
-    with held, pytest.raises(LeaseHeldError, match="run another") as gave_up:
+    with held, pytest.raises(LeaseTakenError, match="run another") as gave_up:
         flights.backfill(changed, 1, 1)
     assert gave_up.value.retryable
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks
 from sluice.auditing.release_rows import Released, release_rows
-from sluice.errors import BatchFailedError, DeclarationError, LeaseHeldError
+from sluice.errors import BatchFailedError, DeclarationError, LeaseTakenError
 from sluice.gate.release_record import read_releases
 from sluice.runs.lease import acquire
 from sluice.sinks.contract import SinkBatch
@@ -170,7 +170,7 @@ def test_a_run_keeps_a_release_waiting(lab: Lab) -> None:
 
     with (
         acquire(home.storage, home.lease_folder(1), run_id="r", sink_is_idempotent=True),
-        pytest.raises(LeaseHeldError),
+        pytest.raises(LeaseTakenError),
     ):
         release(lab)
     assert read_releases(home) == []

@@ -20,7 +20,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sluice.errors import LeaseHeldError, RefusedError, SluiceError
+from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.release_record import Moved, read_releases
 from sluice.running import backfill
 from sluice.running.backfill import backfill_stream
@@ -133,7 +133,7 @@ def test_a_release_beside_a_backfill(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     write_aside = DeltaSink.write_aside
 
     def beside_a_release(*args: Any, **kwargs: Any) -> Any:
-        with pytest.raises(LeaseHeldError, match="is being run by"):
+        with pytest.raises(LeaseTakenError, match="is being run by"):
             numbers.release()
         return write_aside(*args, **kwargs)
 

@@ -29,7 +29,7 @@ EXIT_CODES = {
     "HeldError": 4,
     "ContractError": 4,
     "QualityFailedError": 4,
-    "LeaseHeldError": 5,
+    "LeaseTakenError": 5,
     "RunError": 1,
     "StorageError": 1,
     "TooLargeError": 1,
@@ -39,7 +39,7 @@ EXIT_CODES = {
     "LaunchProfileError": 1,
 }
 RETRYABLE = {
-    "LeaseHeldError",
+    "LeaseTakenError",
     "RunError",
     "StorageError",
     "TooLargeError",

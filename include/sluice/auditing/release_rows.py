@@ -42,7 +42,7 @@ from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.suite import Suite
-from sluice.runs.lease import Lease, check_not_held
+from sluice.runs.lease import Lease, check_not_taken
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import BatchSink, SinkBatch, StagingSink
 from sluice.sinks.delta.replacement import RELEASE_PREFIX
@@ -92,7 +92,7 @@ def release_rows(
 
     Raises:
         DeclarationError: The stream has no suite or no quarantine, or the condition is wrong.
-        LeaseHeldError: A run of the stream, or a backfill, is at work.
+        LeaseTakenError: A run of the stream, or a backfill, is at work.
         RefusedError: A file of the home is damaged, or a backfill has left rows of the sink there twice.
         BatchFailedError: The sink refused the rows, which are in the quarantine as before; or Spark failed, and asking
             again finishes what was begun.
@@ -166,7 +166,7 @@ class _Work:
         keep_release(self.home, release)
         try:
             for folder in self.home.interval_lease_folders():
-                check_not_held(self.home.storage, folder, clock())
+                check_not_taken(self.home.storage, folder, clock())
             settle_dead_backfills(self.stream, self.table, self.home, self.session)
         except BaseException:
             forget_release(self.home, release)

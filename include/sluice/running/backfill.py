@@ -73,8 +73,8 @@ def backfill_stream(
     Raises:
         DeclarationError: The declaration does not support it, or the transform does not fit the sink.
         RefusedError: Rows would be lost or doubled; the record says why.
-        LeaseHeldError: Another backfill of the interval is under way; or the interval needs the live stream's lease,
-            and a run held it for too long.
+        LeaseTakenError: Another backfill of the interval is under way; or the interval needs the live stream's lease,
+            and a run had it for too long.
         QualityFailedError: The suite failed, and nothing was replaced; the record says how.
         RunError: It failed; nothing was replaced, or the record says what was.
     """

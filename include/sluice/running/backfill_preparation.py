@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sluice.auditing.quarantine import is_quarantine
-from sluice.errors import DeclarationError, LeaseHeldError, Problem, RefusedError, SluiceError
+from sluice.errors import DeclarationError, LeaseTakenError, Problem, RefusedError, SluiceError
 from sluice.gate.choice import choose_backfill_gate
 from sluice.gate.quarantine_places import rows_elsewhere
 from sluice.gate.release_record import check_releases, read_releases
@@ -105,13 +105,13 @@ def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock
 
     Raises:
         RefusedError: Rows would be lost or doubled; the record says why.
-        LeaseHeldError: Another backfill of the interval is at work.
+        LeaseTakenError: Another backfill of the interval is at work.
         SluiceError: See `plan_backfill`.
     """
     preparation = BackfillPreparation.of(project, request, clock)
     if (done := preparation.done()) is not None:
         return done
-    preparation.check_not_held()
+    preparation.check_not_taken()
     plan = preparation.plan()
     return preparation.settle(plan) or preparation.journal.keep_planned(
         preparation.open_record(plan), preparation.former
@@ -180,11 +180,11 @@ class BackfillPreparation:
         """Look at everything, and plan.
 
         Raises:
-            LeaseHeldError: Rows are being released.
+            LeaseTakenError: Rows are being released.
         """
         plan = plan_backfill(self.project, self.request)
         if plan.problem is not None and plan.problem.code == "RELEASE_UNFINISHED":
-            self.journal.check_not_held()
+            self.journal.check_not_taken()
         return plan
 
     def settle(self, plan: BackfillPlan) -> RunRecord | None:
@@ -208,27 +208,27 @@ class BackfillPreparation:
         """Take the right to backfill the interval.
 
         Raises:
-            LeaseHeldError: Another backfill of the interval holds it.
+            LeaseTakenError: Another backfill of the interval has taken it.
         """
         return self.journal.take_lease(self._lease_folder, run_id, self.former)
 
     def take_live_lease(self, generation: int, run_id: str, waiting: Callable[[str], None]) -> Lease:
-        """Take the live stream's lease, and wait for whoever holds it: a run, or a backfill of another interval.
+        """Take the live stream's lease, and wait for whoever has taken it: a run, or a backfill of another interval.
 
         Args:
             generation: The live generation.
             run_id: The backfill.
-            waiting: Is told, once for each holder, what is waited for.
+            waiting: Is told, once for each owner, what is waited for.
 
         Raises:
-            LeaseHeldError: It was not to be had in time.
+            LeaseTakenError: It was not to be had in time.
         """
         deadline = time.monotonic() + _LIVE_LEASE_PATIENCE.total_seconds()
         told = None
         while True:
             try:
                 return self.journal.take_lease(self.home.lease_folder(generation), run_id, None)
-            except LeaseHeldError as exc:
+            except LeaseTakenError as exc:
                 if time.monotonic() >= deadline:
                     raise
                 if exc.where != told:
@@ -242,14 +242,14 @@ class BackfillPreparation:
         A release looks for such leases after it has said that it begins: one of the two sees the other.
 
         Raises:
-            LeaseHeldError: Some are.
+            LeaseTakenError: Some are.
             RefusedError: A release that was killed is not finished.
         """
         problem = _released(self.home, self.request.stream.name, self.request.interval)
         if problem is None:
             return
         try:
-            self.journal.check_not_held()
+            self.journal.check_not_taken()
             raise RefusedError(problem)
         except SluiceError as exc:
             if self.former is not None:
@@ -265,13 +265,13 @@ class BackfillPreparation:
         """The same for the holder of the interval's lease: see `Journal.under`."""
         return replace(self, journal=self.journal.under(lease))
 
-    def check_not_held(self) -> None:
+    def check_not_taken(self) -> None:
         """Make sure that no other backfill of the interval is at work.
 
         Raises:
-            LeaseHeldError: One is.
+            LeaseTakenError: One is.
         """
-        self.journal.check_not_held(self._lease_folder)
+        self.journal.check_not_taken(self._lease_folder)
 
     @property
     def _lease_folder(self) -> str:

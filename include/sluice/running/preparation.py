@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from sluice.errors import ContractError, HeldError, LeaseHeldError, Problem, RefusedError
+from sluice.errors import ContractError, HeldError, LeaseTakenError, Problem, RefusedError
 from sluice.gate.unjudged_runs import settle
 from sluice.home import StreamHome
 from sluice.plan import Plan
@@ -41,13 +41,13 @@ def prepare_run(project: Project, request: Request, *, clock: Clock = system_clo
 
     Raises:
         RefusedError: What is on disk does not allow going on; the record says so.
-        LeaseHeldError: A run of the stream is at work, and what is on disk is work in progress.
+        LeaseTakenError: A run of the stream is at work, and what is on disk is work in progress.
         SluiceError: See `plan_stream`.
     """
     preparation = Preparation.of(project, request, clock)
     if (done := preparation.done()) is not None:
         return done
-    preparation.journal.check_not_held()
+    preparation.journal.check_not_taken()
     seen, plan = preparation.look()
     return preparation.settle(seen, plan) or preparation.journal.keep_planned(
         preparation.open_record(seen, plan), preparation.former
@@ -106,7 +106,7 @@ class Preparation:
 
         Raises:
             RefusedError: The plan is to refuse; the record says so.
-            LeaseHeldError: The former try is still at work.
+            LeaseTakenError: The former try is still at work.
         """
         if plan.problem is None:
             self._settle_starts(seen)
@@ -154,7 +154,7 @@ class Preparation:
                 own.close_dead(lease)
                 # What was seen before the lease may have been the run at its work.
                 own._settle_former(own.look()[0], plan, holds_lease=True)  # noqa: SLF001 - of its own class
-        except LeaseHeldError:
+        except LeaseTakenError:
             # A run is at work, and judges its rows itself; there is nothing to do beside it.
             if plan.verdict != "skip":
                 raise
@@ -163,7 +163,7 @@ class Preparation:
         """Take the lease of a generation.
 
         Raises:
-            LeaseHeldError: Another run holds it.
+            LeaseTakenError: Another run has taken it.
         """
         return self.journal.take_lease(self.home.lease_folder(generation), run_id, self.former)
 

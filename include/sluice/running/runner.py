@@ -73,7 +73,7 @@ def run_stream(
 
     Raises:
         RefusedError: What is on disk does not allow going on.
-        LeaseHeldError: Another run holds the lease.
+        LeaseTakenError: Another run has taken the lease.
         RunError: The run failed; its record says how.
         QualityFailedError: The suite failed; its record says how.
         DeclarationError: A declaration is wrong.

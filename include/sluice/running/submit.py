@@ -7,7 +7,7 @@
 With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table.
 
 Exits as the command line does: 0 done or nothing to do, 1 failed, 2 declaration error, 3 refused, 4 quality failed,
-5 lease held.
+5 lease taken.
 """
 
 from __future__ import annotations

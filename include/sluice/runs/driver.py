@@ -3,7 +3,7 @@
 <home>/<stream>/drivers/<run_id>.json    who started the driver of a run, and which process it is
 
 A driver outlives the task that started it. Whoever comes later finds it again by the run: first by the process that was
-started, then by the lease that it holds, which also tells of drivers on other machines.
+started, then by the lease that it has taken, which also tells of drivers on other machines.
 """
 
 from __future__ import annotations
@@ -206,11 +206,11 @@ class Drivers:
         driver = self.find(record.run_id)
         if driver is not None and _is_here(driver):
             return _is_alive_here(driver)
-        held = newest_lease(self.home.storage, RunRecords(self.home).lease_folder(record))
-        is_of_this_try = held is not None and (driver is None or held.acquired_at >= driver.submitted_at)
-        if held is not None and held.run_id == record.run_id and is_of_this_try:
-            is_live = not held.is_released and not is_dead(held)
-            return is_live and is_fresh((held.token, held.expires_at), held.expires_at - TTL, TTL)
+        lease = newest_lease(self.home.storage, RunRecords(self.home).lease_folder(record))
+        is_of_this_try = lease is not None and (driver is None or lease.acquired_at >= driver.submitted_at)
+        if lease is not None and lease.run_id == record.run_id and is_of_this_try:
+            is_live = not lease.is_released and not is_dead(lease)
+            return is_live and is_fresh((lease.token, lease.expires_at), lease.expires_at - TTL, TTL)
         if driver is None:
             return False
         return is_fresh(driver.submitted_at, driver.submitted_at, START_PATIENCE)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
+from sluice.errors import LeaseLostError, LeaseTakenError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.redaction import redacted
 from sluice.runs.fenced_storage import FencedStorage
-from sluice.runs.lease import EndSession, Lease, acquire, check_not_held, newest_token
+from sluice.runs.lease import EndSession, Lease, acquire, check_not_taken, newest_token
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.summary import Status
 from sluice.times import Clock, iso_time
@@ -48,23 +48,23 @@ class Journal:
         self.records.save(planned)
         return planned
 
-    def check_not_held(self, folder: str | None = None) -> None:
+    def check_not_taken(self, folder: str | None = None) -> None:
         """Make sure that no run is at work.
 
         Args:
             folder: The leases to look at; by default those of the live stream.
 
         Raises:
-            LeaseHeldError: One is.
+            LeaseTakenError: One is.
         """
         folder = folder or self.home.lease_folder(self.home.current_generation())
-        check_not_held(self.home.storage, folder, self.clock())
+        check_not_taken(self.home.storage, folder, self.clock())
 
     def take_lease(self, folder: str, run_id: str, former: RunRecord | None) -> Lease:
         """Take the newest lease in a folder of leases, for a run whose record may be kept since it was planned.
 
         Raises:
-            LeaseHeldError: Another run holds it; the kept record says so.
+            LeaseTakenError: Another run has taken it; the kept record says so.
         """
         try:
             return acquire(
@@ -75,7 +75,7 @@ class Journal:
                 clock=self.clock,
                 end_session=self.end_session,
             )
-        except LeaseHeldError as exc:
+        except LeaseTakenError as exc:
             if former is not None and former.status == "planned":
                 # Whoever planned it follows the record, and would take the driver's end for its death.
                 self.close_failed(former, exc)

@@ -22,7 +22,7 @@ from typing import Annotated, Literal, Self
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, SluiceError
+from sluice.errors import LeaseLostError, LeaseTakenError, RefusedError, SluiceError
 from sluice.locations import join
 from sluice.runs.process import Process, boot_id, is_alive, machine, process
 from sluice.storage import Storage
@@ -88,7 +88,7 @@ class Lease:
         self.folder = folder
         """Where it and those before it are."""
         self.taken_from = taken_from
-        """The run that held the lease and never released it: its driver died."""
+        """The run that took the lease and never gave it up: its driver died."""
         self._guard = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, name="sluice-lease", daemon=True)
@@ -108,8 +108,8 @@ class Lease:
         try:
             self._write(is_released=True)
         except SluiceError:
-            # The work is done; an unreleased lease of a dead owner costs the next run nothing.
-            logger.warning("the lease could not be released", exc_info=True)
+            # The work is done; a lease that a dead owner never gave up costs the next run nothing.
+            logger.warning("the lease could not be given up", exc_info=True)
 
     def check(self) -> None:
         """Make sure that the lease still holds.
@@ -176,16 +176,16 @@ def acquire(
         end_session: Ends what a dead owner has left running on a server.
 
     Raises:
-        LeaseHeldError: Another run holds it.
+        LeaseTakenError: Another run has taken it.
         StorageError: It could not be written.
     """
     newest = newest_token(storage, folder)
-    held = None if newest is None else _read(storage, _file(folder, newest))
+    lease = None if newest is None else _read(storage, _file(folder, newest))
     taken_from = None
-    if held is not None and not held.is_released:
-        file = _file(folder, held.token)
-        _check_takeover(held, file, clock(), sink_is_idempotent=sink_is_idempotent, end_session=end_session)
-        taken_from = held.run_id
+    if lease is not None and not lease.is_released:
+        file = _file(folder, lease.token)
+        _check_takeover(lease, file, clock(), sink_is_idempotent=sink_is_idempotent, end_session=end_session)
+        taken_from = lease.run_id
     token = (newest or 0) + 1
     content = LeaseFile(
         token=token,
@@ -198,82 +198,82 @@ def acquire(
         expires_at=clock() + TTL,
     )
     if not storage.put_if_absent(_file(folder, token), encode_document(content)):
-        raise LeaseHeldError(
+        raise LeaseTakenError(
             "another run took the lease at the same moment", where=_file(folder, token), remedy="try again later"
         )
     return Lease(storage, folder, content, clock, taken_from=taken_from)
 
 
-def check_not_held(storage: Storage, folder: str, now: datetime) -> None:
-    """Make sure that no run that may be at work holds a lease, without taking it.
+def check_not_taken(storage: Storage, folder: str, now: datetime) -> None:
+    """Make sure that no run that may be at work has taken a lease, and take none.
 
     Raises:
-        LeaseHeldError: One does.
+        LeaseTakenError: One has.
         RefusedError: The lease is damaged.
         StorageError: It can't be read.
     """
-    held = newest_lease(storage, folder)
-    if held is None or held.is_released or held.expires_at <= now:
+    lease = newest_lease(storage, folder)
+    if lease is None or lease.is_released or lease.expires_at <= now:
         return
-    if not is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS):
-        raise _held_by(held, _file(folder, held.token), now)
+    if not is_dead(lease, patience_seconds=_DEATH_PATIENCE_SECONDS):
+        raise _taken_by(lease, _file(folder, lease.token), now)
 
 
-def _held_by(held: LeaseFile, file: str, now: datetime) -> LeaseHeldError:
-    ahead = held.expires_at - now
+def _taken_by(lease: LeaseFile, file: str, now: datetime) -> LeaseTakenError:
+    ahead = lease.expires_at - now
     clocks = f" (by a clock {ahead - TTL} ahead of this one)" if ahead > 2 * TTL else ""
-    return LeaseHeldError(
-        f"the stream is being run by {_owner(held)}, since {iso_time(held.acquired_at)}{clocks}",
+    return LeaseTakenError(
+        f"the stream is being run by {_owner(lease)}, since {iso_time(lease.acquired_at)}{clocks}",
         where=file,
         remedy="wait for it, or stop it",
     )
 
 
-def _owner(held: LeaseFile) -> str:
-    return f"run {held.run_id} on {held.host}, process {held.processes[0].pid}"
+def _owner(lease: LeaseFile) -> str:
+    return f"run {lease.run_id} on {lease.host}, process {lease.processes[0].pid}"
 
 
 def _check_takeover(
-    held: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool, end_session: EndSession
+    lease: LeaseFile, file: str, now: datetime, *, sink_is_idempotent: bool, end_session: EndSession
 ) -> None:
-    owner = _owner(held)
-    is_gone = is_dead(held, patience_seconds=_DEATH_PATIENCE_SECONDS)
+    owner = _owner(lease)
+    is_gone = is_dead(lease, patience_seconds=_DEATH_PATIENCE_SECONDS)
     # What a dead owner has started on a server goes on there; ended, it can't write any more, whoever started it.
-    is_over = (is_gone or held.expires_at <= now) and (is_gone if held.session is None else end_session(held.session))
-    if is_over:
-        logger.info("taking over lease %s: nothing of its owner is at work", held.token)
+    may_end = is_gone or lease.expires_at <= now
+    if may_end and (is_gone if lease.session is None else end_session(lease.session)):
+        logger.info("taking over lease %s: nothing of its owner is at work", lease.token)
         return
-    if held.expires_at > now and is_gone and held.session is not None:
-        raise LeaseHeldError(
-            f"{owner}, is dead, but what it has started on {held.session.server} could not be ended",
+    if lease.expires_at > now and is_gone and lease.session is not None:
+        raise LeaseTakenError(
+            f"{owner}, is dead, but what it has started on {lease.session.server} could not be ended",
             where=file,
-            remedy=f"try again, on that server; from {iso_time(held.expires_at)} on, the sink's own identity counts",
+            remedy=f"try again, on that server; from {iso_time(lease.expires_at)} on, the sink's own identity counts",
         )
-    if held.expires_at > now:
-        raise _held_by(held, file, now)
+    if lease.expires_at > now:
+        raise _taken_by(lease, file, now)
     if not sink_is_idempotent:
-        raise LeaseHeldError(
+        raise LeaseTakenError(
             f"the lease of {owner} has run out, but it may still write, and this sink can't refuse a second writer",
             where=file,
             remedy='make sure that the process is gone, then set "is_released": true in the file'
-            if held.session is None
-            else f'make sure that it runs nothing on {held.session.server}, then set "is_released": true in the file',
+            if lease.session is None
+            else f'make sure that it runs nothing on {lease.session.server}, then set "is_released": true in the file',
         )
-    logger.warning("taking over lease %s, which ran out at %s", held.token, iso_time(held.expires_at))
+    logger.warning("taking over lease %s, which ran out at %s", lease.token, iso_time(lease.expires_at))
 
 
-def is_dead(held: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
+def is_dead(lease: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
     """Whether every process of an owner is provably gone: same machine, same boot, no such process any more.
 
     When only the first one (the driver) is gone, its JVM follows shortly: that is waited for. Another boot proves
     nothing: clones of a machine, and pods that were moved, bear its name elsewhere.
     """
-    if (held.machine, held.boot_id) != (machine(), boot_id()) or held.processes[0].started is None:
+    if (lease.machine, lease.boot_id) != (machine(), boot_id()) or lease.processes[0].started is None:
         return False
-    if is_alive(held.processes[0]):
+    if is_alive(lease.processes[0]):
         return False
     deadline = time.monotonic() + patience_seconds
-    while any(map(is_alive, held.processes)):
+    while any(map(is_alive, lease.processes)):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.05)

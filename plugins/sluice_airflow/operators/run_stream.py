@@ -13,7 +13,7 @@ from airflow.configuration import conf
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from sluice.errors import LeaseHeldError, SluiceError
+from sluice.errors import LeaseTakenError, SluiceError
 from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import join
@@ -24,7 +24,7 @@ from sluice.redaction import redacted
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.preparation import prepare_run
 from sluice.runs.driver import Driver, Drivers
-from sluice.runs.lease import check_not_held, newest_lease
+from sluice.runs.lease import check_not_taken, newest_lease
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import request_stop
 from sluice.sources.contract import Bound
@@ -137,7 +137,7 @@ class RunStreamOperator(BaseOperator):
             while True:
                 try:
                     return self._run(context, project)
-                except LeaseHeldError as exc:
+                except LeaseTakenError as exc:
                     self._wait_for_lease(context, project, exc)
 
     def _run(self, context: Context, project: Project) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class RunStreamOperator(BaseOperator):
             home = StreamHome(join(project.home, self.stream), project.storage())
             try:
                 return self._end(context, project, home, event["run_id"])
-            except LeaseHeldError as exc:
+            except LeaseTakenError as exc:
                 # Another run was quicker, and may be at work.
                 self._wait_for_lease(context, project, exc)
         return self.execute(context)
@@ -234,23 +234,23 @@ class RunStreamOperator(BaseOperator):
                 self.log.info("waiting for the driver of run %s to end: the task was cleared", record.run_id)
             drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
 
-    def _wait_for_lease(self, context: Context, project: Project, held: LeaseHeldError) -> None:
+    def _wait_for_lease(self, context: Context, project: Project, taken: LeaseTakenError) -> None:
         """Wait until the other run is over, which costs no retry: away from the worker, or here where the task stays.
 
         Raises:
-            LeaseHeldError: Nobody is at work, and still the lease is not to be had: a person must look.
+            LeaseTakenError: Nobody is at work, and still the lease is not to be had: a person must look.
             AirflowException: `execution_timeout` is over.
         """
-        folder, storage = (held.file or "").rpartition("/")[0], project.storage()
+        folder, storage = (taken.file or "").rpartition("/")[0], project.storage()
         try:
-            check_not_held(storage, folder, datetime.now(UTC))
-        except LeaseHeldError:
-            self.log.info("waiting until the stream is free: %s", held)
+            check_not_taken(storage, folder, datetime.now(UTC))
+        except LeaseTakenError:
+            self.log.info("waiting until the stream is free: %s", taken)
         else:
             newest = newest_lease(storage, folder)
             if newest is None or newest.is_released:
                 return
-            raise held
+            raise taken
         trigger = LeaseTrigger(project=project.root, folder=folder)
         if self._stays():
             asyncio.run(trigger.follow())
@@ -259,7 +259,7 @@ class RunStreamOperator(BaseOperator):
         ends_at = parse_time(self._ends_at(context), where="execution_timeout")
         patience = None if ends_at is None else ends_at - datetime.now(UTC)
         if patience is not None and patience <= timedelta(0):
-            raise AirflowException(f"`execution_timeout` is over: {held}")
+            raise AirflowException(f"`execution_timeout` is over: {taken}")
         self.defer(trigger=trigger, method_name="go_on", timeout=patience)
 
     def _stays(self) -> bool:
@@ -307,15 +307,15 @@ class RunStreamOperator(BaseOperator):
         """Make sure that the driver has not ended because another one was quicker to take its lease.
 
         Raises:
-            LeaseHeldError: It has, and the other one may be at work, or is done.
+            LeaseTakenError: It has, and the other one may be at work, or is done.
         """
-        if record.failure is None or record.failure.type != LeaseHeldError.__name__:
+        if record.failure is None or record.failure.type != LeaseTakenError.__name__:
             return
         # A backfill that Spark publishes needs the live stream's, too.
         folders = RunRecords(home).lease_folder(record), home.lease_folder(home.current_generation())
         newest = {folder: newest_lease(home.storage, folder) for folder in folders}
-        held = next((folder for folder, lease in newest.items() if lease is not None and not lease.is_released), None)
-        raise LeaseHeldError(record.failure.message, where=join(held or folders[0], "*.json"))
+        taken = next((folder for folder, lease in newest.items() if lease is not None and not lease.is_released), None)
+        raise LeaseTakenError(record.failure.message, where=join(taken or folders[0], "*.json"))
 
     def _conclude(self, context: Context, project: Project, record: RunRecord) -> dict[str, Any]:
         if record.status == "skipped" and run_key(context["ti"], self.retries or 0).generation > 0:

@@ -11,8 +11,8 @@ from typing import Any
 import anyio.to_thread
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from sluice.errors import LeaseHeldError, SluiceError, StorageError
-from sluice.runs.lease import check_not_held
+from sluice.errors import LeaseTakenError, SluiceError, StorageError
+from sluice.runs.lease import check_not_taken
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
 from sluice_airflow.triggers.run import SETTLE_SECONDS
@@ -63,7 +63,7 @@ class LeaseTrigger(BaseTrigger):
 
     def _is_free(self) -> bool:
         try:
-            check_not_held(airflow_project(self.project).storage(), self.folder, datetime.now(UTC))
-        except LeaseHeldError:
+            check_not_taken(airflow_project(self.project).storage(), self.folder, datetime.now(UTC))
+        except LeaseTakenError:
             return False
         return True

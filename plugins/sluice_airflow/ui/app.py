@@ -37,7 +37,7 @@ from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
 from sluice_airflow.ui.lineage import choose, draw, find_readings
 from sluice_airflow.ui.next_run import NextRun, hanging, look_ahead
 from sluice_airflow.ui.quality_view import report_on
-from sluice_airflow.ui.reading import LeaseHolder, RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseOwner, RunFile, ShownRecord
 from sluice_airflow.ui.rows import Badge, run_line, run_row
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
@@ -200,13 +200,13 @@ def one_run(request: Request, user: ReaderDep, name: str, run_id: str) -> Respon
     found = _find(user, name)
     run = _run(user, found, run_id)
     now = datetime.now(UTC)
-    holder = _holder(found.home, run.record, now) if run.record else None
+    owner = _owner(found.home, run.record, now) if run.record else None
     page = run_page(
         name,
         run,
         reading.read_stop(found.home, run_id),
         now,
-        holder=holder,
+        owner=owner,
         is_visible=partial(_is_visible, user),
         quality=report_on(name, run, found.runs),
     )
@@ -379,17 +379,17 @@ def _run(user: Reader, found: _Found, run_id: str) -> RunFile:
     return run
 
 
-def _holder(home: StreamHome, record: ShownRecord, now: datetime) -> LeaseHolder | None:
+def _owner(home: StreamHome, record: ShownRecord, now: datetime) -> LeaseOwner | None:
     """Who holds what a run needs: its generation, or the interval that it backfills."""
 
-    def read() -> LeaseHolder | None:
+    def read() -> LeaseOwner | None:
         interval = record.interval
         if interval is None:
             return reading.read_lease(home, home.lease_folder(record.generation), now)
         return reading.read_lease(home, home.interval_lease_folder(interval.start, interval.end), now)
 
-    holder: LeaseHolder | None = _try([], read)
-    return holder
+    owner: LeaseOwner | None = _try([], read)
+    return owner
 
 
 def _dag_ids(runs: Iterable[RunLine]) -> set[str]:

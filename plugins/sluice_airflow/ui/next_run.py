@@ -38,7 +38,7 @@ class NextRun:
     committed_offsets: Mapping[str, str | None] = field(default_factory=dict)
     lags: Mapping[str, SourceLag] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    is_held: bool = False
+    is_taken: bool = False
     """Whether a driver that renews its lease runs the stream: what is seen then is work in progress."""
     hold: Hold | None = None
     """What quality has blocked or holds."""
@@ -70,8 +70,8 @@ def look_ahead(
         hold = hold_of(read_gate(home))
         seen = survey(stream, home, Bound(), now)
         next_run = replace(_seen(seen, now), hold=hold)
-        holder = read_lease(home, home.lease_folder(seen.generation), now)
-        next_run = replace(next_run, is_held=holder is not None and holder.state == "held")
+        owner = read_lease(home, home.lease_folder(seen.generation), now)
+        next_run = replace(next_run, is_taken=owner is not None and owner.state == "taken")
         check_declared(project, stream)
         wanted = Try(Request(stream), None, now)
         plan = find_verdict(project, home, wanted, seen, shared=shared_sink(stream, streams))

@@ -50,11 +50,11 @@ class LoggedBatch:
 
 
 @dataclass(frozen=True)
-class LeaseHolder:
+class LeaseOwner:
     """Who wrote the newest lease of a generation, and what is known of its owner."""
 
     lease: LeaseFile
-    state: Literal["held", "expired", "dead", "released"]
+    state: Literal["taken", "expired", "dead", "free"]
 
 
 def read_runs(home: StreamHome, count: int) -> list[RunFile]:
@@ -134,8 +134,8 @@ def read_generations(home: StreamHome) -> tuple[list[Generation], list[str]]:
     return found, errors
 
 
-def read_lease(home: StreamHome, folder: str, now: datetime) -> LeaseHolder | None:
-    """Who holds what the leases of a folder are for, or held it last; None when nobody ever did.
+def read_lease(home: StreamHome, folder: str, now: datetime) -> LeaseOwner | None:
+    """Who has taken the newest lease of a folder, or had it last; None when nobody ever did.
 
     Args:
         home: Where the folder is.
@@ -150,10 +150,10 @@ def read_lease(home: StreamHome, folder: str, now: datetime) -> LeaseHolder | No
     if lease is None:
         return None
     if lease.is_released:
-        return LeaseHolder(lease, "released")
+        return LeaseOwner(lease, "free")
     if is_dead(lease):
-        return LeaseHolder(lease, "dead")
-    return LeaseHolder(lease, "held" if lease.expires_at > now else "expired")
+        return LeaseOwner(lease, "dead")
+    return LeaseOwner(lease, "taken" if lease.expires_at > now else "expired")
 
 
 def read_skip(home: StreamHome) -> Checked | None:

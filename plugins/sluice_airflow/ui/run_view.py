@@ -8,13 +8,14 @@ from datetime import datetime
 
 from sluice.planning.backfill import downstream_effect
 from sluice.quality.report import QualityReport
+from sluice.runs.lease import TTL
 from sluice.runs.record import BatchRecord
 from sluice.runs.stop import StopRequest
 from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Band, Bar, Phases, Share, phases
 from sluice_airflow.ui.plan_document import PlanDocument, read_plan
-from sluice_airflow.ui.reading import LeaseHolder, RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseOwner, RunFile, ShownRecord
 from sluice_airflow.ui.rows import (
     BatchRow,
     Fact,
@@ -112,7 +113,7 @@ def run_page(
     stop: StopRequest | None,
     now: datetime,
     *,
-    holder: LeaseHolder | None,
+    owner: LeaseOwner | None,
     is_visible: Callable[[str], bool],
     quality: QualityReport | None = None,
 ) -> RunPage:
@@ -123,7 +124,7 @@ def run_page(
         run: The run.
         stop: The request to end it.
         now: The time.
-        holder: Who holds what the run needs: its generation, or the interval of a backfill.
+        owner: Who has the lease that the run needs: its generation, or the interval of a backfill.
         is_visible: Whether the user may see a stream, by its name.
         quality: What its suite said, if it was judged.
     """
@@ -155,7 +156,7 @@ def run_page(
         error_type=failure.type if failure else "",
         error=failure.message if failure else "",
         retryable=_RETRYABLE.get(str(failure.retryable), "") if failure else "",
-        driver=_driver(record, holder) if record.status == "running" else "",
+        driver=_driver(record, owner) if record.status == "running" else "",
         backfill=_backfill(plan, is_visible) if record.interval and plan else None,
         explain=(record.explain or "")[:_MOST_EXPLAIN],
         stop=f"{stop.requested_by} asked it to stop at {wording.moment(wording.read_moment(stop.requested_at))}."
@@ -190,11 +191,11 @@ def _backfill_phases(record: ShownRecord, now: datetime) -> Phases | None:
     return Phases((Band("all of it", tuple(bars), f"{sum(seconds):,.1f} s"),), shares, width)
 
 
-def _driver(record: ShownRecord, holder: LeaseHolder | None) -> str:
-    state = holder.state if holder is not None and holder.lease.run_id == record.run_id else None
+def _driver(record: ShownRecord, owner: LeaseOwner | None) -> str:
+    state = owner.state if owner is not None and owner.lease.run_id == record.run_id else None
     if state == "expired":
-        return "The driver has not renewed its lease for a minute: it hangs, or it is gone."
-    if state == "held":
+        return f"The driver has not renewed its lease for {wording.span(TTL.total_seconds())}: it hangs, or it is gone."
+    if state == "taken":
         return ""
     if record.interval is not None:
         return "The driver of this backfill is gone. A retry finishes it."

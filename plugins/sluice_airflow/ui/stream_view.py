@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sluice.home import Checked, Generation
 from sluice.quality.report import Hold, QualityReport, describe_hold
+from sluice.runs.lease import TTL
 from sluice.runs.record import BatchRecord
 from sluice.stream import Stream
 from sluice.times import iso_millis
@@ -16,7 +17,7 @@ from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart
 from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.quality_view import newest_report
-from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile
+from sluice_airflow.ui.reading import LeaseOwner, LoggedBatch, RunFile
 from sluice_airflow.ui.rows import (
     Badge,
     BatchRow,
@@ -120,7 +121,7 @@ def stream_page(
     next_run: NextRun | None,
     batches: Sequence[LoggedBatch],
     generations: Sequence[Generation],
-    lease: LeaseHolder | None,
+    lease: LeaseOwner | None,
     skip: Checked | None,
     hold: Hold | None,
     errors: Sequence[str],
@@ -268,17 +269,21 @@ def _generation_row(generation: Generation, current: int | None) -> GenerationRo
     )
 
 
+_LIFETIME = wording.span(TTL.total_seconds())
 _LEASE_STATES = {
-    "held": (Badge("held", "info"), "The owner renews it: it is alive."),
-    "expired": (Badge("expired", "warn"), "The owner has not renewed it in a minute: it hangs, or it is gone."),
+    "taken": (Badge("taken", "info"), "The owner renews it: it is alive."),
+    "expired": (
+        Badge("expired", "warn"),
+        f"The owner has not renewed it for {_LIFETIME}: it hangs, or it is gone.",
+    ),
     "dead": (Badge("owner is dead", "warn"), "The owner's processes are gone. The next run takes over by itself."),
-    "released": (Badge("free", "good"), "Nobody runs this stream now."),
+    "free": (Badge("free", "good"), "Nobody runs this stream now."),
 }
 
 
-def _lease(holder: LeaseHolder, now: datetime) -> LeaseView:
-    lease = holder.lease
-    state, explanation = _LEASE_STATES[holder.state]
+def _lease(owner: LeaseOwner, now: datetime) -> LeaseView:
+    lease = owner.lease
+    state, explanation = _LEASE_STATES[owner.state]
     processes = ", ".join(str(process.pid) for process in lease.processes)
     return LeaseView(
         state=state,

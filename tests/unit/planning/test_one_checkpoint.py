@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from engine_lab import Lab, make_lab
 
-from sluice.errors import LeaseHeldError, RefusedError, SluiceError
+from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.planning.verdict import plan_stream
 from sluice.runs.lease import acquire
 from sluice.storage import Storage
@@ -78,7 +78,7 @@ def test_both_at_once(one: Lab, tmp_path: Path, *, is_link: bool) -> None:
 
     one.fault.beside = run_two
     one.run()
-    assert set(outcomes) == {"early", "LeaseHeldError", "RefusedError"}
+    assert set(outcomes) == {"early", "LeaseTakenError", "RefusedError"}
     assert (one.sink.ids(), two.sink.ids()) == (Counter(range(2)), Counter())
 
 
@@ -117,5 +117,5 @@ def test_the_generation_of_the_stream_itself(one: Lab) -> None:
     assert home.foreign_owner() is None
     acquire(Storage(), f"{one.home}/leases/0001", run_id="another", sink_is_idempotent=True)
     one.arrive(2)
-    with pytest.raises(LeaseHeldError):
+    with pytest.raises(LeaseTakenError):
         one.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from engine_lab import Lab, make_lab
 
-from sluice.errors import LeaseHeldError, RefusedError, SluiceError
+from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from tests.engine_model import HeldRows
 
 
@@ -44,7 +44,7 @@ def second_runs(lab: Lab, run_key: str | None, *, after: int) -> list[str]:
 def test_a_second_run_is_held_off(lab: Lab) -> None:
     """From the lease on, a second run is held off until there is nothing left to do; it never refuses."""
     outcomes = second_runs(lab, None, after=1)
-    assert set(outcomes) == {"LeaseHeldError", "skipped"}
+    assert set(outcomes) == {"LeaseTakenError", "skipped"}
     assert outcomes == sorted(outcomes)
     assert lab.sink.ids() == Counter(range(3))
     assert [record["status"] for record in lab.records()] == ["succeeded", "succeeded"]
@@ -52,7 +52,7 @@ def test_a_second_run_is_held_off(lab: Lab) -> None:
 
 def test_who_takes_the_lease_does_the_work(lab: Lab) -> None:
     """A second run that takes the lease first does all of it, and the first run is held off."""
-    with pytest.raises(LeaseHeldError):
+    with pytest.raises(LeaseTakenError):
         second_runs(lab, None, after=0)
     assert lab.sink.ids() == Counter(range(3))
 
@@ -60,7 +60,7 @@ def test_who_takes_the_lease_does_the_work(lab: Lab) -> None:
 def test_a_retry_waits_for_the_end_of_the_first_try(lab: Lab) -> None:
     """Until its record is closed, the first try is alive: its retry is held off also when no batch is left."""
     *outcomes, last = second_runs(lab, "key", after=1)
-    assert (set(outcomes), last) == ({"LeaseHeldError"}, "succeeded")
+    assert (set(outcomes), last) == ({"LeaseTakenError"}, "succeeded")
 
 
 @pytest.mark.parametrize("name", ["sources/0/1", "offsets/1"])

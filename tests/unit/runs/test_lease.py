@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 
 from sluice.documents import read_document
-from sluice.errors import LeaseHeldError, LeaseLostError, RefusedError, StorageError
+from sluice.errors import LeaseLostError, LeaseTakenError, RefusedError, StorageError
 from sluice.runs import lease as module
 from sluice.runs.lease import HEARTBEAT, TTL, Lease, LeaseFile, RemoteSession, acquire, is_dead
 from sluice.runs.process import Process, boot_id, is_alive, machine, process
@@ -142,7 +142,7 @@ class TestHeld:
         file = put_lease(tmp_path, process)
         content = file.read_bytes()
 
-        with pytest.raises(LeaseHeldError) as caught:
+        with pytest.raises(LeaseTakenError) as caught:
             take(tmp_path, clock, is_idempotent=is_idempotent)
 
         assert f"run theirs on worker-7, process {process.pid}, since 2026-01-31T11:59:30.000Z" in caught.value.problem
@@ -154,14 +154,14 @@ class TestHeld:
         """A process can't take its own lease a second time."""
         take(tmp_path, clock)
 
-        with pytest.raises(LeaseHeldError):
+        with pytest.raises(LeaseTakenError):
             take(tmp_path, clock, run_id="run-2")
 
     def test_until_the_very_end(self, tmp_path: Path, clock: ManualClock) -> None:
         """A lease holds up to its expiry, and not at it."""
         put_lease(tmp_path, me())
         clock.move(TTL.total_seconds() - 0.001)
-        with pytest.raises(LeaseHeldError):
+        with pytest.raises(LeaseTakenError):
             take(tmp_path, clock)
 
         clock.move(0.001)
@@ -171,7 +171,7 @@ class TestHeld:
         """A process number of another machine proves nothing."""
         put_lease(tmp_path, spawn(is_dead=True), machine="worker-7 0f1e pid:[1]")
 
-        with pytest.raises(LeaseHeldError):
+        with pytest.raises(LeaseTakenError):
             take(tmp_path, clock)
 
     def test_race(self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ class TestHeld:
             return put_if_absent(storage, location, content)
 
         monkeypatch.setattr(Storage, "put_if_absent", slow)
-        with pytest.raises(LeaseHeldError, match="at the same moment") as caught:
+        with pytest.raises(LeaseTakenError, match="at the same moment") as caught:
             take(tmp_path, clock)
 
         assert caught.value.where == f"{tmp_path}/1.json"
@@ -193,13 +193,13 @@ class TestHeld:
     def test_crowd(self, tmp_path: Path, clock: ManualClock) -> None:
         """Of eight at once exactly one gets the lease."""
         start = threading.Barrier(8)
-        results: list[Lease | LeaseHeldError] = []
+        results: list[Lease | LeaseTakenError] = []
 
         def compete(number: int) -> None:
             start.wait()
             try:
                 results.append(take(tmp_path, clock, run_id=f"run-{number}"))
-            except LeaseHeldError as exc:
+            except LeaseTakenError as exc:
                 results.append(exc)
 
         threads = [threading.Thread(target=compete, args=(number,)) for number in range(8)]
@@ -237,11 +237,11 @@ class TestTakeover:
     def test_machine_of_the_same_name(self, tmp_path: Path, clock: ManualClock, spawn: Spawn, *, is_gone: bool) -> None:
         """Another boot proves no death: a clone of this machine may be at work. Its lease runs out, or is released."""
         put_lease(tmp_path, spawn(is_dead=is_gone), boot_id="before")
-        with pytest.raises(LeaseHeldError):
+        with pytest.raises(LeaseTakenError):
             take(tmp_path, clock)
 
         clock.move(TTL.total_seconds())
-        with pytest.raises(LeaseHeldError, match="has run out, but it may still write"):
+        with pytest.raises(LeaseTakenError, match="has run out, but it may still write"):
             take(tmp_path, clock, is_idempotent=False)
         assert take(tmp_path, clock).token == 2
 
@@ -252,7 +252,7 @@ class TestTakeover:
         monkeypatch.setattr(module, "_DEATH_PATIENCE_SECONDS", 0.1)
         put_lease(tmp_path, spawn(is_dead=True), spawn())
 
-        with pytest.raises(LeaseHeldError):
+        with pytest.raises(LeaseTakenError):
             take(tmp_path, clock)
 
     def test_jvm_that_follows_its_driver(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
@@ -287,7 +287,7 @@ class TestTakeover:
         file = put_lease(tmp_path, spawn())
         clock.move(3600)
 
-        with pytest.raises(LeaseHeldError, match="has run out, but it may still write") as caught:
+        with pytest.raises(LeaseTakenError, match="has run out, but it may still write") as caught:
             take(tmp_path, clock, is_idempotent=False)
 
         assert caught.value.where == str(file)
@@ -297,7 +297,7 @@ class TestTakeover:
         """What the message advises works, and the number of the lease is not used again."""
         file = put_lease(tmp_path, spawn())
         clock.move(3600)
-        with pytest.raises(LeaseHeldError, match='set "is_released": true in the file'):
+        with pytest.raises(LeaseTakenError, match='set "is_released": true in the file'):
             take(tmp_path, clock, is_idempotent=False)
 
         file.write_bytes(file.read_bytes().replace(b'"is_released": false', b'"is_released": true'))
@@ -306,7 +306,7 @@ class TestTakeover:
     def test_owner_whose_start_is_not_known(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """Where the system told no start time, nothing proves a death: the lease holds until it runs out."""
         put_lease(tmp_path, Process(spawn(is_dead=True).pid, None))
-        with pytest.raises(LeaseHeldError):
+        with pytest.raises(LeaseTakenError):
             take(tmp_path, clock)
 
         clock.move(TTL.total_seconds())
@@ -317,7 +317,7 @@ class TestTakeover:
         put_lease(tmp_path, spawn())
         clock.move(-3600)
 
-        with pytest.raises(LeaseHeldError, match="by a clock 1:00:00 ahead of this one"):
+        with pytest.raises(LeaseTakenError, match="by a clock 1:00:00 ahead of this one"):
             take(tmp_path, clock)
 
     @pytest.mark.parametrize(("ahead_seconds", "is_told"), [(120, False), (121, True)])
@@ -327,7 +327,7 @@ class TestTakeover:
         """Up to a minute of difference is not worth a word."""
         put_lease(tmp_path, me(), expires_at=(NOW + timedelta(seconds=ahead_seconds)).isoformat())
 
-        with pytest.raises(LeaseHeldError) as caught:
+        with pytest.raises(LeaseTakenError) as caught:
             take(tmp_path, clock)
 
         assert ("by a clock 0:01:01 ahead" in caught.value.problem) is is_told
@@ -344,7 +344,7 @@ class TestTakeover:
         program.symlink_to("/bin/sleep")
         put_lease(tmp_path / "leases", spawn(program=str(program)))
 
-        with pytest.raises(LeaseHeldError):
+        with pytest.raises(LeaseTakenError):
             take(tmp_path / "leases", clock)
 
 
@@ -378,7 +378,7 @@ class TestSessionOnAServer:
     def test_living_owner(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """The session of a run that is at work is left alone."""
         self.put(tmp_path, spawn())
-        with pytest.raises(LeaseHeldError, match="is being run by run theirs"):
+        with pytest.raises(LeaseTakenError, match="is being run by run theirs"):
             acquire(
                 Storage(),
                 str(tmp_path),
@@ -391,10 +391,10 @@ class TestSessionOnAServer:
     def test_session_that_can_not_be_ended(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """Until the lease runs out it is held, although its owner is dead; then the sink's identity counts."""
         self.put(tmp_path, spawn(is_dead=True))
-        with pytest.raises(LeaseHeldError, match="what it has started on sc://spark:15002 could not be ended"):
+        with pytest.raises(LeaseTakenError, match="what it has started on sc://spark:15002 could not be ended"):
             self.take(tmp_path, clock, is_ended=False, is_idempotent=True)
         clock.move(TTL.total_seconds())
-        with pytest.raises(LeaseHeldError, match="make sure that it runs nothing on sc://spark:15002"):
+        with pytest.raises(LeaseTakenError, match="make sure that it runs nothing on sc://spark:15002"):
             self.take(tmp_path, clock, is_ended=False)
         assert self.take(tmp_path, clock, is_ended=False, is_idempotent=True) == [self.SESSION]
 
@@ -493,7 +493,7 @@ class TestHolding:
         with take(tmp_path, clock):
             monkeypatch.setattr(Storage, "replace", full)
 
-        assert "could not be released" in caplog.text
+        assert "could not be given up" in caplog.text
         assert not held(tmp_path).is_released
 
     def test_lost_lease_is_released_alone(self, tmp_path: Path, clock: ManualClock) -> None:
@@ -560,4 +560,4 @@ class TestDamage:
         put(folder / "1.json", content)
         (folder / "2.json").unlink(missing_ok=True)
 
-        assert isinstance(outcome(lambda: take(folder, ManualClock())), Lease | LeaseHeldError | RefusedError)
+        assert isinstance(outcome(lambda: take(folder, ManualClock())), Lease | LeaseTakenError | RefusedError)

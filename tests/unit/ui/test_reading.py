@@ -98,13 +98,13 @@ def test_lease_states(home: StreamHome) -> None:
     lease = acquire(home.storage, home.lease_folder(1), run_id="r", sink_is_idempotent=True, clock=clock)
     states = []
     for now in (NOW, NOW + timedelta(minutes=2)):
-        holder = read_lease(home, home.lease_folder(1), now)
-        assert holder is not None
-        states.append(holder.state)
+        owner = read_lease(home, home.lease_folder(1), now)
+        assert owner is not None
+        states.append(owner.state)
     with lease:
         pass
-    holder = read_lease(home, home.lease_folder(1), NOW)
-    assert holder is not None
+    owner = read_lease(home, home.lease_folder(1), NOW)
+    assert owner is not None
 
-    assert [*states, holder.state] == ["held", "expired", "released"]
-    assert holder.lease.run_id == "r"
+    assert [*states, owner.state] == ["taken", "expired", "free"]
+    assert owner.lease.run_id == "r"

@@ -30,7 +30,7 @@ from sluice.watermarks import InputWatermark, WatermarkOutlook, Watermarks
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.quality_view import newest_report, report_on
-from sluice_airflow.ui.reading import LeaseHolder, LoggedBatch, RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseOwner, LoggedBatch, RunFile, ShownRecord
 from sluice_airflow.ui.rows import run_line
 from sluice_airflow.ui.run_view import RunPage, run_page
 from sluice_airflow.ui.stream_view import StreamPage, stream_page
@@ -108,10 +108,10 @@ def make_page(**changes: Any) -> StreamPage:
 
 
 def show(
-    run: RunFile, *, stop: StopRequest | None = None, holder: LeaseHolder | None = None, hidden: str = ""
+    run: RunFile, *, stop: StopRequest | None = None, owner: LeaseOwner | None = None, hidden: str = ""
 ) -> RunPage:
     """The page of a run, for a user from whom one stream may be hidden."""
-    return run_page("visits", run, stop, NOW, holder=holder, is_visible=lambda name: name != hidden)
+    return run_page("visits", run, stop, NOW, owner=owner, is_visible=lambda name: name != hidden)
 
 
 def make_backfill(**changes: Any) -> RunFile:
@@ -170,14 +170,14 @@ def test_a_stream_that_is_being_planned() -> None:
     assert row.lag == wording.NONE
 
 
-@pytest.mark.parametrize(("is_held", "expected"), [(True, "running"), (False, "run")])
-def test_a_run_that_goes_on_is_no_plan(*, is_held: bool, expected: str) -> None:
+@pytest.mark.parametrize(("is_taken", "expected"), [(True, "running"), (False, "run")])
+def test_a_run_that_goes_on_is_no_plan(*, is_taken: bool, expected: str) -> None:
     """In the middle of a run the checkpoint looks unfinished; unless the driver is gone, that is as it should be."""
     run = make_run(status="running", ended_at=None)
-    row = row_of("visits", [run], make_next_run(is_held=is_held), NOW)
+    row = row_of("visits", [run], make_next_run(is_taken=is_taken), NOW)
 
     assert row.verdict.text == expected
-    assert ("driver of the last run is gone" in row.reason) != is_held
+    assert ("driver of the last run is gone" in row.reason) != is_taken
     assert row.running is not None
 
 
@@ -374,7 +374,7 @@ def test_a_run_that_somebody_wants_stopped() -> None:
 
 @pytest.mark.parametrize(
     ("owner", "state", "said"),
-    [(RUN_ID, "held", ""), (RUN_ID, "expired", "hangs"), (RUN_ID, "dead", "gone"), ("another", "held", "gone")],
+    [(RUN_ID, "taken", ""), (RUN_ID, "expired", "hangs"), (RUN_ID, "dead", "gone"), ("another", "taken", "gone")],
 )
 def test_the_driver_of_a_run_that_goes_on(owner: str, state: Any, said: str) -> None:
     """A record says `running` for ever if its driver died: the lease tells."""
@@ -382,7 +382,7 @@ def test_the_driver_of_a_run_that_goes_on(owner: str, state: Any, said: str) -> 
     lease = LeaseFile(token=1, run_id=owner, host="h", machine="m", boot_id="b", processes=(process,),
                       acquired_at=NOW, expires_at=NOW)  # fmt: skip
     running = make_run(status="running", ended_at=None)
-    driver = show(running, holder=LeaseHolder(lease, state)).driver
+    driver = show(running, owner=LeaseOwner(lease, state)).driver
 
     assert said in driver
     assert bool(driver) == bool(said)
@@ -458,7 +458,7 @@ def test_a_backfill_beside_the_live_stream() -> None:
     live = make_run(status="running", ended_at=None)
 
     assert row_of("visits", [going_on], make_next_run(), NOW).reason == PLAN.reason
-    assert verdict(row_of("visits", [going_on, live], make_next_run(is_held=True), NOW)) == ("running", "info")
+    assert verdict(row_of("visits", [going_on, live], make_next_run(is_taken=True), NOW)) == ("running", "info")
 
 
 def test_the_times_of_an_interval() -> None:
