@@ -46,6 +46,11 @@ def widened(numbers: DataFrame) -> DataFrame:
     return same(numbers).withColumn("more", functions.lit("x"))
 
 
+def lowered(numbers: DataFrame) -> DataFrame:
+    """Every row is good, and no table of numbers from 0 on takes it."""
+    return numbers.selectExpr("id - 100 AS id", "false AS bad")
+
+
 def badly_named(numbers: DataFrame) -> DataFrame:
     """A column that no Delta table takes."""
     return same(numbers).withColumn("a name", functions.lit("x"))
@@ -341,6 +346,25 @@ def test_rows_that_the_sink_alone_refuses(lab: Lab) -> None:
 
     assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2, 4, 5, 6], [3, 7])
     assert batch.decided_by is not None
+
+
+def test_a_batch_of_the_sink_alone_that_it_refuses(lab: Lab) -> None:
+    """A quarantine without rows is made once the sink has the batch: the batch is decided anew until then."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=3)
+    lab.run(stream(quality=None))
+    table = f"delta.`{lab.root / 'out'}`"
+    lab.spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT no_negative CHECK (id >= 0)")
+    write_numbers(lab.root / "land", 1, first=1, rows=3)
+    with pytest.raises(BatchFailedError, match="CHECK constraint no_negative") as caught:
+        lab.run(stream(lowered))
+    assert "no table has any row of the batch" in str(caught.value.remedy)
+    assert not (lab.root / "out_quarantine").exists()
+
+    (batch,) = lab.run(stream(corrected, quarantine=sinks.delta("elsewhere"))).batches
+
+    assert (ids(lab), ids(lab, "elsewhere")) == ([0, 1, 2, 3, 4, 5], [])
+    assert (batch.decided_by, lab.table("elsewhere").count()) == (None, 0)
 
 
 def test_a_decision_that_was_taken_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _ROW, _PART, _FAILED = "row", "part", "failed"
 """The columns of a staged file: the row as a struct, the table that it goes to, and the expectations that it fails."""
 _BEGUN = (
-    "the quarantine has its part of the batch, so the rest stays as it was decided, whatever is declared now: let the"
+    "the other table has its part of the batch, so the rest stays as it was decided, whatever is declared now: let the"
     " table take it, by its columns, types and constraints"
 )
 _NOT_BEGUN = "no table has any row of the batch: the next run decides it anew"
@@ -75,7 +75,7 @@ def staged_rows(session: SparkSession, home: StreamHome, generation: int, folder
 def publish(
     decision: Decision, session: SparkSession, project: Project, home: StreamHome, generation: int, *, lease: Lease
 ) -> None:
-    """Write what was staged into the tables that have not got it yet: the quarantine first.
+    """Write what was staged into the tables that have not got it yet: the quarantine first, if it gets any rows.
 
     Where one refuses its rows and neither has any, the decision is taken back: corrected, the batch is decided anew.
 
@@ -96,9 +96,12 @@ def publish(
     storage = home.storage
     batch = SinkBatch(decision.query_id, decision.batch_id, "append", lease.token)
     tables = {"quarantine": decision.quarantine.sink(project), "sink": decision.sink.sink(project)}
+    # A commit without rows would begin a batch that the sink may refuse.
+    order = ("quarantine", "sink") if decision.quarantined else ("sink", "quarantine")
     # Once a table has its part, a decision is not taken back any more.
     check_counts(home, generation, decision)
-    for part, table in tables.items():
+    for part in order:
+        table = tables[part]
         state = table.state(decision.query_id, storage=storage)
         if state.holds(decision.batch_id):
             continue
