@@ -1,7 +1,8 @@
 """What a run's end means to Airflow: a summary, a skip, a failure that is worth another try, or one that is not.
 
 This is the one place that decides about retries. What an error is, its class says (`retryable` in `sluice.errors`):
-refusals, wrong declarations and failed gates need a person; a lost driver, a held lease, a store that is away do not.
+refusals, wrong declarations and failed gates need a person; a lost driver, a lease that is taken, a store that is away
+do not.
 """
 
 from __future__ import annotations

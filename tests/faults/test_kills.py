@@ -125,7 +125,7 @@ def test_sigterm_ends_a_run_between_batches(tmp_path: Path, spark: SparkSession)
 
 @in_campaigns
 def test_two_runs_at_once_are_one_run_and_one_refusal(tmp_path: Path, spark: SparkSession) -> None:
-    """The second run finds the lease held by a live process, and says by whom; exit code 5."""
+    """The second run finds the lease taken by a live process, and says by whom; exit code 5."""
     numbers = _slow(tmp_path)
     driver = numbers.start("-m", "sluice", "run", STREAM)
     while not (numbers.checkpoint / "offsets" / "0").exists():

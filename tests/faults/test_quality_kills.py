@@ -244,8 +244,8 @@ def test_a_driver_that_wakes_up_publishes_nothing(checked: Checked, spark: Spark
     driver = checked.start("stop", step)
     _wait_until_stopped(driver)
     lease = max((checked.home / "leases" / "0001").glob("*.json"), key=lambda file: int(file.stem))
-    held = json.loads(lease.read_bytes())
-    lease.write_text(json.dumps(held | {"expires_at": "2026-01-01T00:00:00Z"}))
+    taken = json.loads(lease.read_bytes())
+    lease.write_text(json.dumps(taken | {"expires_at": "2026-01-01T00:00:00Z"}))
 
     record = checked.run(spark)
     os.killpg(driver.pid, signal.SIGCONT)

@@ -415,7 +415,7 @@ class History:
         backfill_stream(self.lab.project, request, session=self.lab.spark)
 
     def _cut(self, what: str, work: Callable[[], object]) -> None:
-        """Let the power go at some write, if the work gets that far; who held the lease is dead then."""
+        """Let the power go at some write, if the work gets that far; who had the lease is dead then."""
         self._declare()
         at, moment = self.draw.randint(1, 30), self.draw.choice(["before", "after"])
         with power_cut(at, moment) as cut:

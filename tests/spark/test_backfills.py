@@ -326,16 +326,16 @@ def test_part_of_a_partition(flights: Flights) -> None:
     assert record.backfill.rows_written == sum(row[0].day == 2 for row in flights.rows())
     assert flights.backfill(changed, 2, 2, key="the second") == record
     flights.land(2, 2, rest=True)
-    held: list[str] = []
+    told: list[str] = []
 
     def go_on(phase: str) -> None:
         if phase == "replacing the rows":
             with pytest.raises(LeaseTakenError) as caught:
                 flights.lab.run(stream)
-            held.append(str(caught.value))
+            told.append(str(caught.value))
 
     flights.backfill(changed, 2, 2, phase=go_on)
-    assert record.run_id not in held[0]
+    assert record.run_id not in told[0]
 
 
 @in_campaigns
@@ -374,8 +374,8 @@ def test_parts_of_a_partition_one_after_the_other(flights: Flights, monkeypatch:
     assert f"the stream is being run by run {first.run_id}" in waited[0]
     monkeypatch.setattr("sluice.running.backfill_preparation._LIVE_LEASE_PATIENCE", timedelta(0))
     home = flights.lab.project.stream_home(flights.lab.project.resolve(stream))
-    held = acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True)
-    with held, pytest.raises(LeaseTakenError, match="run another") as gave_up:
+    taken = acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True)
+    with taken, pytest.raises(LeaseTakenError, match="run another") as gave_up:
         flights.backfill(changed, 1, 1)
     assert gave_up.value.retryable
 

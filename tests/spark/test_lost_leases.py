@@ -53,7 +53,7 @@ def declared(transform: str, sink: Sink, *, most: int | None = 1) -> Stream:
 
 
 def take_over(lab: Lab) -> Path:
-    """Take the lease of the run that holds the first one, as a run does that takes it for dead."""
+    """Take the lease of the run that took the first one, as a run does that takes it for dead."""
     first = lab.root / "home" / "numbers" / "leases" / "0001" / "1.json"
     lease = json.loads(first.read_bytes()) | {"token": 2, "run_id": "another"}
     second = first.with_name("2.json")

@@ -164,7 +164,7 @@ def test_a_sink_that_refuses_the_rows(lab: Lab) -> None:
 
 
 def test_a_run_keeps_a_release_waiting(lab: Lab) -> None:
-    """They write the same two tables: one holds the lease at a time."""
+    """They write the same two tables: one has the lease at a time."""
     quarantined(lab)
     home = lab.project.stream_home(stream())
 

@@ -237,7 +237,7 @@ class BackfillPreparation:
             time.sleep(_LEASE_POLL_SECONDS)
 
     def check_no_release(self) -> None:
-        """Make sure that no rows are being released, once this backfill holds the lease of its interval.
+        """Make sure that no rows are being released, once this backfill has the lease of its interval.
 
         A release looks for such leases after it has said that it begins: one of the two sees the other.
 
@@ -262,7 +262,7 @@ class BackfillPreparation:
         self.journal.close_dead(lease, run_id)
 
     def under(self, lease: Lease) -> BackfillPreparation:
-        """The same for the holder of the interval's lease: see `Journal.under`."""
+        """The same for the owner of the interval's lease: see `Journal.under`."""
         return replace(self, journal=self.journal.under(lease))
 
     def check_not_taken(self) -> None:

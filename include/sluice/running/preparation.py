@@ -96,13 +96,13 @@ class Preparation:
         """Look at everything, and plan."""
         return look(self.project, self.home, self.wanted)
 
-    def settle(self, seen: Survey, plan: Plan, *, holds_lease: bool = False) -> RunRecord | None:
+    def settle(self, seen: Survey, plan: Plan, *, has_lease: bool = False) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
 
         Args:
             seen: What the plan was made from.
             plan: The plan.
-            holds_lease: Whether this run holds the lease; without it, a former try may still be at work.
+            has_lease: Whether this run has the lease; without it, a former try may still be at work.
 
         Raises:
             RefusedError: The plan is to refuse; the record says so.
@@ -110,10 +110,10 @@ class Preparation:
         """
         if plan.problem is None:
             self._settle_starts(seen)
-        if holds_lease or plan.verdict in {"skip", "refuse"}:
-            self._settle_former(seen, plan, holds_lease=holds_lease)
+        if has_lease or plan.verdict in {"skip", "refuse"}:
+            self._settle_former(seen, plan, has_lease=has_lease)
         if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
-            return self._finish(self.former, seen, holds_lease=holds_lease)
+            return self._finish(self.former, seen, has_lease=has_lease)
         if plan.verdict == "skip":
             return self._skip(seen, plan)
         if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
@@ -140,12 +140,12 @@ class Preparation:
         if seen.starts != {**before, **self.home.started(seen.generation)}:
             self.home.keep_started(seen.generation, seen.starts)
 
-    def _settle_former(self, seen: Survey, plan: Plan, *, holds_lease: bool) -> None:
+    def _settle_former(self, seen: Survey, plan: Plan, *, has_lease: bool) -> None:
         """Write down what the suite says today of a former run's rows, while nobody else writes any."""
         found = unsettled(self.project, seen, self.home)
         if found is None or found.judged is None:
             return
-        if holds_lease:
+        if has_lease:
             settle(self.home, found)
             return
         try:
@@ -153,7 +153,7 @@ class Preparation:
                 own = self.under(lease)
                 own.close_dead(lease)
                 # What was seen before the lease may have been the run at its work.
-                own._settle_former(own.look()[0], plan, holds_lease=True)  # noqa: SLF001 - of its own class
+                own._settle_former(own.look()[0], plan, has_lease=True)  # noqa: SLF001 - of its own class
         except LeaseTakenError:
             # A run is at work, and judges its rows itself; there is nothing to do beside it.
             if plan.verdict != "skip":
@@ -168,7 +168,7 @@ class Preparation:
         return self.journal.take_lease(self.home.lease_folder(generation), run_id, self.former)
 
     def under(self, lease: Lease) -> Preparation:
-        """The same for the holder of a lease: see `Journal.under`."""
+        """The same for the owner of a lease: see `Journal.under`."""
         return replace(self, journal=self.journal.under(lease))
 
     def close_dead(self, lease: Lease) -> None:
@@ -201,11 +201,11 @@ class Preparation:
             status="planned",
         )
 
-    def _finish(self, former: RunRecord, seen: Survey, *, holds_lease: bool) -> RunRecord:
+    def _finish(self, former: RunRecord, seen: Survey, *, has_lease: bool) -> RunRecord:
         """Close the record of a former try that did all of its work before it died."""
-        if not holds_lease and former.status in {"planned", "running"}:
+        if not has_lease and former.status in {"planned", "running"}:
             with self.take_lease(seen.generation, former.run_id) as lease:
-                return self.under(lease)._finish(former, seen, holds_lease=True)  # noqa: SLF001 - of its own class
+                return self.under(lease)._finish(former, seen, has_lease=True)  # noqa: SLF001 - of its own class
         # The gate may have judged it anew meanwhile.
         former = self.journal.records.read(former.run_id) or former
         batches = done_batches(former, seen, self.home)

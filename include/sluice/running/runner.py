@@ -91,7 +91,7 @@ def run_stream(
         preparation.close_dead(lease)
         # What was seen before the lease may have been another run's work in progress.
         seen, plan = preparation.look()
-        if (settled := preparation.settle(seen, plan, holds_lease=True)) is not None:
+        if (settled := preparation.settle(seen, plan, has_lease=True)) is not None:
             return settled
         record = msgspec.structs.replace(preparation.open_record(seen, plan), run_id=run_id)
         stop = stop or StopEvent()

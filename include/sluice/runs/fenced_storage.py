@@ -1,4 +1,4 @@
-"""A storage for whoever holds a lease: nothing is written through it once another run has taken the lease over.
+"""A storage for the owner of a lease: nothing is written through it once another run has taken the lease over.
 
 The lease is looked at right before every write, however long the process was stopped since the one before. Run records
 go without it: they are fenced by the lease's token, see `RunRecords.save`.

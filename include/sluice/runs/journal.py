@@ -82,7 +82,7 @@ class Journal:
             raise
 
     def under(self, lease: Lease) -> Journal:
-        """The same for the holder of a lease: once another run has it, nothing is written to the home any more.
+        """The same for the owner of a lease: once another run has it, nothing is written to the home any more.
 
         But for the run's own record, which says so; that one is fenced by its token.
         """

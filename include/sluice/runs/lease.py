@@ -79,7 +79,7 @@ class _GivenUp(Document, frozen=True, kw_only=True):
 
 
 class Lease:
-    """A lease that this process holds, kept alive by a thread; a context manager that releases it."""
+    """A lease that this process has taken, kept alive by a thread; a context manager that gives it up."""
 
     def __init__(
         self, storage: Storage, folder: str, content: LeaseFile, clock: Clock, *, taken_from: str | None = None

@@ -278,7 +278,7 @@ class RunRecords:
         return join(self._folder, f"{run_id}.json")
 
     def lease_folder(self, record: RunRecord) -> str:
-        """Where the leases are of which a run holds one while it is at work: its record's token is one of those."""
+        """Where the leases are of which a run has one while it is at work: its record's token is one of those."""
         if record.interval is None:
             return self._home.lease_folder(record.generation)
         return self._home.interval_lease_folder(record.interval.start, record.interval.end)

@@ -21,7 +21,7 @@ _POLL_SECONDS = 2.0
 
 
 class LeaseTrigger(BaseTrigger):
-    """Waits until no run that may be at work holds a lease, however long that takes.
+    """Waits until no run that may be at work has a lease, however long that takes.
 
     Several tasks may wait for one lease: all of them go on when it is free, and those that come too late wait again.
 

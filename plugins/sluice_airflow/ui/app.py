@@ -380,7 +380,7 @@ def _run(user: Reader, found: _Found, run_id: str) -> RunFile:
 
 
 def _owner(home: StreamHome, record: ShownRecord, now: datetime) -> LeaseOwner | None:
-    """Who holds what a run needs: its generation, or the interval that it backfills."""
+    """Who has the lease that a run needs: its generation, or the interval that it backfills."""
 
     def read() -> LeaseOwner | None:
         interval = record.interval

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from sluice.planning.backfill import downstream_effect
 from sluice.quality.report import QualityReport
-from sluice.runs.lease import TTL
 from sluice.runs.record import BatchRecord
 from sluice.runs.stop import StopRequest
 from sluice_airflow.run_keys import RunKey, parse_run_key
@@ -194,7 +193,7 @@ def _backfill_phases(record: ShownRecord, now: datetime) -> Phases | None:
 def _driver(record: ShownRecord, owner: LeaseOwner | None) -> str:
     state = owner.state if owner is not None and owner.lease.run_id == record.run_id else None
     if state == "expired":
-        return f"The driver has not renewed its lease for {wording.span(TTL.total_seconds())}: it hangs, or it is gone."
+        return f"The driver has not renewed its lease for {wording.LEASE_LIFETIME}: it hangs, or it is gone."
     if state == "taken":
         return ""
     if record.interval is not None:

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from sluice.home import Checked, Generation
 from sluice.quality.report import Hold, QualityReport, describe_hold
-from sluice.runs.lease import TTL
 from sluice.runs.record import BatchRecord
 from sluice.stream import Stream
 from sluice.times import iso_millis
@@ -269,12 +268,11 @@ def _generation_row(generation: Generation, current: int | None) -> GenerationRo
     )
 
 
-_LIFETIME = wording.span(TTL.total_seconds())
 _LEASE_STATES = {
     "taken": (Badge("taken", "info"), "The owner renews it: it is alive."),
     "expired": (
         Badge("expired", "warn"),
-        f"The owner has not renewed it for {_LIFETIME}: it hangs, or it is gone.",
+        f"The owner has not renewed it for {wording.LEASE_LIFETIME}: it hangs, or it is gone.",
     ),
     "dead": (Badge("owner is dead", "warn"), "The owner's processes are gone. The next run takes over by itself."),
     "free": (Badge("free", "good"), "Nobody runs this stream now."),

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from sluice.runs.lease import TTL
+
 NONE = "\N{EN DASH}"
 """What stands where nothing is known."""
 
@@ -54,6 +56,10 @@ def span(seconds: float | None) -> str:
             rest = whole % length // part_length
             return f"{whole // length:,} {unit}" + (f" {rest} {part}" if rest else "")
     return f"{whole} s"
+
+
+LEASE_LIFETIME = span(TTL.total_seconds())
+"""How long a lease lasts that its owner does not renew."""
 
 
 def moment(when: datetime | None) -> str:

@@ -56,7 +56,7 @@ def take(folder: Path, clock: ManualClock, *, run_id: str = "run-1", is_idempote
     return acquire(Storage(), str(folder), run_id=run_id, sink_is_idempotent=is_idempotent, clock=clock)
 
 
-def held(folder: Path, token: int = 1) -> LeaseFile:
+def newest(folder: Path, token: int = 1) -> LeaseFile:
     found = read_document(Storage(), f"{folder}/{token}.json", LeaseFile)
     assert found is not None
     return found
@@ -84,12 +84,12 @@ def me() -> Process:
 
 
 class TestFree:
-    """Nobody holds it."""
+    """Nobody has taken it."""
 
     def test_first(self, tmp_path: Path, clock: ManualClock) -> None:
         """The first lease of a generation has token 1, this process as its owner, and an expiry."""
         lease = take(tmp_path / "leases", clock)
-        found = held(tmp_path / "leases")
+        found = newest(tmp_path / "leases")
 
         assert (lease.token, lease.taken_from) == (1, None)
         assert (found.run_id, found.token, found.is_released) == ("run-1", 1, False)
@@ -105,15 +105,15 @@ class TestFree:
             assert (lease.token, lease.taken_from) == (2, None)
 
         assert sorted(os.listdir(tmp_path)) == ["1.json", "2.json"]
-        assert held(tmp_path, 1).is_released
-        assert held(tmp_path, 2).is_released
+        assert newest(tmp_path, 1).is_released
+        assert newest(tmp_path, 2).is_released
 
     def test_release_after_a_failure(self, tmp_path: Path, clock: ManualClock) -> None:
-        """A run that fails releases its lease, too."""
+        """A run that fails gives its lease up, too."""
         with pytest.raises(ZeroDivisionError), take(tmp_path, clock):
             _ = 1 / 0
 
-        assert held(tmp_path).is_released
+        assert newest(tmp_path).is_released
 
     def test_strangers_in_the_folder(self, tmp_path: Path, clock: ManualClock) -> None:
         """Temporary files and strange names are no leases."""
@@ -131,7 +131,7 @@ class TestFree:
 
 
 class TestHeld:
-    """Somebody holds it."""
+    """Somebody has taken it."""
 
     @pytest.mark.parametrize("is_idempotent", [True, False])
     def test_by_a_living_process(
@@ -188,7 +188,7 @@ class TestHeld:
             take(tmp_path, clock)
 
         assert caught.value.where == f"{tmp_path}/1.json"
-        assert held(tmp_path).run_id == "faster"
+        assert newest(tmp_path).run_id == "faster"
 
     def test_crowd(self, tmp_path: Path, clock: ManualClock) -> None:
         """Of eight at once exactly one gets the lease."""
@@ -235,7 +235,7 @@ class TestTakeover:
 
     @pytest.mark.parametrize("is_gone", [True, False])
     def test_machine_of_the_same_name(self, tmp_path: Path, clock: ManualClock, spawn: Spawn, *, is_gone: bool) -> None:
-        """Another boot proves no death: a clone of this machine may be at work. Its lease runs out, or is released."""
+        """Another boot proves no death: a clone of this machine may be at work. Its lease runs out, or is given up."""
         put_lease(tmp_path, spawn(is_dead=is_gone), boot_id="before")
         with pytest.raises(LeaseTakenError):
             take(tmp_path, clock)
@@ -248,7 +248,7 @@ class TestTakeover:
     def test_jvm_that_outlives_its_driver(
         self, tmp_path: Path, clock: ManualClock, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """While the dead driver's JVM lives, it may write: the lease is held, for as long as is waited."""
+        """While the dead driver's JVM lives, it may write: the lease is taken, for as long as is waited."""
         monkeypatch.setattr(module, "_DEATH_PATIENCE_SECONDS", 0.1)
         put_lease(tmp_path, spawn(is_dead=True), spawn())
 
@@ -268,7 +268,7 @@ class TestTakeover:
         monkeypatch.setattr(module.time, "sleep", lambda _: pytest.fail("waited"))
         put_lease(tmp_path, spawn(), spawn(is_dead=True))
 
-        assert not is_dead(held(tmp_path), patience_seconds=600)
+        assert not is_dead(newest(tmp_path), patience_seconds=600)
 
     def test_expired_with_an_idempotent_sink(
         self, tmp_path: Path, clock: ManualClock, spawn: Spawn, caplog: pytest.LogCaptureFixture
@@ -389,7 +389,7 @@ class TestSessionOnAServer:
             )
 
     def test_session_that_can_not_be_ended(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
-        """Until the lease runs out it is held, although its owner is dead; then the sink's identity counts."""
+        """Until the lease runs out it is taken, although its owner is dead; then the sink's identity counts."""
         self.put(tmp_path, spawn(is_dead=True))
         with pytest.raises(LeaseTakenError, match="what it has started on sc://spark:15002 could not be ended"):
             self.take(tmp_path, clock, is_ended=False, is_idempotent=True)
@@ -408,15 +408,15 @@ class TestSessionOnAServer:
         """The session is on disk before anything is started in it, and stays there."""
         with take(tmp_path, clock) as lease:
             lease.add_session(self.SESSION)
-            assert held(tmp_path).session == self.SESSION
-        assert held(tmp_path).session == self.SESSION
+            assert newest(tmp_path).session == self.SESSION
+        assert newest(tmp_path).session == self.SESSION
 
 
 class TestHolding:
-    """While it is held."""
+    """While it is taken."""
 
     def test_check(self, tmp_path: Path, clock: ManualClock) -> None:
-        """The holder's check passes until a higher token appears, which is named."""
+        """The owner's check passes until a higher token appears, which is named."""
         lease = take(tmp_path, clock)
         lease.check()
         put_lease(tmp_path, me(), token=2)
@@ -434,7 +434,7 @@ class TestHolding:
             lease.check()
 
     def test_heartbeat(self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The expiry moves on with the clock while the lease is held."""
+        """The expiry moves on with the clock while the lease is taken."""
         monkeypatch.setattr(module, "HEARTBEAT", timedelta(milliseconds=1))
         written = threading.Event()
         replace = Storage.replace
@@ -442,8 +442,8 @@ class TestHolding:
             clock.move(30)
             monkeypatch.setattr(Storage, "replace", lambda *args: (replace(*args), written.set()))
             assert written.wait(10)
-            assert held(tmp_path).expires_at == NOW + timedelta(seconds=30) + TTL
-            assert not held(tmp_path).is_released
+            assert newest(tmp_path).expires_at == NOW + timedelta(seconds=30) + TTL
+            assert not newest(tmp_path).is_released
 
     def test_heartbeat_leaves_time(self) -> None:
         """A lease of a minute outlives several heartbeats that fail."""
@@ -469,7 +469,7 @@ class TestHolding:
             assert recovered.wait(10)
 
         assert caplog.text.count("heartbeat failed") == 2
-        assert held(tmp_path).is_released
+        assert newest(tmp_path).is_released
 
     def test_release_stops_the_heartbeat(
         self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -480,12 +480,12 @@ class TestHolding:
             pass
 
         assert not [thread for thread in threading.enumerate() if thread.name == "sluice-lease"]
-        assert held(tmp_path).is_released
+        assert newest(tmp_path).is_released
 
     def test_release_that_fails(
         self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """The work is done when the lease is released: a full disk then is a warning."""
+        """The work is done when the lease is given up: a full disk then is a warning."""
 
         def full(*_args: object) -> None:
             raise StorageError("could not write it")
@@ -494,34 +494,34 @@ class TestHolding:
             monkeypatch.setattr(Storage, "replace", full)
 
         assert "could not be given up" in caplog.text
-        assert not held(tmp_path).is_released
+        assert not newest(tmp_path).is_released
 
     def test_lost_lease_is_released_alone(self, tmp_path: Path, clock: ManualClock) -> None:
-        """Who lost the lease releases its own token, never the new holder's."""
+        """Who lost the lease gives up its own token, never the new owner's."""
         with take(tmp_path, clock):
             file = put_lease(tmp_path, me(), token=2)
             theirs = file.read_bytes()
 
         assert file.read_bytes() == theirs
-        assert held(tmp_path, 1).is_released
+        assert newest(tmp_path, 1).is_released
 
     def test_add_process(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """The JVM becomes part of the owner at once, and stays so in every heartbeat."""
         jvm = spawn()
         with take(tmp_path, clock) as lease:
             lease.add_process(jvm.pid)
-            assert held(tmp_path).processes == (me(), jvm)
-            assert not held(tmp_path).is_released
+            assert newest(tmp_path).processes == (me(), jvm)
+            assert not newest(tmp_path).is_released
 
-        assert held(tmp_path).processes == (me(), jvm)
+        assert newest(tmp_path).processes == (me(), jvm)
 
     def test_add_process_that_is_gone(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """A process that died before it was named is dead."""
         lease = take(tmp_path, clock)
         lease.add_process(spawn(is_dead=True).pid)
 
-        assert held(tmp_path).processes[1].started is None
-        assert not is_alive(held(tmp_path).processes[1])
+        assert newest(tmp_path).processes[1].started is None
+        assert not is_alive(newest(tmp_path).processes[1])
 
 
 class TestDamage:
@@ -533,7 +533,7 @@ class TestDamage:
         ids=short,
     )
     def test_damaged_file(self, tmp_path: Path, clock: ManualClock, content: bytes) -> None:
-        """A damaged lease refuses, and is named: nobody knows who holds it."""
+        """A damaged lease refuses, and is named: nobody knows who has taken it."""
         file = put(tmp_path / "1.json", content)
 
         with pytest.raises(RefusedError) as caught:
@@ -555,7 +555,7 @@ class TestDamage:
                            b'[{"pid":1,"started":5}],"acquired_at":"2026-01-31T11:59:30Z","expires_at":"2026-01-31T'
                            b'11:59:40Z","is_released":false}'))  # fmt: skip
     def test_any_bytes(self, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-        """Any bytes give a lease, one that is held, or a refusal."""
+        """Any bytes give a lease, one that is taken, or a refusal."""
         folder = tmp_path_factory.getbasetemp() / "fuzzed_lease"
         put(folder / "1.json", content)
         (folder / "2.json").unlink(missing_ok=True)
