@@ -367,6 +367,28 @@ def test_a_batch_of_the_sink_alone_that_it_refuses(lab: Lab) -> None:
     assert (batch.decided_by, lab.table("elsewhere").count()) == (None, 0)
 
 
+@pytest.mark.parametrize(
+    "changed", [stream(), stream(corrected), stream(quality=None), stream(quarantine=sinks.delta("elsewhere"))]
+)
+def test_a_batch_of_the_sink_alone_that_was_cut(lab: Lab, changed: Stream) -> None:
+    """The sink has it, the table of the quarantine is not made yet: what is declared now counts from the next on."""
+    declare_suite(lab)
+    write_numbers(lab.root / "land", 1, rows=3)
+    with cut("/out"), pytest.raises(BatchFailedError, match="PowerCut"):
+        lab.run(stream())
+    assert (ids(lab), (lab.root / "out_quarantine").exists()) == ([0, 1, 2], False)
+
+    (batch,) = lab.run(changed).batches
+    assert (ids(lab), ids(lab, "out_quarantine"), ids(lab, "elsewhere")) == ([0, 1, 2], [], [])
+    assert batch.decided_by is not None
+
+    write_numbers(lab.root / "land", 1, first=2, rows=3)
+    lab.run(changed)
+    left = {"corrected": [6], "same": [7]}[changed.transform.partition(":")[2]] if changed.quality else []
+    kept = [n for n in (0, 1, 2, 6, 7, 8) if n not in left]
+    assert (ids(lab), ids(lab, "out_quarantine") + ids(lab, "elsewhere")) == (kept, left)
+
+
 def test_a_decision_that_was_taken_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that was stopped before it published writes nothing by what does not count any more."""
     declare_suite(lab)
