@@ -68,8 +68,8 @@ def with_columns(record: RunRecord, suite: str, columns: Mapping[str, str]) -> R
     """The record of a run that died before it was judged, with what its rows are judged by."""
     if record.quality is not None:
         return record
-    planned = record.plan.get("quality")
-    gate = str(planned.get("gate", "")) if isinstance(planned, dict) else ""
+    plan = record.shown_plan
+    gate = plan.quality.gate if plan is not None and plan.quality is not None else ""
     quality = QualityRecord(verdict="pass", suite=suite, gate=gate, columns=dict(columns))
     return msgspec.structs.replace(record, quality=quality)
 

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from sluice.documents import Document, damaged_document, encode_document, read_d
 from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.locations import join
+from sluice.runs.recorded_plan import RecordedPlan, read_plan
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.times import iso_time
 
@@ -156,38 +157,6 @@ class RecordedError(msgspec.Struct, frozen=True):
     retryable: bool = True
 
 
-class RecordedBatch(msgspec.Struct, frozen=True):
-    """A batch in the plan of a record."""
-
-    batch_id: int
-    kind: str = ""
-    timestamp: str | None = None
-
-
-class RecordedDownstream(msgspec.Struct, frozen=True):
-    """A stream in the plan of a backfill that reads what it replaces."""
-
-    stream: str
-    skips_changes: bool = False
-    only_adds: bool = False
-
-
-class RecordedPlan(msgspec.Struct, frozen=True):
-    """What later runs need of a plan in a record."""
-
-    batches: tuple[RecordedBatch, ...]
-    strategy: str = ""
-
-
-class RecordedBackfill(msgspec.Struct, frozen=True):
-    """What its task needs of a backfill's plan in a record."""
-
-    downstream: tuple[RecordedDownstream, ...] = ()
-
-
-P = TypeVar("P", RecordedPlan, RecordedBackfill)
-
-
 class RunRecord(Document, frozen=True, kw_only=True):
     """One run. It exists, with its plan, before anything starts."""
 
@@ -230,8 +199,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
     @property
     def reason(self) -> str:
         """Why the run did what it did; empty where the plan does not say."""
-        found = self.plan.get("reason")
-        return found if isinstance(found, str) else ""
+        plan = self.shown_plan
+        return plan.reason if plan is not None else ""
 
     @property
     def failure(self) -> RecordedError | None:
@@ -244,27 +213,24 @@ class RunRecord(Document, frozen=True, kw_only=True):
             return RecordedError()
 
     def planned(self) -> RecordedPlan:
-        """The plan of a run of the live stream, for whoever goes by it.
+        """The plan, for whoever goes by it.
 
         Raises:
             RefusedError: It has another shape than every plan that Sluice writes.
         """
-        return self._planned(RecordedPlan)
-
-    def planned_backfill(self) -> RecordedBackfill:
-        """The plan of a backfill, for whoever goes by it.
-
-        Raises:
-            RefusedError: It has another shape than every plan that Sluice writes.
-        """
-        return self._planned(RecordedBackfill)
-
-    def _planned(self, kind: type[P]) -> P:
         try:
-            return msgspec.convert(self.plan, kind)
-        except (msgspec.ValidationError, RecursionError) as exc:
+            return read_plan(self.plan)
+        except msgspec.ValidationError as exc:
             file = f"runs/{self.run_id}.json of stream {self.stream}"
             raise damaged_document(file, f"the plan in the record is none: {exc}", type(self)) from exc
+
+    @property
+    def shown_plan(self) -> RecordedPlan | None:
+        """The plan, for whoever only shows it; None when it has another shape than every plan that Sluice writes."""
+        try:
+            return read_plan(self.plan)
+        except msgspec.ValidationError:
+            return None
 
 
 class RunRecords:

@@ -80,6 +80,14 @@ class _Batch(msgspec.Struct):
     input_rows: int | None = None
 
 
+class _Plan(msgspec.Struct):
+    batches: tuple[Any, ...] = ()
+
+
+class _Quality(msgspec.Struct):
+    verdict: str
+
+
 class _Backfill(msgspec.Struct):
     rows_written: int | None = None
 
@@ -95,7 +103,7 @@ class _Record(Document, frozen=True, kw_only=True):
     ended_at: str | None = None
     batches: tuple[_Batch, ...] = ()
     plan: Any = None
-    quality: Any = None
+    quality: _Quality | None = None
     interval: RecordedInterval | None = None
     backfill: _Backfill | None = None
 
@@ -183,15 +191,9 @@ def line_of(run_id: str, record: _Record | RunRecord) -> RunLine:
         planned_batches=_planned_batches(record.plan),
         batches=len(record.batches),
         rows=_rows(record),
-        verdict=verdict_of(record.quality),
+        verdict=record.quality.verdict if record.quality is not None else "",
         interval=record.interval,
     )
-
-
-def verdict_of(quality: object) -> str:
-    """The verdict in what a record says of quality; empty where there is none."""
-    verdict = quality.get("verdict") if isinstance(quality, dict) else getattr(quality, "verdict", None)
-    return "" if verdict is None else str(verdict)
 
 
 def _rows(record: _Record | RunRecord) -> int | None:
@@ -202,5 +204,7 @@ def _rows(record: _Record | RunRecord) -> int | None:
 
 
 def _planned_batches(plan: object) -> int:
-    found = plan.get("batches") if isinstance(plan, dict) else None
-    return len(found) if isinstance(found, list) else 0
+    try:
+        return len(msgspec.convert(plan, _Plan).batches)
+    except msgspec.ValidationError:
+        return 0

@@ -339,7 +339,7 @@ class RunStreamOperator(BaseOperator):
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""
-        for found in record.planned_backfill().downstream:
+        for found in record.planned().downstream:
             effect = downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)
             self.log.warning("stream %s reads this table, and %s", found.stream, effect)
 

@@ -23,6 +23,7 @@ from sluice.foreign_code import described, is_failure
 from sluice.gate.judged_runs import hold_of
 from sluice.gate.state import read_gate, release_gate
 from sluice.home import StreamHome
+from sluice.runs.record import RunRecord
 from sluice.runs.stop import request_stop
 from sluice.runs.summary import RunLine
 from sluice.stream import Stream
@@ -37,7 +38,7 @@ from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
 from sluice_airflow.ui.lineage import choose, draw, find_readings
 from sluice_airflow.ui.next_run import NextRun, hanging, look_ahead
 from sluice_airflow.ui.quality_view import report_on
-from sluice_airflow.ui.reading import LeaseOwner, RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseOwner, RunFile
 from sluice_airflow.ui.rows import Badge, run_line, run_row
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
@@ -379,7 +380,7 @@ def _run(user: Reader, found: _Found, run_id: str) -> RunFile:
     return run
 
 
-def _owner(home: StreamHome, record: ShownRecord, now: datetime) -> LeaseOwner | None:
+def _owner(home: StreamHome, record: RunRecord, now: datetime) -> LeaseOwner | None:
     """Who has the lease that a run needs: its generation, or the interval that it backfills."""
 
     def read() -> LeaseOwner | None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from sluice.gate.judged_runs import judged_run
 from sluice.quality.report import JudgedRun, QualityReport, quality_report
-from sluice.runs.record import QualityRecord
 from sluice_airflow.ui.reading import RunFile
 
 
@@ -36,11 +33,4 @@ def report_on(stream: str, run: RunFile, runs: Sequence[RunFile]) -> QualityRepo
 
 
 def _judged(run: RunFile) -> JudgedRun | None:
-    record = run.record
-    if record is None or record.quality is None:
-        return None
-    try:
-        quality = msgspec.convert(record.quality, QualityRecord)
-    except msgspec.ValidationError:
-        return None
-    return judged_run(msgspec.structs.replace(record, quality=quality))
+    return judged_run(run.record) if run.record is not None and run.record.quality is not None else None

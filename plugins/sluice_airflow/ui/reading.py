@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, read_offset_file
-from sluice.documents import read_document
 from sluice.errors import SluiceError
 from sluice.home import Checked, Generation, StreamHome
 from sluice.locations import join
@@ -23,19 +22,12 @@ _GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")
 _KEY_SUFFIX_LENGTH = 9
 
 
-class ShownRecord(RunRecord, frozen=True, kw_only=True):
-    """A run record with what not every run has."""
-
-    quality: Any = None
-    """`{"verdict", "checks"}`."""
-
-
 @dataclass(frozen=True)
 class RunFile:
     """One run: its record, or why that can't be read."""
 
     run_id: str
-    record: ShownRecord | None = None
+    record: RunRecord | None = None
     error: str | None = None
 
 
@@ -72,7 +64,7 @@ def read_run(home: StreamHome, run_id: str) -> RunFile | None:
     if not RUN_ID.fullmatch(run_id):
         return None
     try:
-        record = read_document(home.storage, RunRecords(home).file(run_id), ShownRecord)
+        record = RunRecords(home).read(run_id)
     except SluiceError as exc:
         return RunFile(run_id, error=str(exc))
     return None if record is None else RunFile(run_id, record)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from sluice.errors import Problem
-from sluice.runs.record import BatchRecord
-from sluice.runs.summary import RunLine, line_of, verdict_of
+from sluice.runs.record import BatchRecord, RunRecord
+from sluice.runs.summary import RunLine, line_of
 from sluice.times import iso_millis
 from sluice_airflow.run_keys import parse_run_key
 from sluice_airflow.ui import wording
-from sluice_airflow.ui.plan_document import read_plan
-from sluice_airflow.ui.reading import RunFile, ShownRecord
+from sluice_airflow.ui.reading import RunFile
 
 VERDICT_TONES = {"run": "info", "resume": "warn", "skip": "calm", "refuse": "bad"}
 
@@ -131,7 +129,7 @@ def sum_known(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def run_seconds(run: RunLine | ShownRecord) -> float | None:
+def run_seconds(run: RunLine | RunRecord) -> float | None:
     """How long a run took; None while it goes on, and when its times are no times."""
     started, ended = wording.read_moment(run.started_at), wording.read_moment(run.ended_at)
     return None if started is None or ended is None else max(0.0, (ended - started).total_seconds())
@@ -144,7 +142,7 @@ def run_row(stream: str, run: RunFile, now: datetime) -> RunRow:
         return RunRow(
             run.run_id, stream, Badge("damaged", "bad"), "", "", "", "", "", "", None, "", error=run.error or ""
         )
-    plan = read_plan(record.plan)
+    plan = record.shown_plan
     key = parse_run_key(record.run_key)
     return replace(
         line_row(stream, run_line(run), now),
@@ -182,11 +180,6 @@ def run_line(run: RunFile) -> RunLine:
     if record is None:
         return RunLine(run_id=run.run_id, error=run.error or "the record can't be read")
     return line_of(run.run_id, record)
-
-
-def quality_badge(document: Any) -> Badge | None:
-    """The verdict of quality; None for runs without."""
-    return _verdict_badge(verdict_of(document))
 
 
 def _verdict_badge(verdict: str) -> Badge | None:

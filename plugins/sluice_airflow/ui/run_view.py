@@ -8,13 +8,13 @@ from datetime import datetime
 
 from sluice.planning.backfill import downstream_effect
 from sluice.quality.report import QualityReport
-from sluice.runs.record import BatchRecord
+from sluice.runs.record import BatchRecord, RunRecord
+from sluice.runs.recorded_plan import RecordedPlan
 from sluice.runs.stop import StopRequest
 from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Band, Bar, Phases, Share, phases
-from sluice_airflow.ui.plan_document import PlanDocument, read_plan
-from sluice_airflow.ui.reading import LeaseOwner, RunFile, ShownRecord
+from sluice_airflow.ui.reading import LeaseOwner, RunFile
 from sluice_airflow.ui.rows import (
     BatchRow,
     Fact,
@@ -131,7 +131,7 @@ def run_page(
     record = run.record
     if record is None:
         return RunPage(row, error_type="The record can't be read", error=run.error or "")
-    plan = read_plan(record.plan)
+    plan = record.shown_plan
     is_active = record.status in {"planned", "running"}
     done = len(record.batches)
     planned = max(done, len(plan.batches) if plan else 0)
@@ -169,7 +169,7 @@ def _batch_phases(batches: Sequence[BatchRecord]) -> Phases | None:
     return phases(timed) if timed else None
 
 
-def _backfill_phases(record: ShownRecord, now: datetime) -> Phases | None:
+def _backfill_phases(record: RunRecord, now: datetime) -> Phases | None:
     """A backfill's newest try, phase after phase; what it does more than once counts together."""
     begun = [(phase.text.partition(":")[0], wording.read_moment(phase.began_at)) for phase in record.phases]
     moments = [moment for _, moment in begun if moment is not None]
@@ -190,7 +190,7 @@ def _backfill_phases(record: ShownRecord, now: datetime) -> Phases | None:
     return Phases((Band("all of it", tuple(bars), f"{sum(seconds):,.1f} s"),), shares, width)
 
 
-def _driver(record: ShownRecord, owner: LeaseOwner | None) -> str:
+def _driver(record: RunRecord, owner: LeaseOwner | None) -> str:
     state = owner.state if owner is not None and owner.lease.run_id == record.run_id else None
     if state == "expired":
         return f"The driver has not renewed its lease for {wording.LEASE_LIFETIME}: it hangs, or it is gone."
@@ -201,7 +201,7 @@ def _driver(record: ShownRecord, owner: LeaseOwner | None) -> str:
     return "The driver of this run is gone. The next run finishes what it had planned."
 
 
-def _backfill(plan: PlanDocument, is_visible: Callable[[str], bool]) -> BackfillView:
+def _backfill(plan: RecordedPlan, is_visible: Callable[[str], bool]) -> BackfillView:
     slices = tuple(
         SliceRow(
             name,
@@ -221,7 +221,7 @@ def _backfill(plan: PlanDocument, is_visible: Callable[[str], bool]) -> Backfill
     return BackfillView(slices, rows, len(plan.downstream) - len(shown))
 
 
-def _run_facts(record: ShownRecord, plan: PlanDocument | None, now: datetime, *, is_active: bool) -> tuple[Fact, ...]:
+def _run_facts(record: RunRecord, plan: RecordedPlan | None, now: datetime, *, is_active: bool) -> tuple[Fact, ...]:
     started, ended = wording.read_moment(record.started_at), wording.read_moment(record.ended_at)
     facts = [Fact("planned", wording.moment(record.planned_at), wording.ago(record.planned_at, now))]
     if started is not None:
@@ -247,7 +247,7 @@ def _run_facts(record: ShownRecord, plan: PlanDocument | None, now: datetime, *,
     return tuple(facts)
 
 
-def _limit_facts(record: ShownRecord) -> list[Fact]:
+def _limit_facts(record: RunRecord) -> list[Fact]:
     """Where the run had to stop."""
     facts = []
     if record.until is not None:
@@ -262,7 +262,7 @@ def _limit_facts(record: ShownRecord) -> list[Fact]:
 _PUBLISH = {"metadata": "by one commit of metadata", "replace_where": "by Spark, under the live stream's lease"}
 
 
-def _backfill_facts(record: ShownRecord, plan: PlanDocument | None) -> list[Fact]:
+def _backfill_facts(record: RunRecord, plan: RecordedPlan | None) -> list[Fact]:
     """What a backfill recomputes, and what came of it."""
     if record.interval is None:
         return []
@@ -289,16 +289,16 @@ def _backfill_facts(record: ShownRecord, plan: PlanDocument | None) -> list[Fact
     return facts
 
 
-def _plan_note(plan: PlanDocument | None) -> str:
+def _plan_note(plan: RecordedPlan | None) -> str:
     if plan is None:
         return "The record's plan has a form that this version does not know."
     hidden = len(plan.batches) - _MOST_BATCHES
     return f"and {wording.count(hidden, 'more batch', units='more batches')}" if hidden > 0 else ""
 
 
-def _planned_rows(plan: PlanDocument | None, done: set[int]) -> tuple[PlannedRow, ...]:
+def _planned_rows(plan: RecordedPlan | None, done: set[int]) -> tuple[PlannedRow, ...]:
     rows = []
-    for batch in (plan.batches if plan else [])[:_MOST_BATCHES]:
+    for batch in (plan.batches if plan else ())[:_MOST_BATCHES]:
         ranges = tuple(
             (
                 name,
@@ -313,7 +313,7 @@ def _planned_rows(plan: PlanDocument | None, done: set[int]) -> tuple[PlannedRow
     return tuple(rows)
 
 
-def _plan_problems(plan: PlanDocument | None) -> tuple[ProblemView, ...]:
+def _plan_problems(plan: RecordedPlan | None) -> tuple[ProblemView, ...]:
     if plan is None:
         return ()
     found = [(plan.problem, "bad")] if plan.problem else []

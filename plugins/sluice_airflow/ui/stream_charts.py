@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from sluice.runs.record import RunRecord
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, bar_chart, line_chart
-from sluice_airflow.ui.plan_document import read_plan
-from sluice_airflow.ui.reading import RunFile, ShownRecord
+from sluice_airflow.ui.reading import RunFile
 from sluice_airflow.ui.rows import describe_amount, describe_rate, rows_per_second
 
 _MOST_BATCHES = 60
@@ -27,7 +27,7 @@ def stream_charts(runs: Sequence[RunFile], generation: int | None) -> tuple[tupl
     return tuple((title, chart) for title, chart in charts if chart is not None)
 
 
-def _throughput(records: Sequence[ShownRecord]) -> Chart | None:
+def _throughput(records: Sequence[RunRecord]) -> Chart | None:
     batches = [batch for record in records for batch in record.batches if batch.kind != "no_data"][-_MOST_BATCHES:]
     if not batches:
         return None
@@ -45,11 +45,11 @@ def _throughput(records: Sequence[ShownRecord]) -> Chart | None:
     return bar_chart(values, top=top, first=ends[0], last=ends[1], summary=f"{len(values)} batches, at most {top}")
 
 
-def _backlog(records: Sequence[ShownRecord]) -> Chart | None:
+def _backlog(records: Sequence[RunRecord]) -> Chart | None:
     """In the first of rows, bytes and files that every plan knows."""
     found = []
     for record in records:
-        plan = read_plan(record.plan)
+        plan = record.shown_plan
         if plan is not None:
             found.append((record, [part for batch in plan.batches for part in batch.sources.values()]))
     taken = [(record, [part for part in parts if part.start != part.end]) for record, parts in found][-_MOST_BATCHES:]
@@ -68,7 +68,7 @@ def _backlog(records: Sequence[ShownRecord]) -> Chart | None:
     return bar_chart(values, top=top, first=first, last=last, summary=f"{len(values)} runs, at most {top}")
 
 
-def _delay(records: Sequence[ShownRecord]) -> Chart | None:
+def _delay(records: Sequence[RunRecord]) -> Chart | None:
     values: list[Value] = []
     for record in records:
         clocks = _clocks(record)
@@ -85,7 +85,7 @@ def _delay(records: Sequence[ShownRecord]) -> Chart | None:
     return line_chart(shown, top=top, first=first, last=last, summary=f"{len(shown)} batches, at most {top}")
 
 
-def _clocks(record: ShownRecord) -> dict[int, datetime | None]:
+def _clocks(record: RunRecord) -> dict[int, datetime | None]:
     """By batch id, what `current_timestamp()` was in it."""
-    plan = read_plan(record.plan)
+    plan = record.shown_plan
     return {batch.batch_id: wording.read_moment(batch.timestamp) for batch in plan.batches} if plan else {}

@@ -28,7 +28,6 @@ from sluice_airflow.ui.rows import (
     describe_amount,
     describe_oldest,
     problem_view,
-    quality_badge,
     run_row,
 )
 from sluice_airflow.ui.stream_charts import stream_charts
@@ -143,7 +142,7 @@ def stream_page(
         problems=tuple(problem_view(problem) for problem in (next_run.problems if next_run else ())),
         runs=tuple(run_row(stream.name, run, now) for run in runs),
         errors=tuple(errors),
-        has_quality=any(run.record is not None and quality_badge(run.record.quality) for run in runs),
+        has_quality=any(run.record is not None and run.record.quality is not None for run in runs),
         quality=newest_report(stream.name, runs),
         hold=describe_hold(hold, stream.name) if hold else "",
         is_releasable=hold is not None and hold.released_by is None,

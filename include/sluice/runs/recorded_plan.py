@@ -1,4 +1,4 @@
-"""The plan in a run record, as far as it has the known form: a record is only a file."""
+"""A plan as run records keep it, of a run of the live stream or of a backfill."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class PlannedRange(msgspec.Struct):
+class RecordedRange(msgspec.Struct, frozen=True):
     """What a batch takes of a source; offsets are Spark's own."""
 
     start: Any = None
@@ -17,16 +17,16 @@ class PlannedRange(msgspec.Struct):
     rows: int | None = None
 
 
-class PlannedBatch(msgspec.Struct):
+class RecordedBatch(msgspec.Struct, frozen=True):
     """One batch."""
 
     batch_id: int
-    kind: str = "data"
+    kind: str = ""
     timestamp: str | None = None
-    sources: dict[str, PlannedRange] = {}
+    sources: dict[str, RecordedRange] = {}
 
 
-class PlannedSlice(msgspec.Struct):
+class RecordedSlice(msgspec.Struct, frozen=True):
     """All that a backfill reads of a source: up to an offset of Spark's, or to a version."""
 
     end: Any = None
@@ -35,7 +35,7 @@ class PlannedSlice(msgspec.Struct):
     size_bytes: int | None = msgspec.field(default=None, name="bytes")
 
 
-class PlannedDownstream(msgspec.Struct):
+class RecordedDownstream(msgspec.Struct, frozen=True):
     """A stream that reads what a backfill replaces."""
 
     stream: str
@@ -43,7 +43,7 @@ class PlannedDownstream(msgspec.Struct):
     only_adds: bool = False
 
 
-class PlannedProblem(msgspec.Struct):
+class RecordedProblem(msgspec.Struct, frozen=True):
     """Why a plan refuses, or what was noticed."""
 
     code: str
@@ -53,7 +53,7 @@ class PlannedProblem(msgspec.Struct):
     remedy: str = ""
 
 
-class PlannedGate(msgspec.Struct):
+class RecordedGate(msgspec.Struct, frozen=True):
     """Where a run is judged, how it is measured, and why so."""
 
     gate: str = ""
@@ -61,30 +61,31 @@ class PlannedGate(msgspec.Struct):
     reason: str = ""
 
 
-class PlanDocument(msgspec.Struct):
-    """A plan as records keep it. A record is only a file: what of it has another shape is not shown.
+class RecordedPlan(msgspec.Struct, frozen=True):
+    """From `version` on, only backfills have it."""
 
-    From `version` on, only backfills have it.
-    """
-
+    batches: tuple[RecordedBatch, ...]
     verdict: str = ""
     reason: str = ""
     strategy: str = ""
-    batches: list[PlannedBatch] = []
-    problem: PlannedProblem | None = None
-    warnings: list[PlannedProblem] = []
-    quality: PlannedGate | None = None
+    problem: RecordedProblem | None = None
+    warnings: tuple[RecordedProblem, ...] = ()
+    quality: RecordedGate | None = None
     version: int | None = None
     batch_id: int | None = None
     publish: str = ""
     watermark: str | None = None
-    sources: dict[str, PlannedSlice] = {}
-    downstream: list[PlannedDownstream] = []
+    sources: dict[str, RecordedSlice] = {}
+    downstream: tuple[RecordedDownstream, ...] = ()
 
 
-def read_plan(document: dict[str, Any]) -> PlanDocument | None:
-    """The plan in a record; None when it has another shape."""
+def read_plan(document: dict[str, Any]) -> RecordedPlan:
+    """The plan in a record.
+
+    Raises:
+        msgspec.ValidationError: It has another shape than every plan that Sluice writes.
+    """
     try:
-        return msgspec.convert(document, PlanDocument)
-    except (msgspec.ValidationError, RecursionError):
-        return None
+        return msgspec.convert(document, RecordedPlan)
+    except RecursionError as exc:
+        raise msgspec.ValidationError("it is nested too deep") from exc
