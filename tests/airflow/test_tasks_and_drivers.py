@@ -246,7 +246,10 @@ def test_a_task_that_stays_with_its_driver_ends_it(
 
 def test_what_a_backfill_leaves_to_do_is_named(stream_project: StreamProject, said: Callable[[], str]) -> None:
     """Streams that read the table that it replaces rows of."""
-    plan = {"downstream": [{"stream": "hourly", "skips_changes": True}, {"stream": "daily", "skips_changes": False}]}
+    plan = {
+        "batches": [],
+        "downstream": [{"stream": "hourly", "skips_changes": True}, {"stream": "daily", "skips_changes": False}],
+    }
     operator(stream_project)._name_downstream(keep(stream_project, "planned", plan=plan))
 
     assert "stream hourly reads this table, and passes over what is replaced: backfill it too" in said()
