@@ -214,21 +214,28 @@ class History:
         self.run()
 
     def backfill(self) -> None:
-        self._backfill(self.draw.choice(_DAYS))
+        day = self.draw.choice(_DAYS)
+        if self._newest("commits") >= 0:
+            self._backfill(day)
 
     def cut_backfill(self) -> None:
-        """It is asked for again at once, as Airflow does; what is declared may have changed since."""
+        """It is asked for again at once, as Airflow does; what is declared may have changed since.
+
+        Where that is refused, the first may be half done, or done: it is declared as then, as the remedy says.
+        """
+        begun = self.declared
         day = self.draw.choice(_DAYS)
         if self._newest("commits") < 0 or self._is_left() or self.renamed or self.lost:
             return
         self._cut("backfill", lambda: self._replace(day))
         if self.draw.random() < 0.5:
             self.edit()
-        self._backfill(day)
+        if not self._backfill(day):
+            self.declared = begun
+            assert self._backfill(day), self._story()
 
-    def _backfill(self, day: date) -> None:
-        if self._newest("commits") < 0:
-            return
+    def _backfill(self, day: date) -> bool:
+        """Whether it was done, and not refused."""
         self._declare()
         gone = self.renamed.keys() | self.lost
         if self._is_left() or gone:
@@ -239,7 +246,7 @@ class History:
                 if not expected.get(exc.finding.code):
                     raise
                 self.told.append(f"backfill {day} refused: {exc.finding.code}")
-                return
+                return False
             # It needs nothing of a batch that is not committed.
             assert not self._is_left(), self._story()
             assert not gone & self._committed_files(), self._story()
@@ -254,6 +261,7 @@ class History:
             else:
                 assert found.get(number) == place, self._story(number)
         self.replaced.append((self.declared, day))
+        return True
 
     def release(self) -> None:
         if self.declared.policy in {"none", "drop"} or self._newest("commits") < 0:
