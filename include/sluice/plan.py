@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
+from sluice.amounts import Amount, amount_json, count_in
 from sluice.checkpoint.source_log import LogEntry
 from sluice.errors import Problem
 from sluice.times import iso_millis, iso_time
@@ -25,9 +26,7 @@ class SourceRange:
 
     start: str | None
     end: str | None
-    files: int | None = None
-    size_bytes: int | None = None
-    rows: int | None = None
+    amount: Amount = field(default_factory=dict)
     entries: tuple[LogEntry, ...] = ()
     sizes: tuple[int, ...] = ()
     is_logged: bool = False
@@ -42,9 +41,7 @@ class SourceRange:
         return {
             "start": _decoded(self.start),
             "end": _decoded(self.end),
-            "files": self.files,
-            "bytes": self.size_bytes,
-            "rows": self.rows,
+            **amount_json(self.amount),
         }
 
 
@@ -61,8 +58,7 @@ class PlannedBatch:
     @property
     def rows(self) -> int | None:
         """How many rows the sources' logs promise; None when one does not know."""
-        rows = [source.rows for source in self.sources.values() if not source.is_empty]
-        return None if None in rows else sum(row for row in rows if row is not None)
+        return count_in((source.amount for source in self.sources.values() if not source.is_empty), "rows")
 
     def as_json(self) -> dict[str, Any]:
         """As `sluice plan --json` prints it."""
@@ -123,7 +119,7 @@ class Plan:
         if self.strategy == "drain":
             return None
         ranges = (source for batch in self.batches for source in batch.sources.values())
-        return total_bytes(source.size_bytes for source in ranges if not source.is_empty)
+        return count_in((source.amount for source in ranges if not source.is_empty), "bytes")
 
     def as_json(self) -> dict[str, Any]:
         """As `sluice plan --json` prints it, and run records keep it."""
@@ -140,12 +136,6 @@ class Plan:
             "quality": None if self.quality is None else self.quality.as_json(),
             "watermarks": None if self.watermarks is None else self.watermarks.as_json(),
         }
-
-
-def total_bytes(sizes: Iterable[int | None]) -> int | None:
-    """The sum of some sizes; None when one is not known."""
-    known = list(sizes)
-    return None if None in known else sum(size for size in known if size is not None)
 
 
 def _decoded(offset: str | None) -> Any:

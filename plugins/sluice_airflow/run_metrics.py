@@ -9,7 +9,7 @@
 | `sluice.quality.failed_checks` | gauge | checks that failed in the run |
 | `sluice.rows.dropped`, `sluice.rows.quarantined` | counter | rows that the suite has taken away |
 | `sluice.watermark_delay` | gauge | seconds from the committed watermark to now |
-| `sluice.backlog.files`, `.bytes`, `.rows`, `.age` | gauge | what waits in all sources together; the age in seconds |
+| `sluice.backlog.files`, `.offsets`, `.bytes`, `.rows`, `.age` | gauge | what waits in all sources; age in seconds |
 
 Each bears the tags `stream` and `dag_id`. Plain StatsD has no tags: there the stream stands in the name, as in
 `sluice.departures.rows.in`. What is not known is not sent: it is never reported as 0.
@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeVar
 from airflow.configuration import conf
 from airflow.sdk.observability import stats
 
+from sluice.amounts import total
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, stream_lag
 from sluice.monitoring.progress import read_progress
@@ -118,11 +119,8 @@ def backlog_measurements(lags: Iterable[SourceLag], now: datetime) -> Iterator[M
     if unreadable:
         logger.warning("the backlog is not known: %s", "; ".join(unreadable))
         return
-    yield Measurement("backlog.files", "gauge", sum(lag.files for lag in found))
-    yield Measurement("backlog.bytes", "gauge", sum(lag.size_bytes for lag in found))
-    rows = [lag.rows for lag in found]
-    if None not in rows:
-        yield Measurement("backlog.rows", "gauge", sum(row for row in rows if row is not None))
+    for unit, count in total(lag.amount for lag in found).items():
+        yield Measurement(f"backlog.{unit}", "gauge", count)
     ages = (lag.as_json(now)["age_seconds"] for lag in found)
     yield Measurement("backlog.age", "gauge", max((age for age in ages if age is not None), default=0.0))
 

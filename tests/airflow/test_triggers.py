@@ -16,6 +16,7 @@ from airflow_project import StreamProject
 from committed import commit
 from until import SOON, until
 
+from sluice.monitoring.inspection import SourceLag
 from sluice_airflow.triggers import shared_poll
 from sluice_airflow.triggers.lag import LagTrigger
 from sluice_airflow.triggers.progress import BatchTrigger, WatermarkTrigger
@@ -167,6 +168,13 @@ class TestLagTrigger:
             return await fire_after(trigger, (stream_project.root / "in" / "0.json").unlink)
 
         assert asyncio.run(scenario())["met"] == {"files": 0, "bytes": 0, "age_seconds": 0.0}
+
+    @pytest.mark.parametrize(("amount", "is_met"), [({"offsets": 0}, True), ({"offsets": 5}, False), ({}, False)])
+    def test_what_is_not_known_in_a_unit_is_within_no_limit(self, amount: dict[str, int], *, is_met: bool) -> None:
+        """A source that counts offsets has no files to wait for, and that is not zero files."""
+        met = LagTrigger(stream="events", max_files=0).met({"a": SourceLag(amount)})
+
+        assert met == ({"files": 0, "bytes": 0, "age_seconds": 0.0} if is_met else None)
 
     def test_a_damaged_checkpoint_has_no_backlog_of_zero(self, stream_project: StreamProject) -> None:
         """What waits is not known, and only a person can help."""

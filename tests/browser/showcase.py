@@ -285,7 +285,7 @@ def _backfill_plan(interval: Interval) -> dict[str, Any]:
         reason="`departures`: 1,204 files, read up to batch 0, replace the interval in version 41",
         version=41,
         batch_id=0,
-        slices={"departures": Slice('{"logOffset":0}', files=1_204, size_bytes=88_000_000)},
+        slices={"departures": Slice('{"logOffset":0}', amount={"files": 1_204, "bytes": 88_000_000})},
         downstream=(Downstream("hourly", skips_changes=True), Downstream("payroll", skips_changes=False)),
     ).as_json()
 

@@ -454,7 +454,7 @@ def test_lateness(flights: Flights) -> None:
     plan = flights.plan(stream, 2, 2)
     flights.backfill(replace(stream, transform=f"{__name__}:in_kilometers"), 2, 2)
 
-    assert plan.slices["flights"].files == 3
+    assert plan.slices["flights"].amount["files"] == 3
     assert sum(row[0].day == 2 for row in flights.rows()) == sum(row[0].day == 2 for row in flights.expected(2, 2))
     assert {row for row in flights.rows() if row[0].day == 2} == {
         row for row in flights.expected(2, 2) if row[0].day == 2

@@ -312,7 +312,7 @@ def test_a_slice_in_the_middle_of_files_with_one_name(lab: Lab, partitioned: Pat
 
     taken = source.slice(Position(ends[index]), None, storage=Storage())
 
-    assert taken.files == index + 1
+    assert taken.amount["files"] == index + 1
     assert ids(source.read_batch(lab.spark, name="numbers", taken=taken)) == sorted(live[: index + 1])
 
 
@@ -332,7 +332,7 @@ def test_excluded_files(lab: Lab, partitioned: Path) -> None:
     source = sources.delta(str(partitioned), **options)
     end = list(offset_lines(lab.checkpoint(stream)).values())[-1][0]
     taken = source.slice(Position(json.dumps(end)), None, storage=Storage())
-    assert taken.files == 4
+    assert taken.amount["files"] == 4
     assert ids(source.read_batch(lab.spark, name="numbers", taken=taken)) == expected
 
 

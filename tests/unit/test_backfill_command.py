@@ -70,7 +70,9 @@ def test_dry_run(project: Path) -> None:
     assert done.returncode == 0
     assert (plan["verdict"], plan["version"], plan["batch_id"], plan["publish"]) == ("run", 2, 2, "metadata")
     assert plan["interval"] == {"start": "2026-01-02T00:00:00.000Z", "end": "2026-01-03T00:00:00.000Z"}
-    assert plan["sources"] == {"visits": {"end": {"logOffset": 0}, "version": None, "files": 3, "bytes": 6}}
+    assert plan["sources"] == {
+        "visits": {"end": {"logOffset": 0}, "version": None, "files": 3, "bytes": 6, "rows": None}
+    }
     assert plan["downstream"] == [{"stream": "reader", "skips_changes": False, "only_adds": False}]
     assert not (project / "home" / "visits" / "runs").exists()
 

@@ -48,7 +48,7 @@ def test_new_project_plans(tmp_path: Path) -> None:
     plan = plan_stream(project, Request(project.stream("visits"), Limits(), None))
 
     assert (plan.verdict, plan.strategy, plan.warnings) == ("run", "exact", ())
-    assert [batch.sources["visits"].files for batch in plan.batches] == [2]
+    assert [batch.sources["visits"].amount["files"] for batch in plan.batches] == [2]
 
 
 def test_what_arrived_after_the_bound_is_told(tmp_path: Path) -> None:

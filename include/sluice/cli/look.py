@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from sluice.amounts import UNITS
 from sluice.cli.opening import absolute, opened
 from sluice.cli.options import AsJson, Checkpoint, OptionalStreamName, ProjectFolder, StreamName
 from sluice.cli.printing import cell, error_document, print_error, print_json, report_damaged
@@ -130,9 +132,14 @@ def lag(
         return
     from sluice.cli.printing import print_table
 
-    columns = ("files", "bytes", "rows", "oldest", "age_seconds", "unreadable")
+    columns = (*_units(lags.values()), "oldest", "age_seconds", "unreadable")
     rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
     print_table(f"Lag of {stream}", ("source", *columns), rows)
+
+
+def _units(lags: Collection[Mapping[str, Any]]) -> tuple[str, ...]:
+    """In which units any source tells what waits."""
+    return tuple(unit for unit in UNITS if any(lag.get(unit) is not None for lag in lags))
 
 
 def _described(stream: Stream, file: str) -> dict[str, Any]:
@@ -153,9 +160,10 @@ def _print_checkpoint(document: dict[str, Any]) -> None:
     print_table("Checkpoint", ("", ""), [(key, value) for key, value in document.items() if key not in nested])
     offsets, lags = document["sources"], document["lag"]
     if offsets or lags:
-        waiting = ("files", "bytes", "oldest", "unreadable")
+        units = _units(lags.values())
+        waiting = (*units, "oldest", "unreadable")
         rows = [(name, cell(offsets.get(name)), *map(lags.get(name, {}).get, waiting)) for name in offsets | lags]
-        columns = ("source", "read up to", "files waiting", "bytes waiting", "oldest", "unreadable")
+        columns = ("source", "read up to", *(f"{unit} waiting" for unit in units), "oldest", "unreadable")
         print_table("Sources", columns, rows)
     if document["operators"]:
         rows = [tuple(map(cell, operator.values())) for operator in document["operators"]]

@@ -190,8 +190,7 @@ def _measured(stream: Stream, suite: Suite, gate: str, batches: tuple[PlannedBat
 
 def _rows(batch: PlannedBatch) -> float:
     return sum(
-        source.rows if source.rows is not None else (source.size_bytes or 0) / _ROW_BYTES
-        for source in batch.sources.values()
+        source.amount.get("rows", source.amount.get("bytes", 0) / _ROW_BYTES) for source in batch.sources.values()
     )
 
 

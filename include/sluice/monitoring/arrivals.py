@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sluice.amounts import amount_json
 from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.planning.planner import find_refusal
@@ -26,7 +27,7 @@ class Arrivals:
     is_pending: bool
     """Whether a planned batch is not committed: a run is under way, or has died."""
     sources: Mapping[str, Mapping[str, Any]]
-    """By source that has something: `{"files", "bytes", "oldest"}`."""
+    """By source that has something: its amount as documents have it, and `oldest`."""
 
     @property
     def digest(self) -> str | None:
@@ -57,7 +58,11 @@ def look_for_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arriva
     return Arrivals(
         ids=frozenset(ids),
         is_pending=seen.checkpoint.is_pending,
-        sources={source: _summary(found) for source, found in seen.available.items() if found.steps},
+        sources={
+            name: {**amount_json(stream.sources[name].waiting(found)), "oldest": iso_millis(found.oldest_ms)}
+            for name, found in seen.available.items()
+            if found.steps
+        },
     )
 
 
@@ -71,11 +76,3 @@ def _ids(source: str, found: Available) -> Iterator[str]:
 
 def _is_yet_to_begin(seen: Survey) -> bool:
     return seen.checkpoint.is_new and not seen.started_at and any(found.started_at for found in seen.available.values())
-
-
-def _summary(found: Available) -> dict[str, Any]:
-    return {
-        "files": sum(step.files or 0 for step in found.steps),
-        "bytes": sum(step.size_bytes or 0 for step in found.steps),
-        "oldest": iso_millis(found.oldest_ms),
-    }

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from sluice.amounts import Amount, amount_json
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
-from sluice.sources.contract import Available, Bound
+from sluice.sources.contract import Bound
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.times import iso_millis
@@ -23,11 +24,8 @@ from sluice.times import iso_millis
 class SourceLag:
     """What waits in one source."""
 
-    files: int
-    size_bytes: int
-    rows: int | None
-    """None where the source's log does not know."""
-    oldest_ms: int | None
+    amount: Amount
+    oldest_ms: int | None = None
     """Arrival of the oldest thing that waits, in milliseconds since the epoch."""
     unreadable: str | None = None
     """Why nothing is known of this source, if so."""
@@ -36,9 +34,7 @@ class SourceLag:
         """The lag with its age in seconds."""
         age = None if self.oldest_ms is None else max(0.0, now.timestamp() - self.oldest_ms / 1000)
         return {
-            "files": self.files,
-            "bytes": self.size_bytes,
-            "rows": self.rows,
+            **amount_json(self.amount),
             "oldest": iso_millis(self.oldest_ms),
             "age_seconds": None if age is None else round(age, 3),
             "unreadable": self.unreadable,
@@ -62,8 +58,11 @@ def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Sou
 
 def source_lags(seen: Survey) -> dict[str, SourceLag]:
     """What waits in every source, by what was seen of them."""
-    lags = {name: _lag(found) for name, found in seen.available.items()}
-    return lags | {name: SourceLag(0, 0, None, None, reason) for name, reason in seen.unreadable.items()}
+    lags = {
+        name: SourceLag(seen.stream.sources[name].waiting(found), found.oldest_ms)
+        for name, found in seen.available.items()
+    }
+    return lags | {name: SourceLag({}, unreadable=reason) for name, reason in seen.unreadable.items()}
 
 
 def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Any]:
@@ -135,13 +134,3 @@ def _document(
         "lag": lag,
         "problems": [problem.as_json() for problem in checkpoint.problems],
     }
-
-
-def _lag(found: Available) -> SourceLag:
-    rows = [step.rows for step in found.steps]
-    return SourceLag(
-        files=sum(step.files or 0 for step in found.steps),
-        size_bytes=sum(step.size_bytes or 0 for step in found.steps),
-        rows=None if None in rows else sum(row for row in rows if row is not None),
-        oldest_ms=found.oldest_ms,
-    )

@@ -14,13 +14,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from sluice.amounts import amount_json, count_in, describe_count
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
 from sluice.interval import Interval
 from sluice.locations import join, same_for_every_name
-from sluice.plan import GateChoice, total_bytes
+from sluice.plan import GateChoice
 from sluice.planning.backfill_refusals import (
     check_state,
     holds_rows_back,
@@ -113,7 +114,7 @@ class BackfillPlan:
     @property
     def size_bytes(self) -> int | None:
         """How much it reads, in bytes of files; None when a source does not tell."""
-        return total_bytes(taken.size_bytes for taken in self.slices.values())
+        return count_in((taken.amount for taken in self.slices.values()), "bytes")
 
     def as_json(self) -> dict[str, Any]:
         """As `sluice backfill --dry-run --json` prints it; `strategy` and `batches` are those of every plan."""
@@ -343,14 +344,12 @@ def _downstream(stream: Stream, streams: Mapping[str, Stream]) -> tuple[Downstre
 
 
 def _amounts(slices: Mapping[str, Slice]) -> str:
-    parts = [f"`{name}`: {taken.files or 0:,} file{'' if taken.files == 1 else 's'}" for name, taken in slices.items()]
-    return ", ".join(parts)
+    return ", ".join(f"`{name}`: {describe_count(taken.amount) or 'nothing'}" for name, taken in slices.items())
 
 
 def _described(taken: Slice) -> dict[str, Any]:
     return {
         "end": None if taken.end is None else msgspec.json.decode(taken.end),
         "version": taken.version,
-        "files": taken.files,
-        "bytes": taken.size_bytes,
+        **amount_json(taken.amount),
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sluice.amounts import describe
 from sluice.errors import Problem
-from sluice.plan import GateChoice, Plan, PlannedBatch, SourceRange
+from sluice.plan import GateChoice, Plan, PlannedBatch
 from sluice.times import iso_millis, iso_time
 from sluice.watermarks import WatermarkOutlook
 
@@ -65,13 +66,5 @@ def _explain_batch(batch: PlannedBatch) -> Iterator[str]:
     yield f"  batch {batch.batch_id} ({batch.kind.replace('_', ' ')})"
     for name, source in batch.sources.items():
         if not source.is_empty:
-            yield f"    {name}: {source.start or 'start'} -> {source.end}{_amount(source)}"
-
-
-def _amount(source: SourceRange) -> str:
-    amounts = [
-        f"{amount:,} {unit}{'s' if amount != 1 else ''}"
-        for amount, unit in ((source.files, "file"), (source.size_bytes, "byte"), (source.rows, "row"))
-        if amount is not None
-    ]
-    return f" ({', '.join(amounts)})" if amounts else ""
+            amount = f" ({describe(source.amount)})" if source.amount else ""
+            yield f"    {name}: {source.start or 'start'} -> {source.end}{amount}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 
+from sluice.amounts import describe_count, total
 from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
@@ -266,9 +267,7 @@ def _data(seen: Survey, max_batches: int | None, now: datetime) -> list[PlannedB
 
 
 def _range(start: str | None, step: Step) -> SourceRange:
-    return SourceRange(
-        start, step.end, step.files, step.size_bytes, step.rows, step.entries, step.sizes, step.is_logged
-    )
+    return SourceRange(start, step.end, step.amount, step.entries, step.sizes, step.is_logged)
 
 
 def _no_data(seen: Survey, now: datetime) -> PlannedBatch:
@@ -309,18 +308,16 @@ def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
 
 
 def _later(available: Mapping[str, Available]) -> str:
-    files = sum(found.later_files for found in available.values())
-    if not files:
-        return ""
-    return f"; left to a later run: {files:,} file{'s' if files != 1 else ''} that arrived after that"
+    later = total(found.later for found in available.values())
+    return f"; left to a later run: {describe_count(later)} that arrived after that" if any(later.values()) else ""
 
 
 def _describe(available: Mapping[str, Available]) -> str:
     parts = []
     for name, found in available.items():
-        files = sum(step.files or 0 for step in found.steps)
         if found.steps:
-            parts.append(f"`{name}`: {files:,} new file{'s' if files != 1 else ''}")
+            new = describe_count(total(step.amount for step in found.steps), "new")
+            parts.append(f"`{name}`: {new or 'something new'}")
     return ", ".join(parts) or "nothing new"
 
 

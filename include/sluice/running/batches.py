@@ -466,7 +466,7 @@ def _logged(warnings: Sequence[str]) -> Sequence[str]:
 
 def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:
     read = source_metric(report.get("observedMetrics", {}), "read_files")
-    planned = {name: source.files for name, source in batch.sources.items()}
+    planned = {name: source.amount.get("files") for name, source in batch.sources.items()}
     return {name: files - count for name, count in read.items() if (files := planned.get(name)) is not None}
 
 

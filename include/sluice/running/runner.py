@@ -308,4 +308,4 @@ def _numbered(lines: tuple[SourceLine, ...]) -> str:
 
 
 def _size(batch: PlannedBatch) -> int:
-    return sum(source.size_bytes or 0 for source in batch.sources.values())
+    return sum(source.amount.get("bytes", 0) for source in batch.sources.values())

@@ -6,15 +6,28 @@ from typing import Any
 
 import msgspec
 
+from sluice.amounts import Amount, known
 
-class RecordedRange(msgspec.Struct, frozen=True):
+
+class _Taken(msgspec.Struct, frozen=True):
+    """An amount; see `amounts.amount_json`."""
+
+    files: int | None = None
+    offsets: int | None = None
+    size_bytes: int | None = msgspec.field(default=None, name="bytes")
+    rows: int | None = None
+
+    @property
+    def amount(self) -> Amount:
+        """How much that is."""
+        return known(files=self.files, offsets=self.offsets, bytes=self.size_bytes, rows=self.rows)
+
+
+class RecordedRange(_Taken, frozen=True):
     """What a batch takes of a source; offsets are Spark's own."""
 
     start: Any = None
     end: Any = None
-    files: int | None = None
-    size_bytes: int | None = msgspec.field(default=None, name="bytes")
-    rows: int | None = None
 
 
 class RecordedBatch(msgspec.Struct, frozen=True):
@@ -26,13 +39,11 @@ class RecordedBatch(msgspec.Struct, frozen=True):
     sources: dict[str, RecordedRange] = {}
 
 
-class RecordedSlice(msgspec.Struct, frozen=True):
+class RecordedSlice(_Taken, frozen=True):
     """All that a backfill reads of a source: up to an offset of Spark's, or to a version."""
 
     end: Any = None
     version: int | None = None
-    files: int | None = None
-    size_bytes: int | None = msgspec.field(default=None, name="bytes")
 
 
 class RecordedDownstream(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sluice.amounts import Amount, total
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, Problem
 from sluice.interval import Interval
@@ -31,10 +32,8 @@ class Step:
 
     end: str
     """The offset that the batch ends at: JSON, byte for byte as Spark writes it."""
-    files: int | None = None
-    size_bytes: int | None = None
-    rows: int | None = None
-    """How many rows the source's own log promises; None when it does not know."""
+    amount: Amount = field(default_factory=dict)
+    """How much that is; rows where the source's own log promises them."""
     entries: tuple[LogEntry, ...] = ()
     """File source only: the files of the batch, for the source's log."""
     sizes: tuple[int, ...] = ()
@@ -91,8 +90,8 @@ class Available:
     """Why the batches can't be decided from outside of Spark; None when they can."""
     undrainable: str | None = None
     """Why AvailableNow would take something else; None when it would not."""
-    later_files: int = 0
-    """How many files have arrived beyond the bound, as far as the source tells."""
+    later: Amount = field(default_factory=dict)
+    """What has arrived beyond the bound, as far as the source tells."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,7 @@ class Slice:
     left_out: tuple[str, ...] = ()
     """Delta only: URIs of files of that version that are not read: the live generation has yet to read them, or passes
     over them for good."""
-    files: int | None = None
-    size_bytes: int | None = None
+    amount: Amount = field(default_factory=dict)
 
     @property
     def is_beyond_offsets(self) -> bool:
@@ -125,6 +123,12 @@ class Source(ABC):
     """Base of every kind of source. Frozen; holds both sides of its kind."""
 
     kind: ClassVar[str]
+    unit: ClassVar[str]
+    """What its amounts are counted in first of all: one of `amounts.UNITS`."""
+
+    def waiting(self, found: Available) -> Amount:
+        """How much it has."""
+        return total(step.amount for step in found.steps) if found.steps else {self.unit: 0, "bytes": 0, "rows": 0}
 
     @abstractmethod
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+from sluice.amounts import count_in
 from sluice.monitoring.inspection import SourceLag
 from sluice_airflow.triggers.shared_poll import Sighting
 from sluice_airflow.triggers.stream import StreamTrigger, follow_lag, look_at_lag
+
+logger = logging.getLogger(__name__)
 
 
 class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
@@ -47,14 +51,22 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         return look_at_lag(self.stream, self.project)
 
     def met(self, seen: dict[str, SourceLag]) -> dict[str, Any] | None:
-        """Whether the backlog is within the limits; a source that can't be read has an unknown one."""
+        """Whether the backlog is within the limits; what is not known is within none."""
         if any(lag.unreadable is not None for lag in seen.values()):
             return None
-        now = datetime.now(UTC)
-        total = {
-            "files": sum(lag.files for lag in seen.values()),
-            "bytes": sum(lag.size_bytes for lag in seen.values()),
+        now, amounts = datetime.now(UTC), [lag.amount for lag in seen.values()]
+        backlog: dict[str, float | None] = {
+            "files": count_in(amounts, "files"),
+            "bytes": count_in(amounts, "bytes"),
             "age_seconds": max((lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()), default=0.0),
         }
         limits = {"files": self.max_files, "bytes": self.max_bytes, "age_seconds": self.max_age_seconds}
-        return total if all(limit is None or total[name] <= limit for name, limit in limits.items()) else None
+        for name, limit in limits.items():
+            if limit is None:
+                continue
+            waiting = backlog[name]
+            if waiting is None:
+                logger.warning("stream %s: its sources do not tell how much waits in %s", self.stream, name)
+            if waiting is None or waiting > limit:
+                return None
+        return backlog

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from sluice.amounts import describe_count
 from sluice.monitoring.inspection import SourceLag
 from sluice.stream import Stream
 from sluice_airflow.ui import wording
@@ -215,7 +216,7 @@ def _lag(next_run: NextRun | None, source: str, now: datetime) -> tuple[str, str
     lag = next_run.lags.get(source)
     if lag is None or lag.unreadable:
         return "unknown", "what waits is not known", "bad"
-    amount = describe_amount([lag.files], [lag.size_bytes], [lag.rows])
+    amount = describe_amount(lag.amount)
     if amount == "nothing":
         return "nothing waits", "nothing waits", "none"
     oldest = describe_oldest([lag.oldest_ms], now)
@@ -224,7 +225,7 @@ def _lag(next_run: NextRun | None, source: str, now: datetime) -> tuple[str, str
 
 
 def _in_short(lag: SourceLag, now: datetime) -> str:
-    amount = wording.count(lag.files, "file") if lag.files else wording.count(lag.rows, "row")
+    amount = describe_count({unit: count for unit, count in lag.amount.items() if count})
     oldest = describe_oldest([lag.oldest_ms], now).removeprefix("oldest ").removesuffix(" ago")
     return f"{amount}, {oldest}" if oldest else amount
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sluice.amounts import UNITS, Amount, count_of
 from sluice.errors import Problem
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.summary import RunLine, line_of
@@ -104,16 +105,11 @@ class BatchRow:
     error: str = ""
 
 
-def describe_amount(files: Sequence[int | None], sizes: Sequence[int | None], rows: Sequence[int | None]) -> str:
-    """What waits or was taken: rows where they are known, else files, and how large they are."""
-    file_count, size_bytes = (sum(value or 0 for value in values) for values in (files, sizes))
-    row_count = None if None in rows or not rows else sum(value or 0 for value in rows)
-    if not file_count and not size_bytes and not row_count:
-        return "nothing"
-    parts = [wording.count(file_count, "file")] if file_count else []
-    parts += [wording.size(size_bytes)] if size_bytes else []
-    parts += [wording.count(row_count, "row")] if row_count else []
-    return ", ".join(parts)
+def describe_amount(amount: Amount) -> str:
+    """What waits or was taken, in words; bytes as people read sizes."""
+    told = {unit: amount[unit] for unit in UNITS if amount.get(unit)}
+    parts = (wording.size(count) if unit == "bytes" else count_of(count, unit) for unit, count in told.items())
+    return ", ".join(parts) or "nothing"
 
 
 def describe_oldest(oldest_ms: Sequence[int | None], now: datetime) -> str:

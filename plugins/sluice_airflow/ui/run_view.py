@@ -206,7 +206,7 @@ def _backfill(plan: RecordedPlan, is_visible: Callable[[str], bool]) -> Backfill
         SliceRow(
             name,
             f"version {taken.version}" if taken.version is not None else wording.offset(taken.end),
-            wording.NONE if taken.files is None else describe_amount([taken.files], [taken.size_bytes], [None]),
+            describe_amount(taken.amount) if taken.amount else wording.NONE,
         )
         for name, taken in plan.sources.items()
     )
@@ -304,7 +304,7 @@ def _planned_rows(plan: RecordedPlan | None, done: set[int]) -> tuple[PlannedRow
                 name,
                 wording.offset(part.start),
                 wording.offset(part.end),
-                describe_amount([part.files], [part.size_bytes], [part.rows]),
+                describe_amount(part.amount),
             )
             for name, part in batch.sources.items()
             if part.start != part.end

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from sluice.amounts import UNITS, total
 from sluice.runs.record import RunRecord
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, bar_chart, line_chart
@@ -57,11 +58,9 @@ def _backlog(records: Sequence[RunRecord]) -> Chart | None:
         return None
     values = []
     for record, parts in taken:
-        amount = describe_amount(
-            [part.files for part in parts], [part.size_bytes for part in parts], [part.rows for part in parts]
-        )
-        weight = sum(part.size_bytes or part.files or 0 for part in parts)
-        values.append(Value(weight, "deep", f"{wording.moment(record.planned_at)}: {amount}"))
+        amount = total(part.amount for part in parts)
+        weight = next((amount[unit] for unit in ("bytes", *UNITS) if amount.get(unit)), 0)
+        values.append(Value(weight, "deep", f"{wording.moment(record.planned_at)}: {describe_amount(amount)}"))
     largest = max(range(len(values)), key=lambda index: values[index].amount or 0)
     top = values[largest].label.partition(": ")[2]
     first, last = (wording.moment(taken[index][0].planned_at) for index in (0, -1))

@@ -183,9 +183,7 @@ def _source_row(stream: Stream, name: str, next_run: NextRun | None, now: dateti
         planned=wording.logged_offset(planned),
         planned_exact=planned or "",
         is_ahead=planned != committed,
-        waiting=describe_amount([lag.files], [lag.size_bytes], [lag.rows])
-        if lag and not lag.unreadable
-        else wording.NONE,
+        waiting=describe_amount(lag.amount) if lag and not lag.unreadable else wording.NONE,
         oldest=describe_oldest([lag.oldest_ms], now) if lag else "",
         unreadable=(lag.unreadable or "") if lag else "",
     )

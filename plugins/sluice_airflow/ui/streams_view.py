@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from sluice.amounts import total
 from sluice.errors import DeclarationError
 from sluice.monitoring.inspection import SourceLag
 from sluice.quality.report import Hold
@@ -208,9 +209,7 @@ def _lag(lags: Sequence[SourceLag], now: datetime, *, is_known: bool) -> tuple[s
         return "unknown", wording.short(unreadable[0])
     if not is_known or not lags:
         return wording.NONE, ""
-    return describe_amount(
-        [lag.files for lag in lags], [lag.size_bytes for lag in lags], [lag.rows for lag in lags]
-    ), describe_oldest([lag.oldest_ms for lag in lags], now)
+    return describe_amount(total(lag.amount for lag in lags)), describe_oldest([lag.oldest_ms for lag in lags], now)
 
 
 def _runs_picture(runs: Sequence[RunLine]) -> Chart:

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluice import Stream, sinks, sources
+from sluice.amounts import known
 from sluice.errors import DeclarationError
 from sluice.gate.choice import choose_gate
 from sluice.plan import GateChoice, PlannedBatch, SourceRange
@@ -44,7 +45,7 @@ def choose_for(root: Path, sink: Sink, checked: Suite, *, master: str = "local[2
     stream = project.resolve(
         Stream(name="s", sources=numbers, transform="tests.builders:anything", sink=sink, quality="s.json")
     )
-    batch = PlannedBatch(0, "data", 0, {"n": SourceRange(None, "x", rows=rows)})
+    batch = PlannedBatch(0, "data", 0, {"n": SourceRange(None, "x", known(rows=rows))})
     return choose_gate(project, stream, checked, (batch,), storage=Storage())
 
 

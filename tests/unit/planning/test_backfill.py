@@ -142,7 +142,7 @@ class TestSlice:
 
         made = plan(tmp_path, home)
 
-        assert (made.batch_id, made.version, made.slices["visits"].files) == (1, 1, 2)
+        assert (made.batch_id, made.version, made.slices["visits"].amount["files"]) == (1, 1, 2)
 
     def test_committed_batches_without_rows(self, tmp_path: Path) -> None:
         """The sink has no version of a batch that wrote nothing; once it is committed, its input counts as read."""
@@ -151,7 +151,7 @@ class TestSlice:
 
         made = plan(tmp_path, home)
 
-        assert (made.batch_id, made.version, made.slices["visits"].files) == (2, 1, 3)
+        assert (made.batch_id, made.version, made.slices["visits"].amount["files"]) == (2, 1, 3)
 
     def test_a_live_run_that_goes_on_meanwhile(self, tmp_path: Path) -> None:
         """A batch that comes between the two looks, at the checkpoint and at the sink, is read whole."""
@@ -168,7 +168,7 @@ class TestSlice:
 
         made = plan(tmp_path, replace(home, storage=_Meanwhile("_delta_log", go_on)))
 
-        assert (made.verdict, made.version, made.batch_id, made.slices["visits"].files) == ("run", 3, 3, 4)
+        assert (made.verdict, made.version, made.batch_id, made.slices["visits"].amount["files"]) == ("run", 3, 3, 4)
 
     def test_before_the_start(self, tmp_path: Path) -> None:
         """What was there before the generation's start is read too."""
@@ -217,7 +217,7 @@ class TestSlice:
             made = plan(tmp_path, home, sources={"visits": sources.delta(str(upstream))})
             taken.append((made.verdict, made.slices["visits"]))
 
-        assert [(verdict, found.version, found.files, len(found.left_out)) for verdict, found in taken] == [
+        assert [(verdict, found.version, found.amount["files"], len(found.left_out)) for verdict, found in taken] == [
             ("run", 1, 5, 0),
             ("run", 1, 4, 1),
         ]

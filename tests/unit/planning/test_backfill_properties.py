@@ -107,7 +107,7 @@ class _Lake:
         plan = self._live.look(Interval(day(first), day(last + 1)))
         assert plan.version is not None
         assert plan.batch_id is not None
-        assert plan.slices["visits"].files == plan.batch_id + 1
+        assert plan.slices["visits"].amount["files"] == plan.batch_id + 1
         mine = wanted(first, last, plan.version, application=f"run-{self._runs}")
         read = [row for rows in self._live.batches[: plan.batch_id + 1] for row in rows]
         self._under_way[who] = (mine, [row for row in read if first <= row[0] <= last])

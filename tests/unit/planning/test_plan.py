@@ -87,7 +87,7 @@ def test_until_is_told_in_utc() -> None:
 
 def test_rows_are_the_sum_of_what_the_sources_promise() -> None:
     """Sources that take nothing do not matter; one that does not know its rows makes the sum unknown."""
-    known, unknown = SourceRange(None, OFFSET, rows=3), SourceRange(None, OFFSET)
+    known, unknown = SourceRange(None, OFFSET, {"rows": 3}), SourceRange(None, OFFSET)
     idle = SourceRange(OFFSET, OFFSET)
     assert batch(known, known, idle).rows == 6
     assert batch(known, unknown).rows is None

@@ -46,7 +46,7 @@ class TestDataBatches:
         source = batch.sources["landing"]
         assert (plan.verdict, plan.strategy, plan.reason) == ("run", "exact", "`landing`: 2 new files")
         assert (batch.batch_id, batch.kind) == (0, "data")
-        assert (source.start, source.end, source.files) == (None, '{"logOffset":0}', 2)
+        assert (source.start, source.end, source.amount["files"]) == (None, '{"logOffset":0}', 2)
 
     def test_a_later_run_begins_after_the_committed_batch(self, lab: Lab) -> None:
         """The next batch starts where the newest one ended."""
@@ -65,7 +65,7 @@ class TestDataBatches:
         batches = lab.plan().batches
         found = [batch.sources["landing"] for batch in batches]
         assert [batch.batch_id for batch in batches] == [0, 1, 2]
-        assert [source.files for source in found] == [2, 2, 1]
+        assert [source.amount["files"] for source in found] == [2, 2, 1]
         assert [source.start for source in found[1:]] == [source.end for source in found[:-1]]
 
     def test_max_batches_counts_data_batches(self, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ class TestDataBatches:
         lab.arrive(4)
         lab.arrive(5)
         plan = lab.plan(until(5))
-        assert [batch.sources["landing"].files for batch in plan.batches] == [1]
+        assert [batch.sources["landing"].amount["files"] for batch in plan.batches] == [1]
         assert plan.reason == "`landing`: 1 new file before 2026-01-01T00:00:05+00:00"
 
     def test_the_clock_of_the_batches_is_the_plans(self, lab: Lab) -> None:
@@ -568,7 +568,7 @@ class TestWarnings:
         lab.arrive()
         lab.arrive(name="a:b.json")
         plan = lab.plan()
-        assert (plan.verdict, plan.batches[0].sources["landing"].files) == ("run", 1)
+        assert (plan.verdict, plan.batches[0].sources["landing"].amount["files"]) == ("run", 1)
         assert [(problem.code, Path(problem.file).name) for problem in plan.warnings] == [
             ("NAME_UNREADABLE", "a:b.json")
         ]

@@ -60,7 +60,7 @@ def ends(found: Available) -> list[tuple[int, int, bool]]:
 
 def counts(found: Available) -> list[tuple[int | None, int | None]]:
     """Files and rows of every batch."""
-    return [(step.files, step.rows) for step in found.steps]
+    return [(step.amount["files"], step.amount.get("rows")) for step in found.steps]
 
 
 class TestDeclaration:
@@ -128,7 +128,7 @@ class TestDeclaration:
         taken = sources.delta(str(tmp_path), exclude_regex="^part=2/").slice(
             Position(offset(tmp_path, 2)), None, storage=Storage()
         )
-        assert (taken.files, len(taken.left_out)) == (3, 1)
+        assert (taken.amount["files"], len(taken.left_out)) == (3, 1)
 
 
 class TestFirstRun:
@@ -140,7 +140,7 @@ class TestFirstRun:
         found = plan(tmp_path)
         size = sum(file.stat().st_size for file in tmp_path.glob("part=*/*"))
 
-        assert found.steps == [Step(end=offset(tmp_path, 2), files=3, size_bytes=size, rows=3)]
+        assert found.steps == [Step(end=offset(tmp_path, 2), amount={"files": 3, "bytes": size, "rows": 3})]
         assert found.started_at == {}
 
     def test_snapshot_has_no_deleted_rows(self, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ class TestChanges:
             edit_commit(tmp_path, version, {"size": size}, action="add")
         found = plan(tmp_path, Position(offset(tmp_path, 0)), max_bytes_per_batch=100)
 
-        assert [step.size_bytes for step in found.steps] == [100, 599, 5]
+        assert [step.amount["bytes"] for step in found.steps] == [100, 599, 5]
         assert ends(found) == [(2, -1, False), (4, -1, False), (5, -1, False)]
 
     def test_limit_of_versions(self, tmp_path: Path) -> None:

@@ -123,7 +123,9 @@ class TestBatches:
             LogEntry(f"file://{tmp_path}/a.json", NOW_MS + 5, 0),
             LogEntry(f"file://{tmp_path}/b.json", NOW_MS + 6, 0),
         )
-        assert found.steps == [Step(end='{"logOffset":0}', files=2, size_bytes=7, entries=entries, sizes=(3, 4))]
+        assert found.steps == [
+            Step(end='{"logOffset":0}', amount={"files": 2, "bytes": 7}, entries=entries, sizes=(3, 4))
+        ]
         assert found.oldest_ms == NOW_MS + 5
         assert (found.problems, found.unplannable, found.undrainable) == ((), None, None)
 
@@ -162,7 +164,7 @@ class TestBatches:
         put_files(tmp_path, [f"{number}.json" for number in range(5)])
         found = plan(tmp_path, max_files_per_batch=2)
 
-        assert [step.files for step in found.steps] == [2, 2, 1]
+        assert [step.amount["files"] for step in found.steps] == [2, 2, 1]
 
     def test_limit_of_bytes(self, tmp_path: Path) -> None:
         """A batch ends before the file that would exceed the limit; one larger file is a batch of its own."""
@@ -170,7 +172,7 @@ class TestBatches:
             put(tmp_path / f"{number}.json", "x" * size, mtime_ms=NOW_MS + number)
         found = plan(tmp_path, max_bytes_per_batch=100)
 
-        assert [step.size_bytes for step in found.steps] == [100, 100, 500, 30]
+        assert [step.amount["bytes"] for step in found.steps] == [100, 100, 500, 30]
 
     def test_names_with_glob_characters_are_alone(self, tmp_path: Path) -> None:
         """Spark would read such a file, and what its name matches, twice if they shared a batch."""
@@ -187,14 +189,14 @@ class TestBatches:
         """A comma, `#`, `%`, `~` or a space is an ordinary character."""
         put_files(tmp_path, ["a,b.json", "a#.json", "50%.json", "a~.json", "a b.json", "ü.json"])
 
-        assert [step.files for step in plan(tmp_path).steps] == [6]
+        assert [step.amount["files"] for step in plan(tmp_path).steps] == [6]
 
     @pytest.mark.parametrize("options", [{}, {"recursive_file_lookup": True}])
     def test_patterns_in_partitions(self, tmp_path: Path, options: dict[str, Any]) -> None:
         """Where Spark takes partitions, or every folder below, it does not read names as patterns."""
         put_files(tmp_path / "d=1", ["a.json", "s*.json", "d[1].json"])
 
-        assert [step.files for step in plan(tmp_path, **options).steps] == [3]
+        assert [step.amount["files"] for step in plan(tmp_path, **options).steps] == [3]
 
     def test_limits_hold_around_a_lone_file(self, tmp_path: Path) -> None:
         """Counting begins anew after a file that was alone."""
@@ -262,7 +264,7 @@ class TestBatches:
         found = plan(tmp_path)
 
         assert names(found) == [["part-0.json"]]
-        assert found.steps[0].size_bytes == 9
+        assert found.steps[0].amount["bytes"] == 9
         taken = Position('{"logOffset":0}', SourceLog(0, found.steps[0].entries))
         assert plan(tmp_path, taken).steps == []
 

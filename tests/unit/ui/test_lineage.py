@@ -59,10 +59,10 @@ def test_what_reads_stands_to_the_right_of_what_it_reads() -> None:
 def test_lag_stands_on_the_lines() -> None:
     """What waits in that very source; what is not known is not nothing."""
     lags = {
-        "files": SourceLag(1200, 5_000_000, None, NOW_MS - 660_000),
-        "rows": SourceLag(0, 0, 30, None),
-        "none": SourceLag(0, 0, 0, None),
-        "away": SourceLag(0, 0, None, None, "permission denied"),
+        "files": SourceLag({"files": 1200, "bytes": 5_000_000}, NOW_MS - 660_000),
+        "rows": SourceLag({"rows": 30}),
+        "none": SourceLag({"files": 0, "bytes": 0, "rows": 0}),
+        "away": SourceLag({}, unreadable="permission denied"),
     }
     reads = {"all": [*lags, "other"], "waits": ["files"], "hangs": ["files"]} | {name: [] for name in [*lags, "other"]}
     next_runs = {"all": NextRun(NOW, lags=lags), "hangs": NextRun(NOW, hangs_for=9.0)}

@@ -45,7 +45,7 @@ def test_a_stream_that_has_something_to_do(tmp_path: Path) -> None:
     assert (next_run.planned_id, next_run.committed_id) == (2, 1)
     assert next_run.planned_offsets == {"visits": '{"logOffset":2}'}
     assert next_run.committed_offsets == {"visits": '{"logOffset":1}'}
-    assert next_run.lags["visits"].files == 1
+    assert next_run.lags["visits"].amount["files"] == 1
 
 
 @pytest.mark.parametrize("released_by", [None, "ann"])

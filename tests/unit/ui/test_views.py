@@ -80,7 +80,7 @@ def make_run(**changes: Any) -> RunFile:
 
 def make_next_run(**changes: Any) -> NextRun:
     """A stream that has something to do."""
-    lags = {"visits": SourceLag(2, 2_500_000, None, NOW_MS - 600_000)}
+    lags = {"visits": SourceLag({"files": 2, "bytes": 2_500_000}, NOW_MS - 600_000)}
     known: dict[str, Any] = {
         "looked_at": NOW,
         "generation": 1,
@@ -128,7 +128,10 @@ def make_backfill(**changes: Any) -> RunFile:
         version=7,
         batch_id=4,
         watermark_ms=NOW_MS,
-        slices={"visits": Slice(end='{"logOffset":4}', files=3, size_bytes=9000), "lake": Slice(None, version=12)},
+        slices={
+            "visits": Slice(end='{"logOffset":4}', amount={"files": 3, "bytes": 9000}),
+            "lake": Slice(None, version=12),
+        },
         downstream=(Downstream("daily", skips_changes=True), Downstream("totals", skips_changes=False)),
     )
     done = BackfillRecord(attempt=1, version=8, sink_version=9, rows_replaced=None, rows_written=1200, late_rows=31)
@@ -260,9 +263,9 @@ def test_a_search_wants_every_word(search: str, *, expected: bool) -> None:
 
 def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
     """Nothing known is not the same as nothing waiting."""
-    unreadable = {"visits": SourceLag(0, 0, None, None, "permission denied")}
+    unreadable = {"visits": SourceLag({}, unreadable="permission denied")}
     waiting = row_of("a", [], make_next_run(lags=unreadable), NOW)
-    nothing = row_of("a", [], make_next_run(lags={"visits": SourceLag(0, 0, None, None)}), NOW)
+    nothing = row_of("a", [], make_next_run(lags={"visits": SourceLag({"files": 0, "bytes": 0, "rows": 0})}), NOW)
 
     assert (waiting.lag, waiting.lag_remark) == ("unknown", "permission denied")
     assert nothing.lag == "nothing"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sluice.amounts import known
 from sluice.declaring import SOURCE_WORDS, check_limit, check_path, declares
 from sluice.delta_table import (
     AddedFile,
@@ -73,6 +74,7 @@ class DeltaSource(Source):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
+    unit: ClassVar[str] = "files"
 
     path: str
     starting: Starting
@@ -173,8 +175,7 @@ class DeltaSource(Source):
             end=end,
             version=shown,
             left_out=tuple(sorted(left_out & files.keys())),
-            files=len(read),
-            size_bytes=sum(file.size_bytes for file in read),
+            amount=known(files=len(read), bytes=sum(file.size_bytes for file in read)),
         )
 
     def _rest(self, log: DeltaLog, at: Offset, storage: Storage) -> set[str]:
@@ -523,7 +524,9 @@ def _step(position: Offset, files: list[AddedFile]) -> Step:
     rows = [file.rows for file in files]
     return Step(
         end=write_offset(position),
-        files=len(files),
-        size_bytes=sum(file.size_bytes for file in files),
-        rows=None if None in rows else sum(row for row in rows if row is not None),
+        amount=known(
+            files=len(files),
+            bytes=sum(file.size_bytes for file in files),
+            rows=None if None in rows else sum(row for row in rows if row is not None),
+        ),
     )

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
+from sluice.amounts import known
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.checkpoint.source_log import LogEntry, SourceLog
@@ -87,6 +88,7 @@ class FilesSource(Source):
     """Declared by `sources.files`."""
 
     kind: ClassVar[str] = "files"
+    unit: ClassVar[str] = "files"
 
     path: str
     format: str
@@ -156,7 +158,7 @@ class FilesSource(Source):
             problems=tuple(problems),
             oldest_ms=min((file.mtime_ms for file in waiting), default=None),
             undrainable=self._undrainable(waiting, started_at, is_held=is_held, are_patterns=are_patterns),
-            later_files=sum(file.mtime_ms >= until_ms for file in listing.files),
+            later=known(files=sum(file.mtime_ms >= until_ms for file in listing.files)),
         )
 
     def _undrainable(
@@ -215,8 +217,7 @@ class FilesSource(Source):
         return Slice(
             end=_offset(0) if entries else None,
             entries=tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries),
-            files=len(entries),
-            size_bytes=size_bytes,
+            amount=known(files=len(entries), bytes=size_bytes),
         )
 
     def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
@@ -464,8 +465,7 @@ def _normal(path: str) -> str:
 def _step(log_id: int, files: list[ListedFile]) -> Step:
     return Step(
         end=_offset(log_id),
-        files=len(files),
-        size_bytes=sum(file.size_bytes for file in files),
+        amount=known(files=len(files), bytes=sum(file.size_bytes for file in files)),
         entries=tuple(LogEntry(file.path, file.mtime_ms, log_id) for file in files),
         sizes=tuple(file.size_bytes for file in files),
     )
@@ -482,7 +482,7 @@ def _orphans(log: SourceLog, log_offset: int, storage: Storage) -> Iterator[Step
         gone = next((entry.path for entry in entries if storage.stat(entry.path) is None), None)
         if gone is not None:
             raise RefusedError(input_gone(gone))
-        yield Step(end=_offset(log.latest_id), files=len(entries), entries=entries, is_logged=True)
+        yield Step(end=_offset(log.latest_id), amount=known(files=len(entries)), entries=entries, is_logged=True)
 
 
 def _offset(log_id: int) -> str:
