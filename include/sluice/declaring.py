@@ -138,7 +138,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
         **_each("foreach foreach_function merge upsert function", _WRITE_IT),
         **_each("file folder s3", "write it as `sinks.files(PATH, format=...)`"),
         **_each("table delta_table", "write it as `sinks.delta(PATH)`"),
-        **_each("memory print stdout show", "write it as `sinks.console()`"),
+        **_each("print stdout show", "write it as `sinks.console()`"),
         **_each("none null nothing black_hole", "write it as `sinks.noop()`"),
     },
 }

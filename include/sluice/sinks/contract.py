@@ -260,6 +260,10 @@ class SinkBatch:
 class BatchSink(Sink):
     """Base of the sinks that a function can write batch by batch, so that a batch can be audited before it counts."""
 
+    def batch_function(self, load_function: FunctionLoader) -> Callable[[DataFrame, int], None] | None:
+        """The function that Spark calls with each batch; None where Spark has a stream writer for the sink."""
+        return None
+
     @abstractmethod
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage

@@ -7,6 +7,7 @@ make a write so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -31,6 +32,10 @@ class ForeachBatchSink(BatchSink):
     @property
     def function(self) -> str:
         return self.reference
+
+    def batch_function(self, load_function: FunctionLoader) -> Callable[[DataFrame, int], None]:
+        function: Callable[[DataFrame, int], None] = load_function(self.reference)
+        return function
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         return frame.writeStream.foreachBatch(load_function(self.reference))

@@ -2,5 +2,6 @@
 
 from sluice.sources.delta.source import delta
 from sluice.sources.files.source import files
+from sluice.sources.rate_micro_batch import rate_micro_batch
 
-__all__ = ["delta", "files"]
+__all__ = ["delta", "files", "rate_micro_batch"]

@@ -147,8 +147,13 @@ def _watermark_nodes(node: Any, first: int) -> Generator[tuple[Any, int, int], N
 
 
 def _tag(leaf: Any) -> str:
-    has_options = _class_name(leaf) == "StreamingRelation"
-    tag = leaf.dataSource().options().get(SOURCE_TAG) if has_options else None
-    if tag is None or tag.isEmpty():
+    """The name in the options of a reader, by the first or by the second of Spark's interfaces for sources."""
+    kind, tag = _class_name(leaf), None
+    if kind == "StreamingRelation":
+        found = leaf.dataSource().options().get(SOURCE_TAG)
+        tag = None if found.isEmpty() else found.get()
+    elif kind == "StreamingRelationV2":
+        tag = leaf.extraOptions().get(SOURCE_TAG)
+    if tag is None:
         raise stream_of_its_own(str(leaf.toString()))
-    return str(tag.get())
+    return str(tag)

@@ -15,6 +15,7 @@ from sluice.home import SourceLine
 from sluice.locations import spark_location
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
+from sluice.sinks.contract import BatchSink
 from sluice.sources.contract import Slice
 from sluice.spark.classic_plan import ClassicPlans, files_of_batch
 from sluice.spark.code_shipping import carrying_code, ship_code
@@ -64,10 +65,9 @@ class Query:
 
     def function_of_batches(self) -> Callable[[DataFrame, int], None] | None:
         """The function that writes its batches, if one does."""
-        if self.write is not None or self.stream.sink.kind != "foreach_batch" or self.stream.sink.function is None:
+        if self.write is not None or not isinstance(self.stream.sink, BatchSink):
             return self.write
-        function: Callable[[DataFrame, int], None] = self.project.load_function(self.stream.sink.function)
-        return function
+        return self.stream.sink.batch_function(self.project.load_function)
 
     @property
     def knows_files(self) -> bool:

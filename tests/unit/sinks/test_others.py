@@ -34,9 +34,9 @@ def test_every_output_mode(sink: Sink, mode: str) -> None:
 
 def test_kinds_are_told_apart() -> None:
     """Every sink has a kind of its own."""
-    kinds = [sink.kind for sink in (*OTHERS, sinks.delta("a"), sinks.files("a", format="json"))]
+    kinds = [sink.kind for sink in (*OTHERS, sinks.delta("a"), sinks.files("a", format="json"), sinks.memory())]
 
-    assert sorted(kinds) == ["console", "delta", "files", "foreach_batch", "noop"]
+    assert sorted(kinds) == ["console", "delta", "files", "foreach_batch", "memory", "noop"]
 
 
 def test_foreach_batch_function() -> None:

@@ -1,0 +1,144 @@
+"""Spark's generator of numbered rows: the same rows with every try, so many in a batch; for tests and for trying out.
+
+Spark's offset `{"offset": N, "timestamp": T}` means: N rows were made, and those that come next bear the time T, in
+milliseconds since the epoch. Every batch adds `rows_per_batch` and `advance_millis_per_batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from sluice.amounts import known
+from sluice.declaring import SOURCE_WORDS, check_limit, declares
+from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.interval import Interval
+from sluice.sources.contract import (
+    SOURCE_TAG,
+    Available,
+    Bound,
+    Position,
+    Slice,
+    Source,
+    Step,
+    offset_of_another_kind,
+    parse_starting,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.storage import Storage
+
+_FORMAT = "rate-micro-batch"
+_MOST_BATCHES = 10_000
+"""In one run: its time may lie anywhere, and a bound that is far away is reached by several."""
+
+
+class _Offset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class RateMicroBatchSource(Source):
+    """Declared by `sources.rate_micro_batch`."""
+
+    kind: ClassVar[str] = "rate_micro_batch"
+    unit: ClassVar[str] = "rows"
+
+    rows_per_batch: int
+    start_ms: int
+    advance_ms: int
+
+    @property
+    def location(self) -> str:
+        return _FORMAT
+
+    def resolved(self, project_root: str) -> RateMicroBatchSource:
+        return self
+
+    def reads_from(self, place: str) -> bool:
+        return False
+
+    def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
+        """One batch, as Spark makes one at each trigger; with a bound, every batch that is over before it."""
+        at = self._read(position.offset)
+        until_ms = None if bound.until is None else int(bound.until.timestamp() * 1000)
+        steps: list[Step] = []
+        while len(steps) < (1 if until_ms is None or not self.advance_ms else _MOST_BATCHES):
+            at = _Offset(at.offset + self.rows_per_batch, at.timestamp + self.advance_ms)
+            if until_ms is not None and at.timestamp > until_ms:
+                break
+            steps.append(Step(msgspec.json.encode(at).decode(), known(rows=self.rows_per_batch)))
+        return Available(steps)
+
+    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+        """Rows that are made can't be gone."""
+        self._read(end)
+        return ()
+
+    def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
+        reader = spark.readStream.format(_FORMAT).option(SOURCE_TAG, name).option("rowsPerBatch", self.rows_per_batch)
+        reader = reader.option("startTimestamp", self.start_ms).option("advanceMillisPerBatch", self.advance_ms)
+        return reader.load()
+
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
+        return Slice(position.offset, amount=known(rows=self._read(position.offset).offset))
+
+    def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
+        from pyspark.sql import functions
+
+        batch = functions.floor(functions.col("id") / self.rows_per_batch)
+        made_at = functions.timestamp_millis(functions.lit(self.start_ms) + batch * self.advance_ms)
+        rows = spark.range(self._read(taken.end).offset)
+        return rows.select(made_at.alias("timestamp"), functions.col("id").alias("value"))
+
+    def columns(self, newest: str | None, *, storage: Storage) -> str:
+        return "timestamp timestamp, value bigint"
+
+    def _read(self, offset: str | None) -> _Offset:
+        if offset is None:
+            return _Offset(0, self.start_ms)
+        try:
+            found = msgspec.json.decode(offset, type=_Offset)
+        except msgspec.ValidationError as exc:
+            raise RefusedError(offset_of_another_kind(offset, _FORMAT, self.location)) from exc
+        batches, rest = divmod(found.offset, self.rows_per_batch)
+        if rest or found.timestamp != self.start_ms + batches * self.advance_ms:
+            # Rows that were made once would bear other times when they are made again.
+            kind = f"{_FORMAT} of {self.rows_per_batch:,} rows and {self.advance_ms:,} ms a batch"
+            raise RefusedError(offset_of_another_kind(offset, kind, self.location))
+        return found
+
+
+@declares("sources.rate_micro_batch()", SOURCE_WORDS)
+def rate_micro_batch(
+    *, rows_per_batch: int, start_timestamp: str | datetime | None = None, advance_millis_per_batch: int = 1000
+) -> RateMicroBatchSource:
+    """Declare a source that makes rows: `timestamp timestamp, value bigint`, the values counted from 0.
+
+    A run takes one batch; one with a bound takes every batch whose time is over before it.
+
+    Args:
+        rows_per_batch: How many rows each batch has.
+        start_timestamp: The time of the rows of the first batch; the epoch when it is not given.
+        advance_millis_per_batch: How much later the rows of each next batch are, in milliseconds; 0 for not at all.
+
+    Raises:
+        DeclarationError: A number is not above 0, or the time is none.
+    """
+    place = "sources.rate_micro_batch()"
+    check_limit(rows_per_batch, "rows_per_batch", place)
+    if advance_millis_per_batch != 0:
+        check_limit(advance_millis_per_batch, "advance_millis_per_batch", place)
+    start = None if start_timestamp is None else parse_starting(start_timestamp, place)
+    if isinstance(start, str):
+        raise DeclarationError(f"`start_timestamp` is {start!r}", where=place, remedy="give an ISO 8601 time")
+    return RateMicroBatchSource(
+        rows_per_batch, 0 if start is None else int(start.timestamp() * 1000), advance_millis_per_batch
+    )
