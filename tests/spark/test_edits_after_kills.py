@@ -30,6 +30,7 @@ from tests.spark.test_split_batches import cut
 pytestmark = pytest.mark.spark
 
 EDITS: dict[str, Callable[[Numbers], Numbers]] = {
+    "nothing": lambda numbers: numbers,
     "quarantine moved": lambda numbers: numbers.editing(quarantine=sinks.delta("elsewhere")),
     "quality out": lambda numbers: numbers.editing(quality=None),
     "policy": lambda numbers: numbers.allow(2, "warn") or numbers,
