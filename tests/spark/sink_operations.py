@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 import delta.tables
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from deltalake.schema import PrimitiveType
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.auditing.release_rows import Released, release_rows
@@ -29,6 +32,7 @@ from sluice.sinks.delta.sink import DeltaSink
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row
 
+FIRST = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
 SECOND = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
 """The day that has the odd numbers."""
 OTHER_QUERY = "8d3f8f3e-0000-4000-8000-000000000000"
@@ -36,6 +40,14 @@ OTHER_QUERY = "8d3f8f3e-0000-4000-8000-000000000000"
 
 def as_delivered(days: DataFrame) -> DataFrame:
     return days
+
+
+def with_a_column(days: DataFrame) -> DataFrame:
+    return days.withColumn("extra", F.lit(None).cast("string"))
+
+
+def times_ten(days: DataFrame) -> DataFrame:
+    return days.withColumn("n", F.col("n") * 10)
 
 
 @dataclass(frozen=True)
@@ -47,19 +59,24 @@ class Numbers:
     policy: str = "quarantine"
     """What the suite says by now of too large a number: none is. With `fail`, a batch is published by a commit
     of metadata."""
+    edited: Mapping[str, Any] = field(default_factory=dict)
+    """What is declared otherwise by now."""
 
     @property
     def stream(self) -> Stream:
-        return self.lab.project.resolve(
-            Stream(
-                name="s",
-                sources={"days": sources.files("land", format="json", schema="n bigint, day date")},
-                transform=f"{__name__}:as_delivered",
-                sink=sinks.delta("out", partition_by=self.partitions),
-                interval_column="day",
-                quality="suite.json",
-            )
-        )
+        declared: dict[str, Any] = {
+            "name": "s",
+            "sources": {"days": sources.files("land", format="json", schema="n bigint, day date")},
+            "transform": f"{__name__}:as_delivered",
+            "sink": sinks.delta("out", partition_by=self.partitions),
+            "interval_column": "day",
+            "quality": "suite.json",
+        }
+        return self.lab.project.resolve(Stream(**declared | dict(self.edited)))
+
+    def editing(self, **changes: Any) -> Numbers:
+        """The same with an edited declaration."""
+        return replace(self, edited={**self.edited, **changes})
 
     def allow(self, most: int, policy: str = "quarantine") -> None:
         check = row("expect_column_values_to_be_between", policy=policy, column="n", max_value=most)
@@ -103,8 +120,12 @@ class Numbers:
             self.arrive(9, 10)
         self.lab.run(self.stream)
 
-    def backfill(self) -> None:
-        backfill_stream(self.lab.project, BackfillRequest(self.stream, SECOND), session=self.lab.spark)
+    def backfill(self, run_key: str | None = None) -> None:
+        backfill_stream(self.lab.project, BackfillRequest(self.stream, SECOND, run_key), session=self.lab.spark)
+
+    def backfill_other_day(self) -> None:
+        """The first day, which has the even numbers."""
+        backfill_stream(self.lab.project, BackfillRequest(self.stream, FIRST), session=self.lab.spark)
 
     def release(self, where: str | None = None) -> Released:
         return release_rows(self.lab.project, self.stream, where, "ada", session=self.lab.spark)
@@ -125,6 +146,21 @@ class Numbers:
         """Somebody deletes 5, of the second day."""
         DeltaTable(self.table()).delete("n = 5")
 
+    def update(self) -> None:
+        """Somebody makes 105 of 5, of the second day."""
+        DeltaTable(self.table()).update(predicate="n = 5", updates={"n": "105"})
+
+    def merge(self) -> None:
+        """Somebody merges 6, which becomes 106, and 200, which is new, into the first day."""
+        rows = pa.table({"n": pa.array([6, 200], pa.int64()), "day": pa.array([date(2026, 1, 1)] * 2)})
+        merging = DeltaTable(self.table()).merge(rows, "t.n = s.n", source_alias="s", target_alias="t")
+        merging.when_matched_update({"n": "s.n + 100"}).when_not_matched_insert_all().execute()
+
+    def add_column(self) -> None:
+        """Somebody gives the table one more column."""
+        if len(DeltaTable(self.table()).schema().fields) == 2:
+            DeltaTable(self.table()).alter.add_columns([Field("extra", PrimitiveType("string"))])
+
     def restore(self) -> None:
         """Somebody takes the table back to what it was first."""
         if DeltaTable(self.table()).version():
@@ -143,6 +179,18 @@ class Numbers:
             mode="append",
             partition_by=list(self.partitions) or None,
             commit_properties=CommitProperties(app_transactions=[Transaction(OTHER_QUERY, 0)]),
+        )
+
+    def run_another_stream(self) -> None:
+        """Another stream of the project writes 100 on the second day."""
+        write_files(self.lab.root / "other", {"0100.json": json.dumps({"n": 100, "day": "2026-01-02"})}, first=100)
+        self.lab.run(
+            Stream(
+                name="t",
+                sources={"days": sources.files("other", format="json", schema="n bigint, day date")},
+                transform=f"{__name__}:as_delivered",
+                sink=sinks.delta("out", partition_by=self.partitions),
+            )
         )
 
 
@@ -183,3 +231,23 @@ class Meanwhile:
             return function(*args, **kwargs)
 
         return stepping
+
+
+class Killed(BaseException):
+    """A kill at a certain place."""
+
+
+@contextmanager
+def killed(owner: object, name: str, *, call: int = 1) -> Iterator[None]:
+    """Be killed at a call of a function."""
+    calls, former = itertools.count(1), getattr(owner, name)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == call:
+            raise Killed
+        return former(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, name, function)
+        with pytest.raises(Killed):
+            yield

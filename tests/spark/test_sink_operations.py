@@ -8,8 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -17,10 +16,11 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.errors import LeaseTakenError, RefusedError, SluiceError
+from sluice import sinks
+from sluice.errors import DeclarationError, LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.release_record import Moved, read_releases
 from sluice.running import backfill
 from sluice.running.backfill import backfill_stream
@@ -28,12 +28,19 @@ from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sinks.delta.sink import DeltaSink
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_files
-from tests.spark.sink_operations import SECOND, Meanwhile, Numbers
+from tests.spark.sink_operations import SECOND, Meanwhile, Numbers, killed
 
 pytestmark = pytest.mark.spark
 
 OURS = ("live", "backfill", "release", "audit")
-OTHERS = ("compact", "vacuum", "delete", "restore", "forbid", "write_otherwise")
+OTHERS = ("backfill_other_day", "compact", "vacuum", "delete", "update", "merge", "restore", "forbid", "add_column")
+WRITERS = ("write_otherwise", "run_another_stream")
+"""Others that write the table: a streaming query, and a stream of the project."""
+FOR_GOOD: dict[str, tuple[type[SluiceError], str]] = {
+    **dict.fromkeys(WRITERS, (RefusedError, "writes this table, too")),
+    "add_column": (DeclarationError, "columns are not the table's"),
+}
+"""After what a backfill is refused until a person has decided."""
 
 
 def run_interleaved(numbers: Numbers, first: str, second: str, step: int | str, patch: pytest.MonkeyPatch) -> Meanwhile:
@@ -50,9 +57,9 @@ def run_interleaved(numbers: Numbers, first: str, second: str, step: int | str, 
         if error is None:
             continue
         assert error.remedy or isinstance(error, RefusedError)
-        if name == "backfill" and second == "write_otherwise":
-            # For good: nobody but a person can tell whose row is whose.
-            with pytest.raises(RefusedError, match="writes this table, too"):
+        if name == "backfill" and second in FOR_GOOD:
+            refusal, said = FOR_GOOD[second]
+            with pytest.raises(refusal, match=said):
                 numbers.backfill()
         else:
             getattr(numbers, name)()
@@ -60,18 +67,23 @@ def run_interleaved(numbers: Numbers, first: str, second: str, step: int | str, 
 
 
 def check(numbers: Numbers, first: str, second: str, place: str) -> None:
-    """Every number is there once; but for what others deleted, and rows of theirs."""
+    """Every number is there once; but for what others have changed, and rows of theirs."""
     sink, quarantine = numbers.held("out"), numbers.held("out_quarantine")
     expected = Counter(range(1, 11 if "live" in {first, second} else 9))
     if "release" in {first, second}:
         assert not quarantine, place
     found = sink + quarantine
-    if second == "write_otherwise":
+    if second in WRITERS:
         assert found[100] == 1 or first == "backfill", place
         del found[100]
-    if second == "delete":
-        assert found[5] <= 1, place
+    if second in {"delete", "update"}:
+        # A backfill computes it anew.
+        assert found[5] + found[105] == 1 or (second == "delete" and not found[5]), place
+        del found[105]
         found[5] = 1
+    if second == "merge":
+        expected += Counter([106, 200])
+        del expected[6]
     if second == "restore":
         assert found.keys() <= expected.keys(), place
         assert max(found.values()) == 1, place
@@ -80,12 +92,18 @@ def check(numbers: Numbers, first: str, second: str, place: str) -> None:
 
 
 PAIRS = [
-    *[("metadata", first, second) for first in OURS for second in (*OURS, *OTHERS)],
-    *[("Spark", "backfill", second) for second in (*OURS, *OTHERS)],
+    *[("metadata", first, second) for first in OURS for second in (*OURS, *OTHERS, *WRITERS)],
+    *[("Spark", "backfill", second) for second in (*OURS, *OTHERS, *WRITERS)],
     *[("Spark", first, "backfill") for first in OURS if first != "backfill"],
-    *[("publish", "live", second) for second in ("backfill", "audit", *OTHERS)],
+    *[("publish", "live", second) for second in ("backfill", "audit", *OTHERS, *WRITERS)],
 ]
 """How the table is written, and which two operations."""
+DECISIVE = [("backfill", "live", "publish"), ("release", "delete", "delete"), ("live", "forbid", "write_batch")]
+"""One of each kind, just before the commit that counts."""
+SAMPLED = [name for name in (*OURS, *OTHERS, *WRITERS) if name not in {second for _, second, _ in DECISIVE}]
+STEPS = {"live": 3, "backfill": 3, "release": 5, "audit": 0}
+SAMPLE = [(first, second, STEPS[first]) for first, second in zip(itertools.cycle(OURS), SAMPLED, strict=False)]
+"""Every other operation once, before one of the last steps of another one."""
 
 
 def check_pair(lab: Lab, patch: pytest.MonkeyPatch, how: str, first: str, second: str) -> int:
@@ -111,19 +129,47 @@ def test_every_pair_at_every_step(lab: Lab, monkeypatch: pytest.MonkeyPatch, how
     assert check_pair(lab, monkeypatch, how, first, second) > 0
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "step"),
-    [("backfill", "live", "publish"), ("release", "delete", "delete"), ("live", "forbid", "write_batch")],
-)
-def test_a_pair(lab: Lab, monkeypatch: pytest.MonkeyPatch, first: str, second: str, step: str) -> None:
-    """One of each kind: just before the commit that counts."""
-    numbers = Numbers(lab)
+@pytest.fixture(scope="module")
+def begun(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Numbers, Callable[[], None]]]:
+    """The numbers after their first batch, and what makes them so again."""
+    numbers = Numbers(Lab(spark, tmp_path_factory.mktemp("pairs")))
     numbers.begin()
+    with numbers.starting_over() as start_over:
+        yield numbers, start_over
+
+
+@pytest.mark.parametrize(("first", "second", "step"), [*DECISIVE, *SAMPLE])
+def test_a_pair(
+    begun: tuple[Numbers, Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    step: int | str,
+) -> None:
+    """Every operation once; every pair at every step is a part of `make campaign`."""
+    numbers, start_over = begun
+    start_over()
 
     meanwhile = run_interleaved(numbers, first, second, step, monkeypatch)
 
     assert meanwhile.is_done
     check(numbers, first, second, f"before {step}; {meanwhile.refused}")
+
+
+def test_a_backfill_after_a_new_column(lab: Lab) -> None:
+    """The remedy does what it says: once the transform has the column, the interval is recomputed."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.add_column()
+    with pytest.raises(DeclarationError, match="columns are not the table's"):
+        numbers.backfill()
+
+    wider = sinks.delta("out_quarantine", merge_schema=True)
+    numbers.editing(transform="tests.spark.sink_operations:with_a_column", quarantine=wider).backfill()
+
+    assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 8)), Counter([8]))
 
 
 def test_a_release_beside_a_backfill(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,26 +226,6 @@ def test_a_row_whose_day_was_repaired(lab: Lab) -> None:
 
 def corrected(days: DataFrame) -> DataFrame:
     return days.withColumn("day", F.when(F.col("n") == 7, F.lit("2026-01-02").cast("date")).otherwise(F.col("day")))
-
-
-class Killed(BaseException):
-    """A kill at a certain place."""
-
-
-@contextmanager
-def killed(owner: object, name: str, *, call: int = 1) -> Iterator[None]:
-    """Be killed at a call of a function."""
-    calls, former = itertools.count(1), getattr(owner, name)
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        if next(calls) == call:
-            raise Killed
-        return former(*args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(owner, name, function)
-        with pytest.raises(Killed):
-            yield
 
 
 @in_campaigns

@@ -50,6 +50,7 @@ from sluice.quality.compile import QualityPlan
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.results import CheckResult
 from sluice.runs.journal import Journal
+from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
 from sluice.sinks.contract import BatchSink, SinkBatch, SinkState, StagingSink
@@ -266,8 +267,8 @@ class Audit:
             folder=folder,
             files=files,
             row_type=row_type,
-            sink=decided_batch.Table.of(sink, self.project),
-            quarantine=decided_batch.Table.of(quarantine, self.project),
+            sink=Table.of(sink, self.project),
+            quarantine=Table.of(quarantine, self.project),
             values=audit.values,
             quarantined=audit.values[self.plan.removals["quarantine"]],
             dropped=audit.values[self.plan.removals["drop"]] if "drop" in self.plan.removals else 0,

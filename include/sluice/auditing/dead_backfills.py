@@ -1,25 +1,79 @@
-"""What backfills that died have left in the quarantine, settled: no row of it stands for one that is elsewhere."""
+"""What backfills have left in the quarantine, settled: no row of it stands for one that is elsewhere.
+
+The quarantine of a backfill is the one that was declared when it began, whatever is declared by now; whether it is
+settled is told by that table's own log, and not by the record of the run.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluice.auditing.quarantine import RUN, remove_others
+from sluice.auditing.quarantine import RUN, first_batch, is_quarantine, remove_others
 from sluice.errors import Problem, RefusedError
 from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import spark_location
+from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, settled_application
+from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sinks.contract import ReplaceableSink, Replaced, Replacement, StagingSink
+from sluice.storage import Storage
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def settle_dead_backfills(stream: Stream, table: StagingSink, home: StreamHome, session: SparkSession) -> None:
-    """Settle a quarantine after backfills that began to write, and are not done; none is at work.
+def quarantine_left(
+    record: RunRecord, found: Replaced, project: Project, stream: Stream, *, storage: Storage
+) -> StagingSink | None:
+    """The quarantine, if it may still have rows of the interval that a replacement has put elsewhere.
+
+    Raises:
+        StorageError: The table can't be read.
+    """
+    kept = record.backfill.quarantine if record.backfill is not None else None
+    if isinstance(kept, Table):
+        table: StagingSink | None = kept.sink(project)
+    else:
+        table = stream.quarantine_table if kept is not None and stream.quality is not None else None
+    if table is None or not is_quarantine(table, storage=storage):
+        return None
+    return None if _is_settled(record, found.attempt, table, storage) else table
+
+
+def settle(
+    record: RunRecord, found: Replaced, table: StagingSink, stream: Stream, session: SparkSession, *, storage: Storage
+) -> None:
+    """Take out of a quarantine what a backfill has replaced, and its log says so from then on.
+
+    Args:
+        record: The backfill's.
+        found: What it has replaced.
+        table: The quarantine.
+        stream: The declaration of today, for what old records do not tell.
+        session: Spark.
+        storage: Where the quarantine is.
+    """
+    made, interval = record.backfill, record.interval
+    if made is None or interval is None:  # pragma: no cover - it has replaced rows
+        return
+    wanted = Replacement(
+        column=made.interval_column or stream.interval_column or "",
+        interval=Interval(interval.start, interval.end),
+        version=made.version,
+        application=application_of(record.run_id),
+        attempt=found.attempt,
+    )
+    run_ids = (record.run_id, *map(run_of, found.later))
+    remove_others(table, session, wanted, run_ids, made.batch_id or 0, storage=storage)
+
+
+def settle_backfills(
+    project: Project, stream: Stream, table: StagingSink, home: StreamHome, session: SparkSession
+) -> None:
+    """Settle a quarantine after backfills that began to write; none is at work.
 
     One that has replaced nothing leaves copies of what the live stream put there; one that has replaced rows may have
     left what it computed anew.
@@ -28,37 +82,45 @@ def settle_dead_backfills(stream: Stream, table: StagingSink, home: StreamHome, 
         RefusedError: One has left rows of the sink there twice, or none of them; or a record is damaged.
         StorageError: A table can't be read.
     """
-    sink = stream.sink
+    sink, records, storage = stream.sink, RunRecords(home), home.storage
     if not isinstance(sink, ReplaceableSink):
         return
-    records = RunRecords(home)
+    first = first_batch(table, session) if is_quarantine(table, storage=storage) else None
     begun = [record for record in map(records.read, records.run_ids()) if record is not None and record.backfill]
     for record in begun:
-        made, interval = record.backfill, record.interval
-        if made is None or interval is None or any(_stands_for(other, record) for other in begun):
+        made, is_done = record.backfill, record.status == "succeeded"
+        if made is None:  # pragma: no cover - those are left out above
             continue
-        application = application_of(record.run_id)
-        found = sink.find_replacement(application, made.version, storage=home.storage)
-        if found is None:
+        may_have_left = _is_about(record, table, project) and first is not None and first <= (made.batch_id or 0)
+        if is_done and (not may_have_left or _is_settled(record, made.attempt, table, storage)):
+            continue
+        found = sink.find_replacement(application_of(record.run_id), made.version, storage=storage)
+        if found is not None and found.conflict is not None and not is_done:
+            if not any(_stands_for(other, record, found) for other in begun):
+                raise RefusedError(_damaged(record, found, sink))
+        elif may_have_left and found is not None and not _is_settled(record, found.attempt, table, storage):
+            settle(record, found, table, stream, session, storage=storage)
+        elif may_have_left and found is None and not is_done:
             _remove_copies(table, session, record)
-        elif found.conflict is not None:
-            raise RefusedError(_damaged(record, found, sink))
-        elif not table.state(settled_application(application), storage=home.storage).holds(found.attempt):
-            column = stream.interval_column or ""
-            replaced = Interval(interval.start, interval.end)
-            wanted = Replacement(column, replaced, made.version, application, found.attempt)
-            run_ids = (record.run_id, *map(run_of, found.later))
-            remove_others(table, session, wanted, run_ids, made.batch_id or 0, storage=home.storage)
 
 
-def _stands_for(done: RunRecord, record: RunRecord) -> bool:
-    """Whether a backfill, the record's own or a later one of all of its interval, has settled what it left."""
-    made, begun, own, whole = done.backfill, record.backfill, record.interval, done.interval
-    if done.status != "succeeded" or made is None or begun is None or own is None or whole is None:
+def _is_about(record: RunRecord, table: StagingSink, project: Project) -> bool:
+    """Whether a table is the quarantine that a backfill has begun with, as far as its record tells."""
+    kept = record.backfill.quarantine if record.backfill is not None else None
+    return kept is not None and (not isinstance(kept, Table) or kept.sink(project).location == table.location)
+
+
+def _is_settled(record: RunRecord, attempt: int, table: StagingSink, storage: Storage) -> bool:
+    application = settled_application(application_of(record.run_id))
+    return table.state(application, storage=storage).holds(attempt)
+
+
+def _stands_for(done: RunRecord, record: RunRecord, found: Replaced) -> bool:
+    """Whether a later backfill has replaced all that another one has damaged."""
+    made, own, whole = done.backfill, record.interval, done.interval
+    if done.status != "succeeded" or made is None or own is None or whole is None:
         return False
-    is_later = (made.sink_version or 0) > (begun.sink_version or begun.version)
-    covers = whole.start <= own.start and own.end <= whole.end
-    return done.run_id == record.run_id or (covers and is_later)
+    return whole.start <= own.start and own.end <= whole.end and (made.sink_version or 0) > found.version
 
 
 def _remove_copies(table: StagingSink, session: SparkSession, record: RunRecord) -> None:

@@ -129,6 +129,13 @@ def is_quarantine(table: StagingSink, *, storage: Storage) -> bool:
     return all(found.get(name) == kind for name, kind in _OURS)
 
 
+def first_batch(table: StagingSink, session: SparkSession) -> int | None:
+    """The first batch of which a quarantine that is there has rows; None when it has none."""
+    rows = session.read.format("delta").load(spark_location(table.location or ""))
+    found: int | None = rows.selectExpr(f"min({BATCH})").collect()[0][0]
+    return found
+
+
 def add_column(table: StagingSink, session: SparkSession, name: str, *, storage: Storage) -> None:
     """Give a quarantine that is there a column of ours, if it lacks it: `RELEASE` or `COMPUTED`."""
     there = find_table(table.location or "", storage=storage)
@@ -169,9 +176,10 @@ def remove_others(
         storage: Where the table is.
     """
     kinds = spark_columns(load_table(table.location or "", storage=storage))
-    if wanted.column not in kinds:
+    is_known = wanted.column in kinds
+    if not is_known and COMPUTED not in kinds:
         return
-    interval = wanted.interval.condition(wanted.column, kinds[wanted.column])
+    interval = wanted.interval.condition(wanted.column, kinds[wanted.column]) if is_known else "false"
     if COMPUTED in kinds:
         start, end = (epoch_micros(moment) for moment in (wanted.interval.start, wanted.interval.end))
         computed = f"{COMPUTED} >= {start} AND {COMPUTED} < {end}"

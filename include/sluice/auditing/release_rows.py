@@ -5,7 +5,8 @@
     remove   one commit deletes the marked rows from the quarantine
 
 Each step counts once, however often it is tried, and the release's document is there before the first: a release that
-was killed is finished by the next one. Rows that the sink refuses lose their mark, and hold up nobody.
+was killed is finished by the next one, in the tables that it began with. Rows that the sink refuses lose their mark,
+and hold up nobody.
 
 A backfill computes rows of the quarantine anew: none is at work beside a release, and what a killed one has left in the
 quarantine is settled first.
@@ -13,12 +14,12 @@ quarantine is settled first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import settle_dead_backfills
+from sluice.auditing.dead_backfills import settle_backfills
 from sluice.auditing.quarantine import (
     OURS,
     RELEASE,
@@ -26,9 +27,11 @@ from sluice.auditing.quarantine import (
     check_quarantine,
     day_columns,
     is_moved,
+    is_quarantine,
 )
 from sluice.delta_table import open_log
-from sluice.errors import BatchFailedError, DeclarationError, SluiceError
+from sluice.errors import BatchFailedError, DeclarationError, Problem, RefusedError, SluiceError
+from sluice.gate.quarantine_places import known_places
 from sluice.gate.release_record import (
     Moved,
     Release,
@@ -38,14 +41,17 @@ from sluice.gate.release_record import (
 )
 from sluice.home import StreamHome
 from sluice.locations import spark_location
+from sluice.planning.generation_sink import check_sink
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.suite import Suite
+from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, check_not_taken
 from sluice.runs.record import new_run_id
-from sluice.sinks.contract import BatchSink, SinkBatch, StagingSink
+from sluice.sinks.contract import SinkBatch, StagingSink
 from sluice.sinks.delta.replacement import RELEASE_PREFIX
+from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import spark_failed, spark_message
 from sluice.spark.session import close_session, open_session
 from sluice.spark.writers import name_writer, open_journal
@@ -93,33 +99,38 @@ def release_rows(
     Raises:
         DeclarationError: The stream has no suite or no quarantine, or the condition is wrong.
         LeaseTakenError: A run of the stream, or a backfill, is at work.
-        RefusedError: A file of the home is damaged, or a backfill has left rows of the sink there twice.
+        RefusedError: The sink is another table than runs write; a file of the home is damaged; a backfill has left rows
+            of the sink there twice; or the quarantine of a release that was killed is gone.
         BatchFailedError: The sink refused the rows, which are in the quarantine as before; or Spark failed, and asking
             again finishes what was begun.
     """
     home = project.stream_home(stream)
-    suite, table = _declared(project, stream, home)
+    suite, sink, table = _declared(project, stream, home)
     journal = open_journal(project, stream, clock)
     release = Release(
         release_id=new_run_id(clock(), None),
         state="begun",
         released_by=released_by,
         began_at=iso_time(clock()),
+        sink=Table.of(sink, project),
+        quarantine=Table.of(table, project),
         where=where,
     )
     with journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease:
         journal = journal.under(lease)
         home = journal.home
         journal.close_dead(lease, None)
+        check_sink(project, stream, home)
         unfinished = [found for found in read_releases(home) if not found.is_over]
-        if open_log(table.location or "", storage=home.storage) is None:
+        if not unfinished and open_log(table.location or "", storage=home.storage) is None:
             return Released(msgspec.structs.replace(release, state="done"), ())
         opened = session or open_session(project, stream)
         try:
             name_writer(project, opened, lease)
-            work = _Work(project, stream, home, suite, table, lease, opened)
+            work = _Work(project, stream, home, suite, sink, table, lease, opened)
+            begun = [(work.begun_by(found), found) for found in unfinished]
             work.begin(release, clock)
-            finished = tuple(work.finish(found) for found in unfinished)
+            finished = tuple(there.finish(found) for there, found in begun)
             return Released(work.send(release), finished)
         except SluiceError:
             raise
@@ -131,18 +142,18 @@ def release_rows(
                 close_session(opened)
 
 
-def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, StagingSink]:
+def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, StagingSink, StagingSink]:
     suite, table = declared_suite(project, stream, storage=home.storage), stream.quarantine_table
-    problem, remedy = None, "declare `quality`, with the policy `quarantine`"
+    sink, problem, remedy = stream.sink, None, "declare `quality`, with the policy `quarantine`"
     if suite is None:
         problem = "the stream has no suite"
-    elif table is None:
-        problem = f"a stream with a {stream.sink.kind} sink has no quarantine"
+    elif not isinstance(sink, StagingSink):
+        problem = f"a stream with a {sink.kind} sink has no quarantine"
     elif project.is_remote:
         problem, remedy = "Spark Connect can't release rows", "use a Spark of its own: `[spark] master`"
-    if problem is not None or suite is None or table is None:
+    if problem is not None or suite is None or table is None or not isinstance(sink, StagingSink):
         raise DeclarationError(str(problem), where=stream.place, remedy=remedy)
-    return suite, table
+    return suite, sink, table
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,9 @@ class _Work:
     stream: Stream
     home: StreamHome
     suite: Suite
+    sink: StagingSink
     table: StagingSink
+    """The quarantine."""
     lease: Lease
     session: SparkSession
 
@@ -162,12 +175,13 @@ class _Work:
         """
         check_quarantine(self.table, [], storage=self.home.storage)
         add_column(self.table, self.session, RELEASE, storage=self.home.storage)
-        self._check_condition(release.where)
-        keep_release(self.home, release)
+        if self.is_there:
+            self._check_condition(release.where)
+            keep_release(self.home, release)
         try:
             for folder in self.home.interval_lease_folders():
                 check_not_taken(self.home.storage, folder, clock())
-            settle_dead_backfills(self.stream, self.table, self.home, self.session)
+            settle_backfills(self.project, self.stream, self.table, self.home, self.session)
         except BaseException:
             forget_release(self.home, release)
             raise
@@ -176,6 +190,9 @@ class _Work:
         """Claim the rows that pass, and move them."""
         from pyspark.sql import functions
 
+        if not self.is_there:
+            return msgspec.structs.replace(release, state="done")
+        self._let_go()
         passes, asked = self._passes(), self._asked(release.where)
         free = functions.col(RELEASE).isNull() & asked
         self.lease.check()
@@ -185,7 +202,7 @@ class _Work:
         if done.state == "refused":
             raise BatchFailedError(
                 f"the sink refused the rows: {done.reason}",
-                where=f"stream `{self.stream.name}`, {self.stream.sink.location}",
+                where=f"stream `{self.stream.name}`, {self.sink.location}",
                 remedy="the rows are in the quarantine as before: correct them, or the sink, and release them again",
             )
         return done
@@ -195,56 +212,97 @@ class _Work:
 
         Rows that somebody has edited since, and that fail now, are claimed no more.
         """
-        if not self._is_sent(release):
-            from pyspark.sql import functions
-
-            claimed = self._is_claimed(release) & ~self._passes()
-            self._quarantine().update(claimed, {RELEASE: functions.lit(None).cast("string")})
+        if not self.is_there:
+            return self._close(release)
+        if not self.is_sent(release.release_id):
+            self._free(self._is_claimed(release.release_id) & ~self._passes())
             release = msgspec.structs.replace(release, state="begun")
         return self._move(release)
 
+    def begun_by(self, release: Release) -> _Work:
+        """The same for the tables that a release has begun with.
+
+        Raises:
+            RefusedError: Its quarantine is gone, and its rows are not in the sink.
+        """
+        kept = None if release.quarantine is None else release.quarantine.sink(self.project)
+        known = (DeltaSink(place, ()) for place in known_places(self.project, self.stream, self.home))
+        work = replace(self, sink=self._sink_of(release))
+        # Somebody may have moved the table itself, and old documents do not tell which it was: its rows bear its id.
+        for table in (kept, self.table, *known):
+            found = replace(work, table=table) if table is not None else None
+            if found is not None and found.has_claims(release.release_id):
+                return found
+        if kept is not None and not work.is_sent(release.release_id) and not replace(work, table=kept).is_there:
+            raise RefusedError(_quarantine_gone(release, kept))
+        return work
+
+    def _sink_of(self, release: Release) -> StagingSink:
+        """The sink as it was declared for a release, as long as that is the same table."""
+        kept = self.sink if release.sink is None else release.sink.sink(self.project)
+        then, now = (
+            sink.state(_application(release.release_id), storage=self.home.storage) for sink in (kept, self.sink)
+        )
+        return kept if then.identity == now.identity else self.sink
+
+    def _let_go(self) -> None:
+        """Finish or free rows whose release is over: former versions closed some that had left rows claimed."""
+        from pyspark.sql import functions
+
+        for row in self._frame().where(functions.col(RELEASE).isNotNull()).select(RELEASE).distinct().collect():
+            if self.is_sent(row[0]):
+                self._quarantine().delete(self._is_claimed(row[0]))
+            else:
+                self._free(self._is_claimed(row[0]))
+
     def _move(self, release: Release) -> Release:
-        claimed = self._claimed(release)
+        is_claimed = self._is_claimed(release.release_id)
+        claimed = self._frame().where(is_claimed)
         if release.state == "begun":
             rows = claimed.count()
             release = msgspec.structs.replace(release, state="claimed", rows=rows, moved=self._moved(claimed))
             keep_release(self.home, release)
         if release.rows:
             self.lease.check()
-            if not self._is_sent(release) and (reason := self._append(claimed, release)) is not None:
+            if not self.is_sent(release.release_id) and (reason := self._append(claimed, release)) is not None:
                 return self._give_back(release, reason)
-            self._quarantine().delete(self._is_claimed(release))
+            self._quarantine().delete(is_claimed)
+        return self._close(release)
+
+    def _close(self, release: Release) -> Release:
         release = msgspec.structs.replace(release, state="done")
         keep_release(self.home, release)
         return release
 
     def _append(self, claimed: DataFrame, release: Release) -> str | None:
         """Put claimed rows into the sink; gives why it has not taken them."""
-        sink = self.stream.sink
-        assert isinstance(sink, BatchSink)
-        batch = SinkBatch(_application(release), 0, "append", self.lease.token)
+        batch = SinkBatch(_application(release.release_id), 0, "append", self.lease.token)
         try:
-            sink.write_batch(
+            self.sink.write_batch(
                 claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
             )
         except SluiceError:
             raise
         except Exception as exc:
             # The commit may be there, and only its answer was lost: the sink's log tells.
-            return None if self._is_sent(release) else spark_message(exc)
+            return None if self.is_sent(release.release_id) else spark_message(exc)
         return None
 
     def _give_back(self, release: Release, reason: str) -> Release:
         """Let go of rows that the sink has not taken."""
-        from pyspark.sql import functions
-
-        self._quarantine().update(self._is_claimed(release), {RELEASE: functions.lit(None).cast("string")})
+        self._free(self._is_claimed(release.release_id))
         release = msgspec.structs.replace(release, state="refused", rows=0, moved=(), reason=reason)
         keep_release(self.home, release)
         return release
 
-    def _is_sent(self, release: Release) -> bool:
-        return self.stream.sink.state(_application(release), storage=self.home.storage).last_batch is not None
+    def _free(self, claimed: Column) -> None:
+        """Take the mark from rows that stay."""
+        from pyspark.sql import functions
+
+        self._quarantine().update(claimed, {RELEASE: functions.lit(None).cast("string")})
+
+    def is_sent(self, release_id: str) -> bool:
+        return self.sink.state(_application(release_id), storage=self.home.storage).last_batch is not None
 
     def _moved(self, claimed: DataFrame) -> tuple[Moved, ...]:
         """The days that somebody has moved claimed rows from, and to."""
@@ -291,13 +349,19 @@ class _Work:
                 remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
             ) from exc
 
-    def _claimed(self, release: Release) -> DataFrame:
-        return self._frame().where(self._is_claimed(release))
-
-    def _is_claimed(self, release: Release) -> Column:
+    def _is_claimed(self, release_id: str) -> Column:
         from pyspark.sql import functions
 
-        return functions.col(RELEASE) == release.release_id
+        return functions.col(RELEASE) == release_id
+
+    @property
+    def is_there(self) -> bool:
+        return is_quarantine(self.table, storage=self.home.storage)
+
+    def has_claims(self, release_id: str) -> bool:
+        if not self.is_there or RELEASE not in self._frame().columns:
+            return False
+        return not self._frame().where(self._is_claimed(release_id)).isEmpty()
 
     def _frame(self) -> DataFrame:
         return self.session.read.format("delta").load(self._location())
@@ -311,6 +375,18 @@ class _Work:
         return spark_location(self.table.location or "")
 
 
-def _application(release: Release) -> str:
+def _application(release_id: str) -> str:
     """What names a release in the sink's log."""
-    return f"{RELEASE_PREFIX}{release.release_id}"
+    return f"{RELEASE_PREFIX}{release_id}"
+
+
+def _quarantine_gone(release: Release, table: StagingSink) -> Problem:
+    return Problem(
+        code="RELEASE_QUARANTINE_GONE",
+        file=table.location or "",
+        cause=f"release {release.release_id}, which {release.released_by} has asked for, was killed before its rows"
+        " were in the sink, and the quarantine that they come from is gone",
+        consequence="its rows would be in neither table, and nobody would be told",
+        remedy="restore the table, and release rows again; if the rows are given up, delete the file"
+        f" releases/{release.release_id}.json in the stream's home",
+    )

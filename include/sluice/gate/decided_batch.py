@@ -8,40 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import BatchFailedError, DeclarationError, Problem, RefusedError
+from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.gate.quarantine_places import note_quarantine
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.project import Project
+from sluice.runs.kept_table import Table
 from sluice.sinks.contract import StagingSink
-from sluice.sinks.delta.sink import DeltaSink
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A Delta table as it was declared when the batch was decided."""
-
-    location: str
-    """From the project's folder where it lies in it: a project may be moved before the batch is finished."""
-    partition_by: tuple[str, ...] = ()
-    options: dict[str, str] = {}
-
-    @classmethod
-    def of(cls, sink: StagingSink, project: Project) -> Table:
-        """What is kept of a declared table.
-
-        Raises:
-            DeclarationError: It is no Delta table.
-        """
-        if not isinstance(sink, DeltaSink):
-            raise DeclarationError(f"a {sink.kind} sink can't take a part of a batch", remedy="use a Delta sink")
-        return cls(location=project.place(sink.path), partition_by=sink.partition_by, options=dict(sink.options))
-
-    def sink(self, project: Project) -> DeltaSink:
-        """The table to write to."""
-        return DeltaSink(self.location, self.partition_by, self.options).resolved(project.root)
 
 
 class Decision(Document, frozen=True, kw_only=True):

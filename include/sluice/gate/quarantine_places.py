@@ -65,6 +65,20 @@ def _known(home: StreamHome, *, but: str = "") -> Iterator[tuple[str, _Quarantin
             yield file, known
 
 
+def known_places(project: Project, stream: Stream, home: StreamHome) -> list[str]:
+    """Where every table is that has ever taken rows of a stream, as far as that was noted.
+
+    Raises:
+        RefusedError: A file of the home is damaged.
+        StorageError: The home can't be read.
+    """
+    return list(dict.fromkeys(_location(known, project, stream) for _, known in _known(home)))
+
+
+def _location(known: _Quarantine, project: Project, stream: Stream) -> str:
+    return resolve_path(known.place, project.root, place=f"stream `{stream.name}`, quarantine")
+
+
 def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Problem | None:
     """Why an interval can't be recomputed: rows of it may be in a quarantine that is declared no more.
 
@@ -79,7 +93,7 @@ def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Proble
         # Where nothing was computed, a row's own column tells.
         if is_declared and known.interval_column in {stream.interval_column, None, msgspec.UNSET}:
             continue
-        location = resolve_path(known.place, project.root, place=f"stream `{stream.name}`, quarantine")
+        location = _location(known, project, stream)
         if not _has_rows(location, home.storage):
             continue
         if is_declared:

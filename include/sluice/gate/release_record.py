@@ -13,6 +13,7 @@ from sluice.errors import Problem
 from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import join
+from sluice.runs.kept_table import Table
 
 _DAY = timedelta(days=1)
 
@@ -35,6 +36,10 @@ class Release(Document, frozen=True, kw_only=True):
     state: Literal["begun", "claimed", "done", "refused"]
     released_by: str
     began_at: str
+    sink: Table | None = None
+    """Where the rows go, as it was declared when the release began; None in documents from before that was kept."""
+    quarantine: Table | None = None
+    """Where they come from, likewise."""
     where: str | None = None
     """The condition that somebody gave, in Spark SQL; None for every row that passes."""
     rows: int = 0

@@ -12,6 +12,7 @@ from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
+from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
 from sluice.sources.contract import Available, Bound, Step
@@ -79,7 +80,7 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
 
 def find_refusal(seen: Survey) -> Problem | None:
     """The first reason not to go on: nothing of the checkpoint, the sources and the sink may contradict the rest."""
-    checkpoint, record, sink = seen.checkpoint, seen.record, seen.sink
+    checkpoint, record = seen.checkpoint, seen.record
     if seen.foreign_owner is not None:
         return seen.foreign_owner
     if checkpoint.blocking is not None:
@@ -109,7 +110,7 @@ def find_refusal(seen: Survey) -> Problem | None:
         return seen.refusal
     if seen.pending_problems:
         return seen.pending_problems[0]
-    return _check_sink(seen, record.sink_identity if record else None, sink.last_batch)
+    return _check_sink(seen)
 
 
 def _check_lines(seen: Survey) -> Problem | None:
@@ -148,18 +149,11 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _check_sink(seen: Survey, identity: str | None, last_batch: int | None) -> Problem | None:
-    checkpoint, sink = seen.checkpoint, seen.sink
+def _check_sink(seen: Survey) -> Problem | None:
+    checkpoint, sink, last_batch = seen.checkpoint, seen.sink, seen.sink.last_batch
     place = seen.stream.sink.location or seen.stream.sink.kind
-    if identity is not None and sink.identity != identity:
-        now_there = f"now there is table {sink.identity}" if sink.identity else "and now it is gone"
-        return Problem(
-            code="SINK_REPLACED",
-            file=place,
-            cause=f"this generation has written table {identity}, {now_there}",
-            consequence="the rows that were written before would be missing in it for ever",
-            remedy="restore the table, or declare a new stream with a sink of its own",
-        )
+    if (replaced := sink_replaced(seen.stream, seen.record, sink)) is not None:
+        return replaced
     committed, held = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
     if sink.notes_every_batch and held < committed:
         return Problem(

@@ -13,6 +13,7 @@ from sluice.gate.state import read_gate, with_stop
 from sluice.gate.unjudged_runs import Unsettled, find_unsettled, gated
 from sluice.home import StreamHome
 from sluice.plan import Plan
+from sluice.planning.generation_sink import sink_moved
 from sluice.planning.own_output import check_own_output
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.recovered import done_batches, planned_for_good
@@ -157,17 +158,8 @@ def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> P
     """
     if plan.verdict != "resume" or seen.record is None or seen.checkpoint.planned_id is None:
         return plan
-    pending, place = seen.checkpoint.planned_id, seen.stream.sink.location or ""
-    sink = project.place(place)
-    then = seen.record.declared_at(pending).get("sink", sink)
-    if then != sink and seen.record.sink_identity is None:
-        problem = Problem(
-            code="SINK_MOVED",
-            file=place,
-            cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
-            consequence="its rows could be in both places",
-            remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then",
-        )
+    pending = seen.checkpoint.planned_id
+    if (problem := sink_moved(project, seen.stream, seen.record, pending)) is not None:
         return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
     decided = decided_before(plan, home)
     if decided is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
-from sluice.auditing.quarantine import remove_others
+from sluice.auditing.dead_backfills import settle
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan
@@ -23,8 +23,9 @@ from sluice.quality.gate import quality_failed
 from sluice.running.backfill_as_stream import run_bounded_stream
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest
 from sluice.running.observers import Observer, Silent
-from sluice.runs.backfill_names import application_of, run_of
+from sluice.runs.backfill_names import application_of
 from sluice.runs.driver import following_requests
+from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.runs.stop import StopEvent
@@ -82,17 +83,19 @@ def backfill_stream(
     if (done := preparation.done()) is not None:
         return done
     observer = observer or Silent()
-    observer.phase("planning the backfill")
-    plan = preparation.plan()
-    if (settled := preparation.settle(plan)) is not None:
-        return settled
+    plan = None
+    if not preparation.has_replaced:
+        observer.phase("planning the backfill")
+        plan = preparation.plan()
+        if (settled := preparation.settle(plan)) is not None:
+            return settled
     record = preparation.open_record(plan)
     with preparation.take_lease(record.run_id) as lease:
         preparation = preparation.under(lease)
         preparation.close_dead(lease, record.run_id)
         preparation.check_no_release()
         with following_requests(preparation.home, record.run_id, stop or StopEvent(), lease):
-            return _Backfill(preparation, observer, session, record, lease, plan.size_bytes).execute(plan)
+            return _Backfill(preparation, observer, session, record, lease).execute(plan)
 
 
 @dataclass
@@ -103,16 +106,18 @@ class _Backfill:
     record: RunRecord
     lease: Lease
     """The right to backfill the interval."""
-    size_bytes: int | None
+    size_bytes: int | None = None
     """How much is going to be read; None when nobody knows."""
     _opened: SparkSession | None = None
     """The session, if it is this backfill's own."""
 
-    def execute(self, plan: BackfillPlan) -> RunRecord:
+    def execute(self, plan: BackfillPlan | None) -> RunRecord:
+        """Do what is planned; nothing is where the rows are replaced already, and only the quarantine is left."""
         self._save(token=self.lease.token)
         try:
-            # A wrong reference need not wait for Spark.
-            self.preparation.project.check_function(self.preparation.request.stream.transform)
+            if plan is not None:
+                # A wrong reference need not wait for Spark.
+                self.preparation.project.check_function(self.preparation.request.stream.transform)
             self._save(status="running", started_at=iso_time(self.preparation.journal.clock()))
             return self._run(plan)
         except BaseException as exc:
@@ -123,10 +128,12 @@ class _Backfill:
             if self._opened is not None:
                 close_session(self._opened)
 
-    def _run(self, plan: BackfillPlan) -> RunRecord:
+    def _run(self, plan: BackfillPlan | None) -> RunRecord:
         if (found := self.preparation.find_replaced(self.record)) is not None:
             # A former try has replaced the rows, and died before it was done with the quarantine.
             return self._finish(found)
+        plan = plan or self._plan_again()
+        self.size_bytes = plan.size_bytes
         for _ in range(_MOST_ATTEMPTS):
             if plan.publish == "metadata":
                 replaced = self._replace_beside(plan)
@@ -150,14 +157,12 @@ class _Backfill:
 
     def _finish(self, replaced: Replaced) -> RunRecord:
         """Close the run, once the quarantine has no row of the interval that is elsewhere now."""
-        preparation, made = self.preparation, self.record.backfill
+        preparation = self.preparation
         table = preparation.quarantine_left(self.record, replaced)
-        if table is not None and made is not None:
-            wanted = self._replacement(made.version, replaced.attempt)
-            batch_id, session, storage = made.batch_id or 0, self._open_session(), preparation.home.storage
-            run_ids = (self.record.run_id, *map(run_of, replaced.later))
+        if table is not None:
+            session, stream, storage = self._open_session(), preparation.request.stream, preparation.home.storage
             self._phase("settling the quarantine")
-            self._write(lambda: remove_others(table, session, wanted, run_ids, batch_id, storage=storage))
+            self._write(lambda: settle(self.record, replaced, table, stream, session, storage=storage))
         return preparation.close(self.record, replaced)
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
@@ -207,7 +212,16 @@ class _Backfill:
         attempt = before.attempt + 1 if before is not None else 0
         version = plan.version or 0
         damage = before.damage if before is not None else None
-        begun = BackfillRecord(attempt=attempt, version=version, batch_id=plan.batch_id, damage=damage)
+        stream = self.preparation.request.stream
+        table = stream.quarantine_table if stream.quality is not None else None
+        begun = BackfillRecord(
+            attempt=attempt,
+            version=version,
+            batch_id=plan.batch_id,
+            interval_column=stream.interval_column,
+            quarantine=None if table is None else Table.of(table, self.preparation.project),
+            damage=damage,
+        )
         self._save(plan=plan.as_json(), backfill=begun)
         return self._replacement(version, attempt)
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from sluice.auditing.quarantine import is_quarantine
+from sluice.auditing.dead_backfills import quarantine_left
 from sluice.errors import DeclarationError, LeaseTakenError, Problem, RefusedError, SluiceError
 from sluice.gate.choice import choose_backfill_gate
 from sluice.gate.quarantine_places import rows_elsewhere
@@ -22,7 +22,7 @@ from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_de
 from sluice.planning.transform_text import check_functions, transform_digest
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
-from sluice.runs.backfill_names import application_of, settled_application
+from sluice.runs.backfill_names import application_of
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
@@ -112,10 +112,9 @@ def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock
     if (done := preparation.done()) is not None:
         return done
     preparation.check_not_taken()
-    plan = preparation.plan()
-    return preparation.settle(plan) or preparation.journal.keep_planned(
-        preparation.open_record(plan), preparation.former
-    )
+    plan = None if preparation.has_replaced else preparation.plan()
+    settled = preparation.settle(plan) if plan is not None else None
+    return settled or preparation.journal.keep_planned(preparation.open_record(plan), preparation.former)
 
 
 @dataclass(frozen=True)
@@ -175,6 +174,11 @@ class BackfillPreparation:
             return None
         self.clean_up(self.former.run_id)
         return self.close(self.former, found)
+
+    @property
+    def has_replaced(self) -> bool:
+        """Whether a former try has replaced the rows: then nothing is to be planned, whatever is declared by now."""
+        return self.former is not None and self.find_replaced(self.former) is not None
 
     def plan(self) -> BackfillPlan:
         """Look at everything, and plan.
@@ -277,19 +281,17 @@ class BackfillPreparation:
     def _lease_folder(self) -> str:
         return self.home.interval_lease_folder(self.request.interval.start, self.request.interval.end)
 
-    def open_record(self, plan: BackfillPlan) -> RunRecord:
-        """The record that a backfill begins with, not saved yet."""
+    def open_record(self, plan: BackfillPlan | None) -> RunRecord:
+        """The record that a backfill begins with, not saved yet; without a plan, it goes by that of its former try."""
         if self.former is not None:
-            return msgspec.structs.replace(
-                self.former,
-                generation=plan.generation,
-                plan=plan.as_json(),
-                status="planned",
-                tries=self.former.tries + 1,
-                ended_at=None,
-                error=None,
-                phases=(),
+            record = msgspec.structs.replace(
+                self.former, status="planned", tries=self.former.tries + 1, ended_at=None, error=None, phases=()
             )
+            if plan is None:
+                return record
+            return msgspec.structs.replace(record, generation=plan.generation, plan=plan.as_json())
+        if plan is None:  # pragma: no cover - a first try has replaced nothing
+            raise ValueError(self.request.stream.name)
         live = self.home.generation(plan.generation)
         return RunRecord(
             run_id=new_run_id(self.now, self.request.run_key),
@@ -306,11 +308,13 @@ class BackfillPreparation:
     def close(self, record: RunRecord, found: Replaced) -> RunRecord:
         """Save a record as succeeded, with what was replaced."""
         late_rows = _late_rows(self.journal.records, record.generation)
-        done = BackfillRecord(
+        begun = record.backfill or BackfillRecord(attempt=found.attempt, version=found.read_version)
+        done = msgspec.structs.replace(
+            begun,
             attempt=found.attempt,
             version=found.read_version,
-            batch_id=record.backfill.batch_id if record.backfill is not None else None,
             sink_version=found.version,
+            damage=None,
             rows_replaced=found.rows_replaced,
             rows_written=found.rows_written,
             late_rows=sum(late_rows.values()) if late_rows else None,
@@ -329,13 +333,8 @@ class BackfillPreparation:
             logger.warning("what the backfill left in %s could not be deleted", self.folder, exc_info=True)
 
     def quarantine_left(self, record: RunRecord, found: Replaced) -> StagingSink | None:
-        """The quarantine, if it may still have rows of the interval that a replacement has put elsewhere."""
-        stream, storage = self.request.stream, self.home.storage
-        table = stream.quarantine_table if stream.quality is not None else None
-        if table is None or not is_quarantine(table, storage=storage):
-            return None
-        settled = table.state(settled_application(application_of(record.run_id)), storage=storage)
-        return None if settled.holds(found.attempt) else table
+        """See `dead_backfills.quarantine_left`."""
+        return quarantine_left(record, found, self.project, self.request.stream, storage=self.home.storage)
 
     def find_replaced(self, record: RunRecord) -> Replaced | None:
         """What a former try has replaced before it died, if that is right as it is."""

@@ -15,6 +15,7 @@ from sluice.documents import Document, damaged_document, encode_document, read_d
 from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.locations import join
+from sluice.runs.kept_table import Table
 from sluice.runs.recorded_plan import RecordedPlan, read_plan
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.times import iso_time
@@ -71,6 +72,11 @@ class BackfillRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the sink whose rows it replaces."""
     batch_id: int | None = None
     """The batch of the live stream up to which it has read."""
+    interval_column: str | None = None
+    """The stream's when it began; None in records from before that was kept."""
+    quarantine: Table | msgspec.UnsetType | None = msgspec.UNSET
+    """The stream's when it began, of which whoever finishes it takes the rows that are elsewhere by then; None where
+    there was none. Unset in records from before that was kept."""
     sink_version: int | None = None
     """The version that the replacement made."""
     damage: str | None = None

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sluice import sinks
-from sluice.auditing.dead_backfills import settle_dead_backfills
+from sluice.auditing.dead_backfills import settle_backfills
 from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.runs.backfill_names import application_of
@@ -22,12 +22,13 @@ from tests.builders import NOW, make_stream
 from tests.lake import Interrupted, append, day, publish, wanted, write_aside
 
 UNUSED: Any = None
-"""The session and the quarantine: nothing is deleted there."""
+"""The project and the session: there is no quarantine."""
 
 
 def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
     """Rows may be there twice, so nothing is sent; once the interval is backfilled again, nothing is said."""
     stream = make_stream(sink=sinks.delta(str(tmp_path / "lake")), interval_column="day")
+    quarantine = sinks.delta(str(tmp_path / "lake_quarantine"))
     home = StreamHome(str(tmp_path / "home"), Storage())
     append(tmp_path / "lake", [(1, 1)], 0)
     append(tmp_path / "lake", [(1, 2)], 1)
@@ -47,7 +48,7 @@ def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
     publish(tmp_path / "lake", mine, Interrupted(DeltaTable(str(tmp_path / "lake")).optimize.compact))
 
     with pytest.raises(RefusedError, match="backfill the interval again, then release the rows") as refused:
-        settle_dead_backfills(stream, UNUSED, home, UNUSED)
+        settle_backfills(UNUSED, stream, quarantine, home, UNUSED)
     assert refused.value.finding.code == "BACKFILL_UNFINISHED"
 
     version = DeltaTable(str(tmp_path / "lake")).version()
@@ -62,7 +63,7 @@ def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
     publish(tmp_path / "lake", whole)
     RunRecords(home).save(again)
 
-    settle_dead_backfills(stream, UNUSED, home, UNUSED)
+    settle_backfills(UNUSED, stream, quarantine, home, UNUSED)
     rows = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().to_pylist()
     assert rows == [{"day": date(2026, 1, 1), "n": 10}]
     assert replacement.find_replacement(str(tmp_path / "lake"), whole.application, version, storage=Storage())

@@ -13,9 +13,10 @@ import pytest
 from engine_lab import Lab, leave_pending, make_lab
 
 from sluice.documents import encode_document
-from sluice.gate.decided_batch import Decision, Table
+from sluice.gate.decided_batch import Decision
 from sluice.gate.judged_runs import hold_of
 from sluice.gate.state import GateState, keep_gate, read_gate
+from sluice.runs.kept_table import Table
 from sluice.runs.record import QualityRecord, RunRecords
 from sluice_airflow.ui.next_run import look_ahead
 from sluice_airflow.ui.streams_view import stream_row

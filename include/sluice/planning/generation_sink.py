@@ -1,0 +1,62 @@
+"""Whether the declared sink is the table that a generation has written: runs, backfills and releases ask the same."""
+
+from __future__ import annotations
+
+from sluice.checkpoint.reader import read_checkpoint
+from sluice.errors import Problem, RefusedError
+from sluice.home import Generation, StreamHome, log_keys
+from sluice.project import Project
+from sluice.sinks.contract import SinkState
+from sluice.stream import Stream
+
+
+def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState) -> Problem | None:
+    """Another table at the sink's place than the one that a generation has written; None when it is that one."""
+    identity = record.sink_identity if record is not None else None
+    if identity is None or sink.identity == identity:
+        return None
+    now_there = f"now there is table {sink.identity}" if sink.identity else "and now it is gone"
+    return Problem(
+        code="SINK_REPLACED",
+        file=stream.sink.location or stream.sink.kind,
+        cause=f"this generation has written table {identity}, {now_there}",
+        consequence="the rows that were written before would be missing in it for ever",
+        remedy="restore the table, or declare a new stream with a sink of its own",
+    )
+
+
+def sink_moved(project: Project, stream: Stream, record: Generation, pending: int) -> Problem | None:
+    """Another place than that of the sink with which a first batch was begun that is not done; None when it is that."""
+    place = stream.sink.location or ""
+    sink = project.place(place)
+    then = record.declared_at(pending).get("sink", sink)
+    if then == sink or record.sink_identity is not None:
+        return None
+    return Problem(
+        code="SINK_MOVED",
+        file=place,
+        cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
+        consequence="its rows could be in both places",
+        remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then",
+    )
+
+
+def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
+    """Make sure that the declared sink is the one that a stream's generation writes, before rows go there beside runs.
+
+    Raises:
+        RefusedError: It is another one, in the words of a run; or a file of the home is damaged.
+        StorageError: The sink or the checkpoint can't be read.
+    """
+    number = home.current_generation()
+    record = home.generation(number)
+    if record is None:
+        return
+    problem = sink_replaced(stream, record, stream.sink.state(record.query_id, storage=home.storage))
+    if problem is None and record.sink_identity is None:
+        location, keys = home.checkpoint_location(number), log_keys(record)
+        checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
+        if checkpoint.planned_id is not None:
+            problem = sink_moved(project, stream, record, checkpoint.planned_id)
+    if problem is not None:
+        raise RefusedError(problem)
