@@ -40,7 +40,7 @@ class Survey:
     pending_problems: tuple[Problem, ...] = ()
     """What the planned, uncommitted batch lacks."""
     sink: SinkState = SinkState(exists=False)
-    sizes: Callable[[str, int], Sequence[int]] = lambda _log, _log_id: ()
+    sizes: Callable[[str, int], Sequence[int | None]] = lambda _log, _log_id: ()
     """By the folder of a file source's log and a log id, the bytes of the files that it took; nothing if not known."""
     refusal: Problem | None = None
     """Why a source or the sink does not allow going on."""

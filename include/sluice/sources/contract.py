@@ -53,7 +53,7 @@ class Position:
     """What the source's own log in the checkpoint says; None when it keeps none."""
     started_at: Mapping[str, Any] = field(default_factory=dict)
     """What an earlier run resolved `starting` to; empty before the first run."""
-    sizes: Callable[[int], Sequence[int]] = field(default=lambda _: (), compare=False)
+    sizes: Callable[[int], Sequence[int | None]] = field(default=lambda _: (), compare=False)
     """File source only: the bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
 
     def settled_start(self, declared: str) -> Mapping[str, Any] | None:

@@ -103,14 +103,16 @@ def java_mode(session: SparkSession, output_mode: OutputMode) -> Any:
     return getattr(java_class(session, "org.apache.spark.sql.streaming.OutputMode"), output_mode.capitalize())()
 
 
-def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[str]:
-    """The files that the newest batch of a query reads, as a file source's log spells them.
+def newest_batch(session: SparkSession, started: StreamingQuery) -> tuple[int, frozenset[str]] | None:
+    """The newest batch of a query and the files that it reads, as a file source's log spells them; None before it.
 
     These are the ones that Spark found when it began the batch. One that was gone by then is read as empty, without a
     word; one that vanishes later fails the batch.
     """
-    query = cast("Any", started)._jsq.streamingQuery()
-    leaves = query.lastExecution().analyzed().collectLeaves()
+    execution = cast("Any", started)._jsq.streamingQuery().lastExecution()
+    if execution is None:
+        return None
+    leaves = execution.analyzed().collectLeaves()
     files: list[str] = []
     for index in range(leaves.size()):
         leaf = leaves.apply(index)
@@ -122,7 +124,7 @@ def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[
             sequences = java_class(session, "scala.collection.immutable.ArraySeq")
             paths = sequences.unsafeWrapArray(location.inputFiles())
             files += str(paths.mkString("\n")).split("\n")
-    return frozenset(files)
+    return int(execution.currentBatchId()), frozenset(files)
 
 
 def _class_name(found: Any) -> str:

@@ -20,7 +20,7 @@ _MOST_LOOKS = 1000
 
 
 def without_renamed(
-    waiting: list[ListedFile], log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage
+    waiting: list[ListedFile], log: SourceLog, sizes: Callable[[int], Sequence[int | None]], storage: Storage
 ) -> tuple[list[ListedFile], list[Problem]]:
     """Hold back the files that were taken under another name: same time, same size, and the old path is gone.
 
@@ -75,7 +75,7 @@ def _is_away(entry: LogEntry, size_bytes: int | None, storage: Storage) -> bool:
     )
 
 
-def changed(log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage) -> list[Problem]:
+def changed(log: SourceLog, sizes: Callable[[int], Sequence[int | None]], storage: Storage) -> list[Problem]:
     """A warning where a file that was taken lately has another size now: what is new in it is never read.
 
     Nobody looks at older ones: a file that was taken costs a plan nothing.
@@ -102,13 +102,13 @@ def changed(log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Stor
 class _Sizes:
     """The sizes of the files that some log ids took, read once per id."""
 
-    def __init__(self, log: SourceLog, log_ids: Container[int], sizes: Callable[[int], Sequence[int]]) -> None:
+    def __init__(self, log: SourceLog, log_ids: Container[int], sizes: Callable[[int], Sequence[int | None]]) -> None:
         self._read = sizes
         self._taken: dict[int, list[LogEntry]] = {}
         for entry in log.entries:
             if entry.batch_id in log_ids:
                 self._taken.setdefault(entry.batch_id, []).append(entry)
-        self._known: dict[int, dict[str, int]] = {}
+        self._known: dict[int, dict[str, int | None]] = {}
 
     def of(self, entry: LogEntry) -> int | None:
         """The bytes of a file when it was taken; None when nobody knows."""
