@@ -138,7 +138,7 @@ def test_before_a_function_is_called(
 def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that was planned by a former run is checked again just before Spark starts."""
     write_numbers(lab.root / "in", 2)
-    stream = declared(sinks.files("out", format="parquet"))
+    stream = declared(sinks.foreach_batch(f"{__name__}:take"))
     lab.run(stream)
     write_numbers(lab.root / "in", 1, first=2)
     lab.run(stream)

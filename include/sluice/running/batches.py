@@ -21,12 +21,14 @@ from sluice.checkpoint.offsets import (
 )
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
+from sluice.checkpoint.state_store import has_state
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
+from sluice.planning.pending_inputs import pending_problems
 from sluice.running.drained_files import DrainedFiles
 from sluice.running.planned_files import PlannedFiles
 from sluice.running.published_batches import PublishedBatches
@@ -141,17 +143,17 @@ class BatchRunner:
         return is_no_data_due(self._state, self._watermarks.known, mode, has_state=True) and self._has_state()
 
     def _has_state(self) -> bool:
-        state = self._storage.list_folder(join(self._state.location, "state"))
-        return state is not None and bool(state.folders)
+        return has_state(self._state.location, storage=self._storage)
 
     def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> Iterator[BatchRecord]:
         self._lease.check()
+        was_in_sink = self._sink_holds(batch.batch_id)
+        warnings: list[str] = []
         if batch.kind == "uncommitted":
-            self._check_inputs(batch)
+            warnings += self._check_inputs(batch, is_in_sink=was_in_sink)
         else:
             self._write(batch)
         planned = self._check_planned(batch)
-        was_in_sink = self._sink_holds(batch.batch_id)
         taken = () if was_in_sink else self._files.taken(batch, self._state.source_logs)
         written = self._guarded(self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: taken)
         query = self._starts.start(written, once=True)
@@ -162,7 +164,8 @@ class BatchRunner:
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, progress, was_in_sink=was_in_sink)
         failure = self._difference(batch, planned, report) or self._files.shortfall(batch.batch_id, taken, query)
-        warnings = [*self._files.doubts(batch.batch_id, taken)] if not self._query.knows_files else []
+        if not self._query.knows_files:
+            warnings += self._files.doubts(batch.batch_id, taken)
         if not was_in_sink:
             warnings += self._surplus(batch, report)
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
@@ -313,24 +316,39 @@ class BatchRunner:
                 remedy="nothing was written for this batch; the next try plans it without them",
             )
 
-    def _check_inputs(self, batch: PlannedBatch, *, only_logged: bool = False) -> None:
+    def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> list[str]:
         """What a log of the checkpoint has promised to read must be there: nobody can plan the batch without it.
 
         Args:
             batch: The batch.
+            is_in_sink: Whether the sink holds it.
             only_logged: Look at the sources alone whose own log has the files of the batch already.
+
+        Returns:
+            What is gone and is not needed any more.
 
         Raises:
             RefusedError: Something is gone.
         """
+        problems: list[Problem] = []
         for line in self._generation.lines:
             source = batch.sources[line.source]
             if source.end is None or source.is_empty or (only_logged and not source.is_logged):
                 continue
             position = Position(source.start, self._state.source_logs.get(line.log))
             declared = self._query.stream.sources[line.source]
-            if problems := declared.check_inputs(position, source.end, storage=self._storage):
-                raise RefusedError(problems[0])
+            problems += pending_problems(
+                self._query.stream,
+                declared,
+                position,
+                source.end,
+                is_in_sink=is_in_sink,
+                has_state=is_in_sink and self._has_state(),
+                storage=self._storage,
+            )
+        if needed := [problem for problem in problems if problem.is_blocking]:
+            raise RefusedError(needed[0])
+        return [f"{problem.cause} [{problem.file}]; {problem.consequence}" for problem in problems[:1]]
 
     def _check_planned(self, batch: PlannedBatch) -> OffsetFile:
         """Just before the start: the newest offsets are this batch, as planned."""

@@ -137,8 +137,17 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
-        """Check that what a planned batch reads, from `position` to `end`, is still there."""
+    def check_inputs(
+        self, position: Position, end: str, *, storage: Storage, is_read: bool = True
+    ) -> tuple[Problem, ...]:
+        """Check that what a planned batch reads, from `position` to `end`, is still there.
+
+        Args:
+            position: Where it begins.
+            end: Where it ends.
+            storage: Where to look.
+            is_read: Whether its rows are read; False where Spark only plans it, for the sink holds it.
+        """
 
     @abstractmethod
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
