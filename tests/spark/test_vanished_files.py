@@ -156,6 +156,29 @@ def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.Monk
     assert not (lab.checkpoint(stream) / "commits" / "1").exists()
 
 
+def test_between_the_plan_and_an_entry_without_its_batch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that the source's own log has, and no batch yet, is looked for once more before the batch is written."""
+    stream = declared(sinks.foreach_batch(f"{__name__}:take"))
+    for number in range(2):
+        write_numbers(lab.root / "in", 1, first=number)
+        lab.run(stream)
+    uncommit(lab.checkpoint(stream), 1)
+    (lab.checkpoint(stream) / "offsets" / "1").unlink()
+    (lab.checkpoint(stream) / "offsets" / ".1.crc").unlink(missing_ok=True)
+    run = BatchRunner.run
+
+    def after(runner: BatchRunner, plan: Any) -> Any:
+        assert [source.is_logged for source in plan.batches[0].sources.values()] == [True]
+        (lab.root / "in" / "0001.json").unlink()
+        return run(runner, plan)
+
+    monkeypatch.setattr(BatchRunner, "run", after)
+    with pytest.raises(RefusedError) as caught:
+        lab.run(stream)
+    assert (caught.value.finding.code, caught.value.finding.file) == ("INPUT_GONE", f"file://{lab.root}/in/0001.json")
+    assert not (lab.checkpoint(stream) / "offsets" / "1").exists()
+
+
 def test_in_a_backfill_that_runs_as_a_stream(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its interval is not replaced by what is left; once the file is back, it is replaced by all."""
     write_numbers(lab.root / "in", 2)
