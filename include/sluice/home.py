@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -127,7 +127,7 @@ class _Started(Document, frozen=True, kw_only=True):
 
 class _Taken(Document, frozen=True, kw_only=True):
     if_lost = "delete it: a file that it tells of, and that is renamed, is then only warned of"
-    sizes: tuple[int, ...]
+    sizes: tuple[int | None, ...]
 
 
 class _Current(Document, frozen=True, kw_only=True):
@@ -350,8 +350,10 @@ class StreamHome:
         started = _Started(generation=generation, sources={name: dict(found) for name, found in sources.items()})
         self.storage.replace(join(self.location, "started.json"), encode_document(started))
 
-    def taken_sizes(self, generation: int, log: str, log_id: int) -> tuple[int, ...]:
+    def taken_sizes(self, generation: int, log: str, log_id: int) -> tuple[int | None, ...]:
         """The bytes of the files that a log id took, in the log's order; none where nobody noted them.
+
+        Of a file that was gone when they were noted, None.
 
         Raises:
             RefusedError: The file is damaged.
@@ -359,13 +361,13 @@ class StreamHome:
         taken = read_document(self.storage, self._taken_file(generation, log, log_id), _Taken)
         return () if taken is None else taken.sizes
 
-    def keep_sizes(self, generation: int, log: str, log_id: int, sizes: tuple[int, ...]) -> None:
-        """Note the bytes of the files that a log id is about to take.
+    def keep_sizes(self, generation: int, log: str, log_id: int, sizes: Sequence[int | None]) -> None:
+        """Note the bytes of the files that a log id takes, in the log's order; None where they are not known.
 
         Raises:
             StorageError: It could not be written.
         """
-        self.storage.replace(self._taken_file(generation, log, log_id), encode_document(_Taken(sizes=sizes)))
+        self.storage.replace(self._taken_file(generation, log, log_id), encode_document(_Taken(sizes=tuple(sizes))))
 
     def _taken_file(self, generation: int, log: str, log_id: int) -> str:
         return join(self.location, "taken", f"{generation:04d}", log, f"{log_id}.json")

@@ -114,6 +114,17 @@ def add_ten(number: int) -> int:
     return number + 10
 
 
+def losing(a: DataFrame) -> DataFrame:
+    """Deletes the file of row 1 once row 0 is read: by then AvailableNow has listed both."""
+
+    def lose(number):  # noqa: ANN001, ANN202 - pyspark takes type hints for those of a pandas function
+        if number == 0:
+            Path(FOLDER, "a", "0001.json").unlink(missing_ok=True)
+        return number
+
+    return a.select(F.udf(lose, "bigint")("id").alias("id"))
+
+
 def keep(frame: DataFrame, batch_id: int) -> None:
     """Write a line for each call."""
     rows = sorted(row["id"] for row in frame.collect())
@@ -186,6 +197,7 @@ STREAMS: dict[str, Stream] = {
     "slow_and_patient": declared(slow_and_patient),
     "with_function": declared(with_function),
     "reread": declared(same, quality="suite.json"),
+    "losing": declared(losing),
     "calling": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep")),
     "calling_slowly": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep_slowly")),
     "sorted_rows": declared(sorted_rows),

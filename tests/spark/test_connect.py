@@ -219,6 +219,17 @@ def test_spark_decides_the_batches(work: Work) -> None:
     assert rows(work.root) == [(0,), (1,), (2,)]
 
 
+def test_a_file_that_vanishes_while_spark_decides(work: Work) -> None:
+    """A server does not tell which files it found: one that is gone right after its batch fails a drained run."""
+    write_numbers(work.root / "a", 3)
+    work.declare("losing")
+    returned, _, errors = work.sluice("run", "s", "--strategy", "drain")
+    assert returned == 1
+    assert "gone right after batch 1" in errors
+    assert "0001.json" in errors
+    assert work.records()[-1]["status"] == "failed"
+
+
 @in_campaigns
 def test_functions_of_the_project(work: Work) -> None:
     """Functions that run in Python's workers on the server take along what they call."""

@@ -20,13 +20,18 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
+from sluice.delta_table import open_log, snapshot_files
 from sluice.errors import RefusedError
+from sluice.locations import spark_location
 from sluice.sources.contract import Bound, Position
 from sluice.storage import Storage
 from tests.campaign import rarely
 from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
 
 pytestmark = pytest.mark.spark
+
+VALUES = ["a b", "x%20y", "ü ñ", "k=v", "a/b", "a:b", "q?", "h#h", "br[1]", "p+q", "am&p", "t~i", "q'q", "bs\\x", "e%"]
+"""Values of a partition column that a path or a URI spells otherwise."""
 
 SPARK_NAMES = {
     "max_files_per_batch": "maxFilesPerTrigger",
@@ -362,3 +367,22 @@ def test_a_change_feed_with_updates(lab: Lab) -> None:
 
     changes = {(row["id"], row["_change_type"]) for row in lab.table("out").collect()}
     assert changes == {*((number, "insert") for number in range(3)), (1, "update_preimage"), (10, "update_postimage")}
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/some where", "gs://bucket/t", "abfss://box@store/t"])
+def test_files_are_spelled_as_spark_does(lab: Lab, place: str) -> None:
+    """What a slice leaves out is told from the rest by `_metadata.file_path`, in object stores, too."""
+    frame = lab.spark.createDataFrame(list(enumerate(VALUES)), "id bigint, part string")
+    frame.repartition(1).write.format("delta").partitionBy("part").save(str(lab.root / "table"))
+    storage = Storage()
+    log = open_log(str(lab.root / "table"), storage=storage)
+    assert log is not None
+    paths = [file.path for file in snapshot_files(log, 0, storage=storage)]
+    jvm: Any = lab.spark._jvm
+    base = spark_location(place)
+    absolute = jvm.org.apache.spark.sql.delta.util.DeltaFileOperations.absolutePath
+
+    spelled = [jvm.org.apache.spark.paths.SparkPath.fromPath(absolute(base, path)).urlEncoded() for path in paths]
+
+    assert len(spelled) == len(VALUES)
+    assert [sources.delta(place)._uri(path) for path in paths] == spelled

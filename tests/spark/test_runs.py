@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from sluice.spark_setting import spark_setting
 from tests.spark.lab import (
     FIRST_MTIME,
     Lab,
+    append_outside,
     append_rows,
     available_now,
     bounded,
@@ -329,12 +331,75 @@ class TestResume:
     def test_an_input_that_is_gone(self, lab: Lab) -> None:
         """A planned file that is gone, which Spark would read as empty, refuses the run."""
         write_numbers(lab.root / "land", 2)
-        stream = declared()
+        stream = declared(sink=sinks.foreach_batch(f"{__name__}:collect"))
         lab.run(stream)
         uncommit(lab.checkpoint(stream), 1)
         (lab.root / "land" / "0001.json").unlink()
         with pytest.raises(RefusedError) as refused:
             lab.run(stream)
+        assert refused.value.finding.code == "INPUT_GONE"
+
+    @pytest.mark.parametrize("kind", ["delta", "files"])
+    def test_an_input_that_the_sink_has(self, lab: Lab, kind: str) -> None:
+        """Where the sink holds the batch, its input may be gone: it is committed unread, and the stream goes on."""
+        sink = {"delta": sinks.delta("out"), "files": sinks.files("out", format="parquet")}[kind]
+        write_numbers(lab.root / "land", 2)
+        stream = declared(sink=sink)
+        lab.run(stream)
+        uncommit(lab.checkpoint(stream), 1)
+        commits = log_bytes(lab.checkpoint(stream) / "commits")
+        (lab.root / "land" / "0001.json").unlink()
+        write_numbers(lab.root / "land", 1, first=2)
+
+        plan = lab.plan(stream)
+        record = lab.run(stream)
+
+        assert (plan.verdict, [(found.code, found.is_blocking) for found in plan.warnings]) == (
+            "resume",
+            [("INPUT_GONE", False)],
+        )
+        assert [(batch.batch_id, batch.was_in_sink) for batch in record.batches] == [(1, True), (2, False)]
+        assert "0001.json" in record.batches[0].warnings[0]
+        assert ids(lab.spark.read.format("delta" if kind == "delta" else "parquet").load(str(lab.root / "out"))) == [
+            0,
+            1,
+            2,
+        ]
+        assert list(log_bytes(lab.checkpoint(stream) / "commits")) == [*commits, "1", "2"]
+
+    def test_data_files_of_a_table_that_the_sink_has(self, lab: Lab) -> None:
+        """The same goes for data files of a Delta table that is the source: Spark plans the batch by the log."""
+        stream = replace(declared(sink=sinks.delta("out")), sources={"numbers": sources.delta("table")})
+        for number in range(2):
+            append_outside(lab.root / "table", [number])
+            lab.run(stream)
+        uncommit(lab.checkpoint(stream), 1)
+        log = lab.root / "table" / "_delta_log" / "00000000000000000001.json"
+        added = [json.loads(line)["add"]["path"] for line in log.read_text().splitlines() if '"add"' in line]
+        (lab.root / "table" / added[0]).unlink()
+        append_outside(lab.root / "table", [2])
+
+        record = lab.run(stream)
+
+        assert [(batch.batch_id, batch.was_in_sink) for batch in record.batches] == [(1, True), (2, False)]
+        assert ids(lab.table("out")) == [0, 1, 2]
+
+    @pytest.mark.parametrize("what", ["state", "suite"])
+    def test_an_input_that_only_the_sink_has(self, lab: Lab, what: str) -> None:
+        """The rows are in the sink, but a state or a suite needs them, too: the run is refused, and says so."""
+        write_numbers(lab.root / "land", 2)
+        stream = declared("first_of_each") if what == "state" else declared()
+        lab.run(stream)
+        uncommit(lab.checkpoint(stream), 1)
+        (lab.root / "land" / "0001.json").unlink()
+        if what == "suite":
+            suite = {"name": "s", "expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {}}]}
+            (lab.root / "suite.json").write_text(json.dumps(suite))
+            stream = replace(stream, quality="suite.json")
+
+        with pytest.raises(RefusedError, match=f"the sink has the batch's rows; it is the {what} that") as refused:
+            lab.run(stream)
+
         assert refused.value.finding.code == "INPUT_GONE"
 
     def test_a_lost_checkpoint(self, lab: Lab) -> None:

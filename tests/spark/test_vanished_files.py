@@ -7,9 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import udf
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError
@@ -19,11 +21,13 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.batches import BatchRunner
 from sluice.running.query_starts import QueryStarts
-from tests.spark.lab import Lab, ids, uncommit, write_numbers
+from sluice.spark.query import Query
+from tests.spark.lab import Lab, bounded, ids, uncommit, write_files, write_numbers
 
 pytestmark = pytest.mark.spark
 
 CALLS: list[list[int]] = []
+DRAIN = bounded(strategy="drain")
 
 
 def same(numbers: DataFrame) -> DataFrame:
@@ -134,7 +138,7 @@ def test_before_a_function_is_called(
 def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that was planned by a former run is checked again just before Spark starts."""
     write_numbers(lab.root / "in", 2)
-    stream = declared(sinks.files("out", format="parquet"))
+    stream = declared(sinks.foreach_batch(f"{__name__}:take"))
     lab.run(stream)
     write_numbers(lab.root / "in", 1, first=2)
     lab.run(stream)
@@ -150,6 +154,29 @@ def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.Monk
         lab.run(stream)
     assert caught.value.finding.code == "INPUT_GONE"
     assert not (lab.checkpoint(stream) / "commits" / "1").exists()
+
+
+def test_between_the_plan_and_an_entry_without_its_batch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that the source's own log has, and no batch yet, is looked for once more before the batch is written."""
+    stream = declared(sinks.foreach_batch(f"{__name__}:take"))
+    for number in range(2):
+        write_numbers(lab.root / "in", 1, first=number)
+        lab.run(stream)
+    uncommit(lab.checkpoint(stream), 1)
+    (lab.checkpoint(stream) / "offsets" / "1").unlink()
+    (lab.checkpoint(stream) / "offsets" / ".1.crc").unlink(missing_ok=True)
+    run = BatchRunner.run
+
+    def after(runner: BatchRunner, plan: Any) -> Any:
+        assert [source.is_logged for source in plan.batches[0].sources.values()] == [True]
+        (lab.root / "in" / "0001.json").unlink()
+        return run(runner, plan)
+
+    monkeypatch.setattr(BatchRunner, "run", after)
+    with pytest.raises(RefusedError) as caught:
+        lab.run(stream)
+    assert (caught.value.finding.code, caught.value.finding.file) == ("INPUT_GONE", f"file://{lab.root}/in/0001.json")
+    assert not (lab.checkpoint(stream) / "offsets" / "1").exists()
 
 
 def test_in_a_backfill_that_runs_as_a_stream(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,3 +206,119 @@ def test_in_a_backfill_that_runs_as_a_stream(lab: Lab, monkeypatch: pytest.Monke
     aside.rename(gone)
     backfill_stream(lab.project, request, session=lab.spark)
     assert ids(lab.table("out")) == [0, 1]
+
+
+def losing(numbers: DataFrame) -> DataFrame:
+    """Puts file 2 aside as soon as a row of file 1 is read: by then AvailableNow has listed both."""
+
+    @udf("boolean")
+    def lose(path):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - Spark takes typed ones for those of pandas
+        folder, name = Path(urlsplit(path).path).parent, path.rpartition("/")[2]
+        if name == "0001.json" and (folder / "0002.json").exists():
+            (folder / "0002.json").rename(folder / "_aside")
+        return True
+
+    return numbers.where(lose("_metadata.file_path"))
+
+
+class TestDrained:
+    """AvailableNow lists files once, and Spark takes those that are gone when their batch comes for empty."""
+
+    @pytest.mark.parametrize("is_back_at_once", [False, True])
+    def test_before_a_batch_is_published(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch, *, is_back_at_once: bool
+    ) -> None:
+        """Nothing of a batch that lacks a file counts, and once the file is back, the batch runs as Spark logged it."""
+        stream = self.begun(lab, sinks.delta("out"))
+        files_of_batch = Query.files_of_batch
+
+        def after(query: Query, started: Any) -> Any:
+            found = files_of_batch(query, started)
+            if is_back_at_once and (lab.root / "in" / "_aside").exists():
+                self.bring_back(lab)
+            return found
+
+        monkeypatch.setattr(Query, "files_of_batch", after)
+        with pytest.raises(BatchFailedError, match="1 planned input files of batch 2 vanished before Spark read them"):
+            lab.run(stream, DRAIN)
+
+        assert ids(lab.table("out")) == [0, 1]
+        assert [batch["batch_id"] for batch in lab.records(stream)[-1]["batches"]] == [1]
+        if not is_back_at_once:
+            assert lab.plan(stream).verdict == "refuse"
+            self.bring_back(lab)
+        assert [batch.kind for batch in lab.run(stream).batches] == ["uncommitted"]
+        assert ids(lab.table("out")) == [0, 1, 2]
+
+    def test_before_a_function_is_called(self, lab: Lab, calls: list[list[int]]) -> None:
+        """A function that writes batches is not called with less than Spark has logged."""
+        stream = self.begun(lab, sinks.foreach_batch(f"{__name__}:take"))
+        with pytest.raises(BatchFailedError, match="1 planned input files of batch 2 vanished before Spark read them"):
+            lab.run(stream, DRAIN)
+        assert calls == [[0], [1]]
+        self.bring_back(lab)
+        lab.run(stream, DRAIN)
+        assert calls == [[0], [1], [2]]
+
+    def test_a_sink_that_commits_by_itself(self, lab: Lab) -> None:
+        """The run fails once it is over, and has recorded every batch that Spark committed."""
+        stream = self.begun(lab, sinks.files("out", format="parquet"))
+        with pytest.raises(
+            BatchFailedError, match="vanished just before Spark read them: batch 2 is committed"
+        ) as caught:
+            lab.run(stream, DRAIN)
+        assert caught.value.where == f"file://{lab.root}/in/0002.json"
+        record = lab.records(stream)[-1]
+        assert (record["status"], [batch["batch_id"] for batch in record["batches"]]) == ("failed", [1, 2])
+
+    def test_a_batch_that_another_followed(self, lab: Lab) -> None:
+        """Where nobody saw what Spark found for a batch, a file that is gone fails the run, too."""
+        stream = self.begun(lab, sinks.files("out", format="parquet"), files=4)
+        with pytest.raises(BatchFailedError, match=r"batch 2 is committed|right after batch 2"):
+            lab.run(stream, DRAIN)
+        assert not any(query.isActive for query in lab.spark.streams.active)
+        assert lab.plan(stream).problem is None
+
+    def test_one_that_may_be_missing(self, lab: Lab) -> None:
+        """Where the source ignores files that are missing, so does a drained run."""
+        stream = self.begun(lab, sinks.delta("out"), ignore_missing_files=True)
+        assert lab.run(stream, DRAIN).status == "succeeded"
+        assert ids(lab.table("out")) == [0, 1]
+
+    def test_a_pattern_that_arrives_after_the_plan(
+        self, lab: Lab, at_start: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """Spark reads other files twice for the sake of its name: the run says so once that is done, and of which."""
+        stream = declared(sinks.delta("out"))
+        write_numbers(lab.root / "in", 3)
+        at_start(lambda: write_files(lab.root / "in", {"000[12].json": '{"id": 9}'}, first=9) and None)
+
+        with pytest.raises(BatchFailedError, match="batch 0 is committed with rows that are there twice") as caught:
+            lab.run(stream, DRAIN)
+
+        assert caught.value.where == f"file://{lab.root}/in/000%5B12%5D.json"
+        assert ids(lab.table("out")) == [0, 0, 1, 1, 2, 2, 9]
+        assert lab.records(stream)[-1]["batches"][0]["output_rows"] == 7
+
+    def test_what_its_files_were(self, lab: Lab) -> None:
+        """The size of a file that Spark took by itself is noted: renamed, it is held back, as any other."""
+        stream = declared(sinks.delta("out"))
+        write_numbers(lab.root / "in", 2)
+        lab.run(stream, DRAIN)
+        (lab.root / "in" / "0001.json").rename(lab.root / "in" / "renamed.json")
+        plan = lab.plan(stream)
+        assert (plan.verdict, [(found.code, found.cause[:35]) for found in plan.warnings]) == (
+            "skip",
+            [("FILE_RENAMED", "the file has the time and the size ")],
+        )
+
+    def begun(self, lab: Lab, sink: Any, *, files: int = 2, **options: Any) -> Stream:
+        """A stream that has run once, and before which some files lie, of which one gets lost."""
+        stream = replace(declared(sink, max_files_per_batch=1, **options), transform=f"{__name__}:losing")
+        write_numbers(lab.root / "in", 1)
+        lab.run(stream)
+        write_numbers(lab.root / "in", files, first=1)
+        return stream
+
+    def bring_back(self, lab: Lab) -> None:
+        (lab.root / "in" / "_aside").rename(lab.root / "in" / "0002.json")

@@ -38,6 +38,12 @@ class _OperatorMetadata(msgspec.Struct, rename="camel"):
     state_store_info: list[_StoreInfo]
 
 
+def has_state(checkpoint: str, *, storage: Storage) -> bool:
+    """Whether a query has kept state in a checkpoint."""
+    state = storage.list_folder(join(checkpoint, "state"))
+    return state is not None and bool(state.folders)
+
+
 @dataclass(frozen=True)
 class Operator:
     """One stateful operator."""

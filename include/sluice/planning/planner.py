@@ -108,8 +108,9 @@ def find_refusal(seen: Survey) -> Problem | None:
         return problem
     if seen.refusal is not None:
         return seen.refusal
-    if seen.pending_problems:
-        return seen.pending_problems[0]
+    needed = next((problem for problem in seen.pending_problems if problem.is_blocking), None)
+    if needed is not None:
+        return needed
     return _check_sink(seen)
 
 
@@ -317,4 +318,5 @@ def _describe(available: Mapping[str, Available]) -> str:
 
 def _warnings(seen: Survey) -> tuple[Problem, ...]:
     noticed = [problem for problem in seen.checkpoint.problems if not problem.is_blocking]
-    return (*noticed, *(problem for found in seen.available.values() for problem in found.problems))
+    unneeded = [problem for problem in seen.pending_problems if not problem.is_blocking]
+    return (*noticed, *unneeded, *(problem for found in seen.available.values() for problem in found.problems))

@@ -10,13 +10,15 @@ from typing import Any
 
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import FIRST_RUN, Generation, SourceLine, StreamHome, log_keys
 from sluice.locations import join
 from sluice.paths import check_folder
 from sluice.planning.next_watermark import usable
+from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
-from sluice.sources.contract import Available, Bound, Position
+from sluice.sources.contract import Available, Bound, Position, Source
 from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 
@@ -40,7 +42,7 @@ class Survey:
     pending_problems: tuple[Problem, ...] = ()
     """What the planned, uncommitted batch lacks."""
     sink: SinkState = SinkState(exists=False)
-    sizes: Callable[[str, int], Sequence[int]] = lambda _log, _log_id: ()
+    sizes: Callable[[str, int], Sequence[int | None]] = lambda _log, _log_id: ()
     """By the folder of a file source's log and a log id, the bytes of the files that it took; nothing if not known."""
     refusal: Problem | None = None
     """Why a source or the sink does not allow going on."""
@@ -175,6 +177,22 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 
 
+def _pending_problems(
+    seen: Survey, source: Source, before: Position, end: str, home: StreamHome
+) -> tuple[Problem, ...]:
+    planned_id = seen.checkpoint.planned_id
+    is_in_sink = seen.stream.sink.is_idempotent and planned_id is not None and seen.sink.holds(planned_id)
+    return pending_problems(
+        seen.stream,
+        source,
+        before,
+        end,
+        is_in_sink=is_in_sink,
+        has_state=is_in_sink and has_state(seen.checkpoint.location, storage=home.storage),
+        storage=home.storage,
+    )
+
+
 def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime) -> Survey:
     stream, checkpoint = seen.stream, seen.checkpoint
     if bound.to_version is not None and not any(source.kind == "delta" for source in stream.sources.values()):
@@ -195,7 +213,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
         try:
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
-                pending += source.check_inputs(before[name], end, storage=home.storage)
+                pending += _pending_problems(seen, source, before[name], end, home)
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
         except StorageError as exc:
             unreadable[name] = exc.problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +16,20 @@ from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import (
     CommitFile,
     OffsetFile,
-    logged_offset,
     read_commit_file,
     read_offset_file,
 )
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
-from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries
+from sluice.checkpoint.source_log import SourceLog
+from sluice.checkpoint.state_store import has_state
 from sluice.checkpoint.writer import write_planned_batch
-from sluice.errors import BatchFailedError, Problem, RefusedError
+from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
+from sluice.planning.pending_inputs import pending_problems
+from sluice.running.drained_files import DrainedFiles
 from sluice.running.planned_files import PlannedFiles
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
@@ -35,7 +37,6 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import SOURCE_METRICS, Position
-from sluice.sources.files.source import FilesSource
 from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
@@ -142,19 +143,19 @@ class BatchRunner:
         return is_no_data_due(self._state, self._watermarks.known, mode, has_state=True) and self._has_state()
 
     def _has_state(self) -> bool:
-        state = self._storage.list_folder(join(self._state.location, "state"))
-        return state is not None and bool(state.folders)
+        return has_state(self._state.location, storage=self._storage)
 
     def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> Iterator[BatchRecord]:
         self._lease.check()
+        was_in_sink = self._sink_holds(batch.batch_id)
+        warnings: list[str] = []
         if batch.kind == "uncommitted":
-            self._check_inputs(batch)
+            warnings += self._check_inputs(batch, is_in_sink=was_in_sink)
         else:
             self._write(batch)
         planned = self._check_planned(batch)
-        was_in_sink = self._sink_holds(batch.batch_id)
         taken = () if was_in_sink else self._files.taken(batch, self._state.source_logs)
-        written = self._guarded(self._written(batch.batch_id, is_in_sink=was_in_sink), batch.batch_id, taken)
+        written = self._guarded(self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: taken)
         query = self._starts.start(written, once=True)
         self._starts.wait(query)
         committed = self._check_committed(batch.batch_id)
@@ -163,7 +164,8 @@ class BatchRunner:
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, progress, was_in_sink=was_in_sink)
         failure = self._difference(batch, planned, report) or self._files.shortfall(batch.batch_id, taken, query)
-        warnings = [*self._files.doubts(batch.batch_id, taken)] if not self._query.knows_files else []
+        if not self._query.knows_files:
+            warnings += self._files.doubts(batch.batch_id, taken)
         if not was_in_sink:
             warnings += self._surplus(batch, report)
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
@@ -199,31 +201,54 @@ class BatchRunner:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed.
 
         The lease is looked at all the while: Spark goes on to its next batch without a word.
+
+        Raises:
+            BatchFailedError: Spark failed, or has committed a batch without rows of its files, or with some twice.
         """
         self._lease.check()
-        first = -1 if self._state.planned_id is None else self._state.planned_id
-        next_id = first + 1
-        query = self._starts.start(self._written(None), once=False)
-        while not self._starts.has_ended(query):
-            if self._stop.is_set():
-                query.stop()
-                break
-            known = progress.latest(query)
-            for batch_id, report in sorted(known.items()):
-                if batch_id == next_id and self._committed(batch_id) is not None:
-                    self._keep_drained(query, known, range(first + 1, next_id + 1))
-                    yield from self._drained(batch_id, report)
+        written = self._written(None)
+        is_guarded = self._query.knows_files and written.function_of_batches() is not None
+        files = DrainedFiles(self._files, self._generation, self._home, is_guarded)
+        first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
+        query = self._starts.start(self._guarded(written, files.must_be_there), once=False)
+        failure: BatchFailedError | None = None
+        try:
+            while failure is None and not self._stop.is_set() and not self._starts.has_ended(query):
+                files.look(query)
+                known = progress.latest(query)
+                while next_id in known and self._committed(next_id) is not None:
+                    self._keep_drained(query, known, range(first, next_id + 1))
+                    yield self._drained(next_id, known[next_id], files)
+                    failure = failure or files.failure(next_id)
                     next_id += 1
-        self._starts.check_exception(query)
-        commits = list_log(join(self._state.location, "commits"), storage=self._storage)
-        newest = -1 if commits is None or commits.latest is None else commits.latest
-        reports = progress.reports(query, range(next_id, newest + 1))
-        self._keep_drained(query, reports, range(first + 1, newest + 1))
+            self._starts.end(query)
+            self._starts.check_exception(query)
+        except LeaseLostError:
+            raise
+        except SluiceError:
+            left = range(next_id, self._newest_commit() + 1)
+            reports = progress.reports(query, left)
+            for batch_id in left:
+                yield self._drained(batch_id, reports.get(batch_id, {}), files)
+            raise
+        finally:
+            self._starts.end(query)
+        files.look(query)
+        left = range(next_id, self._newest_commit() + 1)
+        reports = progress.reports(query, left)
+        self._keep_drained(query, reports, range(first, left.stop))
         state, keys = self._state, log_keys(self._generation)
         self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
         self._watermarks.catch_up(self._state, progress, check=self._lease.check)
-        for batch_id in range(next_id, newest + 1):
-            yield from self._drained(batch_id, reports.get(batch_id, {}))
+        for batch_id in left:
+            yield self._drained(batch_id, reports.get(batch_id, {}), files)
+            failure = failure or files.failure(batch_id)
+        if failure is not None:
+            raise failure
+
+    def _newest_commit(self) -> int:
+        commits = list_log(join(self._state.location, "commits"), storage=self._storage)
+        return -1 if commits is None or commits.latest is None else commits.latest
 
     def _keep_drained(self, query: StreamingQuery, reports: Mapping[int, Report], done: range) -> None:
         """Count the batches of one start in, as far as it tells."""
@@ -233,52 +258,18 @@ class BatchRunner:
         if event_times is not None:
             self._watermarks.keep(done[-1], event_times)
 
-    def _drained(self, batch_id: int, report: Report) -> Iterator[BatchRecord]:
+    def _drained(self, batch_id: int, report: Report, files: DrainedFiles) -> BatchRecord:
         """What became of a batch that Spark took by itself: the plan has nothing of what came after it.
 
         Raises:
-            BatchFailedError: It is not committed, or Spark has read files twice.
+            BatchFailedError: It is not committed.
         """
         committed = self._committed(batch_id)
         if committed is None:
             raise self._differs(batch_id, "it was reported and is not committed")
+        files.keep_sizes(batch_id)
         kind = "data" if report.get("numInputRows") or not report else "no_data"
-        record = self._record(batch_id, kind, committed, report, was_in_sink=False)
-        taken = self._drained_files(batch_id)
-        warnings = [
-            doubt for files in taken.values() for doubt in self._files.doubts(batch_id, [e.path for e in files])
-        ]
-        yield msgspec.structs.replace(record, warnings=(*record.warnings, *_logged(warnings)))
-        for name, files in taken.items():
-            declared = self._query.stream.sources[name]
-            if isinstance(declared, FilesSource) and (pattern := declared.read_twice(files)) is not None:
-                raise BatchFailedError(
-                    f"batch {batch_id} is committed with rows that are there twice: Spark took a file's name for a"
-                    " pattern",
-                    where=pattern,
-                    remedy=f"delete the second rows of the other {len(files) - 1} files of the batch, and rename the"
-                    " file",
-                )
-
-    def _drained_files(self, batch_id: int) -> dict[str, list[LogEntry]]:
-        """What a batch has taken of each source of files, by the source's log."""
-        ends = self._offsets(batch_id)
-        starts = self._offsets(batch_id - 1)
-        lines = self._generation.lines
-        found = {}
-        for index, line in {line.log: (index, line) for index, line in enumerate(lines)}.values():
-            first, last = _log_id(starts, index), _log_id(ends, index)
-            if not isinstance(self._query.stream.sources[line.source], FilesSource) or last is None:
-                continue
-            folder = list_log(join(self._state.location, "sources", line.log), storage=self._storage)
-            first = -1 if first is None else first
-            found[line.source] = [] if folder is None else read_entries(folder, first, last, storage=self._storage)
-        return found
-
-    def _offsets(self, batch_id: int) -> Sequence[str | None]:
-        location = join(self._state.location, "offsets", str(batch_id))
-        found = read_offset_file(location, batch_id, storage=self._storage) if batch_id >= 0 else None
-        return () if found is None else tuple(found.offsets.values())
+        return self._record(batch_id, kind, committed, report, was_in_sink=False)
 
     def _write(self, batch: PlannedBatch) -> None:
         state = self._state
@@ -325,24 +316,39 @@ class BatchRunner:
                 remedy="nothing was written for this batch; the next try plans it without them",
             )
 
-    def _check_inputs(self, batch: PlannedBatch, *, only_logged: bool = False) -> None:
+    def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> list[str]:
         """What a log of the checkpoint has promised to read must be there: nobody can plan the batch without it.
 
         Args:
             batch: The batch.
+            is_in_sink: Whether the sink holds it.
             only_logged: Look at the sources alone whose own log has the files of the batch already.
+
+        Returns:
+            What is gone and is not needed any more.
 
         Raises:
             RefusedError: Something is gone.
         """
+        problems: list[Problem] = []
         for line in self._generation.lines:
             source = batch.sources[line.source]
             if source.end is None or source.is_empty or (only_logged and not source.is_logged):
                 continue
             position = Position(source.start, self._state.source_logs.get(line.log))
             declared = self._query.stream.sources[line.source]
-            if problems := declared.check_inputs(position, source.end, storage=self._storage):
-                raise RefusedError(problems[0])
+            problems += pending_problems(
+                self._query.stream,
+                declared,
+                position,
+                source.end,
+                is_in_sink=is_in_sink,
+                has_state=is_in_sink and self._has_state(),
+                storage=self._storage,
+            )
+        if needed := [problem for problem in problems if problem.is_blocking]:
+            raise RefusedError(needed[0])
+        return [f"{problem.cause} [{problem.file}]; {problem.consequence}" for problem in problems[:1]]
 
     def _check_planned(self, batch: PlannedBatch) -> OffsetFile:
         """Just before the start: the newest offsets are this batch, as planned."""
@@ -438,12 +444,12 @@ class BatchRunner:
             write = self._published.write
         return query if write is None else replace(query, write=self._starts.keeping_failure(write))
 
-    def _guarded(self, query: Query, batch_id: int, taken: Sequence[str]) -> Query:
-        """The query such that a function that writes a batch is not called with less than was planned."""
+    def _guarded(self, query: Query, taken: Callable[[int], Sequence[str]]) -> Query:
+        """The query such that a function that writes a batch is not called with less than it must read."""
         write = query.function_of_batches()
-        if write is None or not taken or not query.knows_files:
+        if write is None or not query.knows_files:
             return query
-        return replace(query, write=self._starts.keeping_failure(self._files.guarded(write, batch_id, taken)))
+        return replace(query, write=self._starts.keeping_failure(self._files.guarded(write, taken)))
 
     def _pass_over(self, frame: DataFrame, _batch_id: int) -> None:
         """Write nothing of a batch that the sink holds; its state has yet to go on."""
@@ -468,11 +474,6 @@ def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:
     read = source_metric(report.get("observedMetrics", {}), "read_files")
     planned = {name: source.amount.get("files") for name, source in batch.sources.items()}
     return {name: files - count for name, count in read.items() if (files := planned.get(name)) is not None}
-
-
-def _log_id(offsets: Sequence[str | None], index: int) -> int | None:
-    offset = offsets[index] if index < len(offsets) else None
-    return None if offset is None else logged_offset(offset)
 
 
 def _decoded(offset: str | None) -> Any:

@@ -43,32 +43,42 @@ class PlannedFiles:
         return tuple(paths)
 
     def guarded(
-        self, write: Callable[[DataFrame, int], object], batch_id: int, taken: Sequence[str]
+        self, write: Callable[[DataFrame, int], object], taken: Callable[[int], Sequence[str]]
     ) -> Callable[[DataFrame, int], None]:
         """A function that writes a batch, not called with less than was planned.
 
         That comes before Spark's commit, and the batch is repeated once the files are back.
 
+        Args:
+            write: The function.
+            taken: By batch id, the files that it must read.
+
         Raises:
             BatchFailedError: By what is given, where a file is away.
         """
 
-        def guarded(frame: DataFrame, its_id: int) -> None:
-            streams = self.query.frame.sparkSession.streams
-            active = next((one for one in streams.active if one.id == self.generation.query_id), None)
-            if active is not None and (missing := self._missing(active, taken)):
+        def guarded(frame: DataFrame, batch_id: int) -> None:
+            paths = taken(batch_id)
+            streams = self.query.frame.sparkSession.streams.active if paths else ()
+            active = next((one for one in streams if one.id == self.generation.query_id), None)
+            if active is not None and (missing := self._missing(active, paths)):
                 raise BatchFailedError(
                     f"{len(missing)} planned input files of batch {batch_id} vanished before Spark read them",
                     where=missing[0],
                     remedy="bring them back under the same names; nothing was written, and the next run repeats it",
                 )
-            write(frame, its_id)
+            write(frame, batch_id)
 
         return guarded
 
     def shortfall(self, batch_id: int, taken: Sequence[str], started: StreamingQuery) -> BatchFailedError | None:
         """What to raise of a committed batch for which Spark did not find all that was planned."""
-        missing = self._missing(started, taken) if taken and self.query.knows_files else []
+        return self.committed_without(
+            batch_id, self._missing(started, taken) if taken and self.query.knows_files else []
+        )
+
+    def committed_without(self, batch_id: int, missing: Sequence[str]) -> BatchFailedError | None:
+        """What to raise of a committed batch for which Spark did not find some files; None where there are none."""
         if not missing:
             return None
         return BatchFailedError(

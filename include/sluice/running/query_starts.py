@@ -97,6 +97,14 @@ class QueryStarts:
         if exception is not None:
             raise self._failed(exception) from exception
 
+    def end(self, query: StreamingQuery) -> None:
+        """Stop a query, if it runs: it may plan and commit batches by itself, which nobody would record."""
+        try:
+            if query.isActive:
+                query.stop()
+        except Exception:
+            logger.warning("the query can't be stopped", exc_info=True)
+
     def keeping_failure(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         """A function that writes a batch, and whose error is told as it was raised."""
 

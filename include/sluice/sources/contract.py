@@ -52,7 +52,7 @@ class Position:
     """What the source's own log in the checkpoint says; None when it keeps none."""
     started_at: Mapping[str, Any] = field(default_factory=dict)
     """What an earlier run resolved `starting` to; empty before the first run."""
-    sizes: Callable[[int], Sequence[int]] = field(default=lambda _: (), compare=False)
+    sizes: Callable[[int], Sequence[int | None]] = field(default=lambda _: (), compare=False)
     """File source only: the bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
 
     def settled_start(self, declared: str) -> Mapping[str, Any] | None:
@@ -141,8 +141,17 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
-        """Check that what a planned batch reads, from `position` to `end`, is still there."""
+    def check_inputs(
+        self, position: Position, end: str, *, storage: Storage, is_read: bool = True
+    ) -> tuple[Problem, ...]:
+        """Check that what a planned batch reads, from `position` to `end`, is still there.
+
+        Args:
+            position: Where it begins.
+            end: Where it ends.
+            storage: Where to look.
+            is_read: Whether its rows are read; False where Spark only plans it, for the sink holds it.
+        """
 
     @abstractmethod
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from sluice.home import SourceLine
+from sluice.locations import local_path
 from sluice.sinks.contract import OutputMode
 from sluice.sources.contract import SOURCE_TAG
 from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
@@ -77,6 +78,15 @@ class ClassicPlans:
     def analysed_text(self, frame: DataFrame) -> str:
         return str(frame._jdf.queryExecution().analyzed().toString())
 
+    def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
+        found = {}
+        leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+        for index in range(leaves.size()):
+            place = _files_index(leaves.apply(index))
+            if place is not None and _class_name(place) == "TahoeLogFileIndex":
+                found[local_path(str(place.path().toString()))] = int(place.version())
+        return found
+
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         analyzed = frame._jdf.queryExecution().analyzed()
         java_class(frame.sparkSession, _CHECKER).checkForStreaming(analyzed, java_mode(frame.sparkSession, output_mode))
@@ -103,26 +113,35 @@ def java_mode(session: SparkSession, output_mode: OutputMode) -> Any:
     return getattr(java_class(session, "org.apache.spark.sql.streaming.OutputMode"), output_mode.capitalize())()
 
 
-def files_of_batch(session: SparkSession, started: StreamingQuery) -> frozenset[str]:
-    """The files that the newest batch of a query reads, as a file source's log spells them.
+def newest_batch(session: SparkSession, started: StreamingQuery) -> tuple[int, frozenset[str]] | None:
+    """The newest batch of a query and the files that it reads, as a file source's log spells them; None before it.
 
     These are the ones that Spark found when it began the batch. One that was gone by then is read as empty, without a
     word; one that vanishes later fails the batch.
     """
-    query = cast("Any", started)._jsq.streamingQuery()
-    leaves = query.lastExecution().analyzed().collectLeaves()
+    execution = cast("Any", started)._jsq.streamingQuery().lastExecution()
+    if execution is None:
+        return None
+    leaves = execution.analyzed().collectLeaves()
     files: list[str] = []
     for index in range(leaves.size()):
-        leaf = leaves.apply(index)
-        if _class_name(leaf) != "LogicalRelation" or _class_name(leaf.relation()) != "HadoopFsRelation":
-            continue
-        location = leaf.relation().location()
-        if _class_name(location) == "InMemoryFileIndex":
+        location = _files_index(leaves.apply(index))
+        if location is not None and _class_name(location) == "InMemoryFileIndex":
             # All at once: each string would be a call into the JVM.
             sequences = java_class(session, "scala.collection.immutable.ArraySeq")
             paths = sequences.unsafeWrapArray(location.inputFiles())
             files += str(paths.mkString("\n")).split("\n")
-    return frozenset(files)
+    return int(execution.currentBatchId()), frozenset(files)
+
+
+def _files_index(leaf: Any) -> Any:
+    """What tells the files of a leaf of a plan; None where it reads none."""
+    if _class_name(leaf) != "LogicalRelation":
+        return None
+    kind = leaf.relation().getClass()
+    # Delta has one without a name of its own.
+    names = {str(kind.getSimpleName()), str(kind.getSuperclass().getSimpleName())}
+    return leaf.relation().location() if "HadoopFsRelation" in names else None
 
 
 def _class_name(found: Any) -> str:

@@ -118,6 +118,10 @@ class ConnectPlans:
     def analysed_text(self, frame: DataFrame) -> str:
         return _analysed(frame)
 
+    def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
+        """The text of a plan does not tell them."""
+        return {}
+
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Start it with an option that Spark refuses right after its checks, before it has read or written anything."""
         writer = frame.writeStream.format("noop").outputMode(output_mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.suite import Suite
@@ -25,8 +26,13 @@ def fingerprints(project: Project, query: Query, *, storage: Storage) -> dict[st
         StorageError: The suite can't be read.
     """
     stream = query.stream
-    plan = _PASSING.sub("", plan_reader(query.frame.sparkSession).analysed_text(query.frame))
+    plans = plan_reader(query.frame.sparkSession)
+    plan = _PASSING.sub("", plans.analysed_text(query.frame))
     found = {"transform": _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
+    # Spark's plan has the names of Python functions, and not what they do.
+    found["text of the transform's module"] = transform_digest(project, stream) or ""
+    for location, version in plans.static_versions(query.frame).items():
+        found[f"version of {project.place(location)}"] = str(version)
     suite = declared_suite(project, stream, storage=storage)
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
     found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""

@@ -69,6 +69,9 @@ class PlanReader(Protocol):
     def analysed_text(self, frame: DataFrame) -> str:
         """The tree of the analysed plan, a line for each node; streaming ones are marked by `~`."""
 
+    def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
+        """By location, the versions of the Delta tables that a query reads beside its streams, where the plan tells."""
+
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Let Spark's own checker refuse what can't run as a stream; nothing is written anywhere."""
 

@@ -17,7 +17,7 @@ from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink
 from sluice.sources.contract import Slice
-from sluice.spark.classic_plan import ClassicPlans, files_of_batch
+from sluice.spark.classic_plan import ClassicPlans, newest_batch
 from sluice.spark.code_shipping import carrying_code, ship_code
 from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
@@ -80,7 +80,16 @@ class Query:
         Args:
             started: The query, running or ended, of a Spark in this process.
         """
-        return files_of_batch(self.frame.sparkSession, started)
+        newest = self.newest_batch(started)
+        return frozenset() if newest is None else newest[1]
+
+    def newest_batch(self, started: StreamingQuery) -> tuple[int, frozenset[str]] | None:
+        """The newest batch of a query, and the files that it reads; None before Spark has begun one.
+
+        Args:
+            started: The query, running or ended, of a Spark in this process.
+        """
+        return newest_batch(self.frame.sparkSession, started)
 
     def start_replay(self, checkpoint: str) -> StreamingQuery:
         """Start it without a sink: it runs the planned batch, and nothing is kept but what is measured."""

@@ -16,6 +16,7 @@ from sluice import sources
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.sources.contract import Available, Bound, Position, Step
+from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
 from tests.builders import (
     NOW,
@@ -44,6 +45,12 @@ def plan(folder: Path | str, position: Position = NEW, *, until: datetime | None
 def names(found: Available) -> list[list[str]]:
     """The names that each batch takes, in its order."""
     return [[entry.path.rpartition("/")[2] for entry in step.entries] for step in found.steps]
+
+
+def of_one_time(files: list[Path]) -> Position:
+    """Where files of two bytes and of one time were taken together."""
+    entries = [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]
+    return Position('{"logOffset":0}', SourceLog(0, entries), sizes=lambda _: (2,) * len(files))
 
 
 def at(milliseconds: int) -> datetime:
@@ -510,6 +517,55 @@ class TestLog:
             assert (found.steps, [problem.code for problem in found.problems]) == ([], ["FILE_RENAMED"])
             assert f"/{number}.json," in found.problems[0].cause
             (landing / "renamed.json").rename(landing / f"{number}.json")
+
+    @pytest.mark.parametrize("names_of", ["{:04d}.json", "a b {:04d}.json"])
+    def test_renamed_file_among_more_than_are_looked_up(self, tmp_path: Path, names_of: str) -> None:
+        """Also the last of 1,001 files of one time and size; where none is gone, it is another file."""
+        landing = tmp_path / "landing"
+        files = [put(landing / names_of.format(number), mtime_ms=NOW_MS) for number in range(1001)]
+        position = Position(
+            '{"logOffset":0}',
+            SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]),
+            sizes=lambda _: (2,) * 1001,
+        )
+        files[1000].rename(files[0].with_name("renamed.json"))
+
+        found = plan(landing, position)
+
+        assert (found.steps, [problem.code for problem in found.problems]) == ([], ["FILE_RENAMED"])
+        put(files[1000], mtime_ms=NOW_MS)
+        assert names(plan(landing, position)) == [["renamed.json"]]
+
+    def test_a_file_that_may_be_a_renamed_one(self, tmp_path: Path) -> None:
+        """Where the old ones are in more folders than are listed, nobody knows whether one is gone: it is held back."""
+        landing = tmp_path / "landing"
+        files = [put(landing / f"d={number:04d}/a.json", mtime_ms=NOW_MS) for number in range(1001)]
+        position = Position(
+            '{"logOffset":0}',
+            SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]),
+            sizes=lambda _: (2,) * 1001,
+        )
+        put(files[0].with_name("new.json"), mtime_ms=NOW_MS)
+
+        found = plan(landing, position)
+
+        (problem,) = found.problems
+        assert (found.steps, problem.code) == ([], "FILE_RENAMED")
+        assert "1,001 files" in problem.cause
+
+    def test_a_rotated_file_among_more_than_are_looked_up(self, tmp_path: Path) -> None:
+        """One is away, too, whose name another file has."""
+        landing = tmp_path / "landing"
+        files = [put(landing / f"{number:04d}.log", mtime_ms=NOW_MS) for number in range(1001)]
+        position = Position(
+            '{"logOffset":0}',
+            SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]),
+            sizes=lambda _: (2,) * 1001,
+        )
+        files[1000].rename(files[1000].with_name("1000.log.1"))
+        put(files[1000], "{ }", mtime_ms=NOW_MS + 5)
+
+        assert plan(landing, position).steps == []
 
     def test_same_time_is_no_renaming(self, tmp_path: Path) -> None:
         """A file with the time of one that is still there is just another file."""

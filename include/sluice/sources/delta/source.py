@@ -109,7 +109,9 @@ class DeltaSource(Source):
         end = self._last_version(log, bound, storage, start.reservoir_version)
         return self._cut(log, self._chunks(log, start, end, storage), position.started_at)
 
-    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+    def check_inputs(
+        self, position: Position, end: str, *, storage: Storage, is_read: bool = True
+    ) -> tuple[Problem, ...]:
         log = open_log(self.path, storage=storage)
         if log is None:
             return (table_gone(self.path),)
@@ -121,7 +123,7 @@ class DeltaSource(Source):
             there = set(log.versions)
             if gone := [version for version in needed if version not in there]:
                 return tuple(version_gone(log, version) for version in gone)
-        if self._reads_changes:
+        if self._reads_changes or not is_read:
             return ()
         try:
             places = self._between(log, start, position, last, storage)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Sequence
 from itertools import islice
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import Problem
-from sluice.locations import is_local
+from sluice.locations import is_local, local_path
 from sluice.sources.files.listing import ListedFile
-from sluice.storage import Storage
+from sluice.storage import FileStat, Storage
 
 _PACKING = re.compile(r"\.(?:gz|bz2|zst|lz4|snappy|deflate)$")
 _MOST_REGARDED = 100
 """Of how many of the newest files that were taken it is looked up whether they have changed, at each plan."""
 _MOST_LOOKS = 1000
-"""Of how many files of one time and size it is looked up whether they are still there, at each plan."""
+"""How many files of one time and size are looked up one by one, and else how many folders of theirs, at each plan."""
 
 
 def without_renamed(
-    waiting: list[ListedFile], log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage
+    waiting: list[ListedFile], log: SourceLog, sizes: Callable[[int], Sequence[int | None]], storage: Storage
 ) -> tuple[list[ListedFile], list[Problem]]:
     """Hold back the files that were taken under another name: same time, same size, and the old path is gone.
 
@@ -37,15 +39,17 @@ def without_renamed(
         return waiting, []
     known = _Sizes(log, {entry.batch_id for entries in found.values() for entry in entries}, sizes)
     by_name = {_unpacked(entry.path): entry for entries in found.values() for entry in entries}
-    gone: dict[tuple[int, int], LogEntry | None] = {}
+    gone: dict[tuple[int, int], _Found] = {}
     kept, problems = [], []
     for file in waiting:
         key = file.mtime_ms, file.size_bytes
         if key not in gone:
-            alike = (entry for entry in found.get(file.mtime_ms, ()) if known.of(entry) in {None, file.size_bytes})
-            looked_for = islice(alike, _MOST_LOOKS)
-            gone[key] = next((entry for entry in looked_for if _is_away(entry, known.of(entry), storage)), None)
-        old = gone[key]
+            alike = [entry for entry in found.get(file.mtime_ms, ()) if known.of(entry) in {None, file.size_bytes}]
+            gone[key] = _find_away(alike, known, storage)
+        old, is_unknown = gone[key]
+        if is_unknown:
+            problems.append(_undecided(file.path, len(found[file.mtime_ms])))
+            continue
         is_held, same = old is not None and known.of(old) is not None, "time and the size"
         plain = by_name.get(_unpacked(file.path))
         if not is_held and plain is not None and _is_packed(file, plain, storage):
@@ -67,15 +71,45 @@ def _unpacked(path: str) -> str:
     return _PACKING.sub("", path)
 
 
-def _is_away(entry: LogEntry, size_bytes: int | None, storage: Storage) -> bool:
+class _Found(NamedTuple):
+    """Which of some files that were taken is away; None where all are there."""
+
+    away: LogEntry | None = None
+    is_unknown: bool = False
+    """Whether they are too many to know."""
+
+
+def _find_away(alike: Sequence[LogEntry], known: _Sizes, storage: Storage) -> _Found:
+    """The first of some files that is not at its path any more; of many, by listings of the folders where they were."""
+    if len(alike) <= _MOST_LOOKS:
+        away = (entry for entry in alike if _is_away(entry, storage.stat(entry.path), known.of(entry)))
+        return _Found(next(away, None))
+    by_folder: dict[str, list[LogEntry]] = {}
+    for entry in alike:
+        by_folder.setdefault(entry.path.rpartition("/")[0], []).append(entry)
+    for parent, entries in islice(by_folder.items(), _MOST_LOOKS):
+        folder = storage.list_folder(_location(parent))
+        there = set(folder.files) if folder is not None else set()
+        for entry in entries:
+            name = _location(entry.path).rpartition("/")[2]
+            stat = folder.stat(name) if folder is not None and name in there else None
+            if _is_away(entry, stat, known.of(entry)):
+                return _Found(entry)
+    return _Found(is_unknown=len(by_folder) > _MOST_LOOKS)
+
+
+def _location(uri: str) -> str:
+    return local_path(uri) if is_local(uri) else unquote(uri)
+
+
+def _is_away(entry: LogEntry, there: FileStat | None, size_bytes: int | None) -> bool:
     """Whether a file that was taken is not at its path any more; another one may be, as where logs are rotated."""
-    there = storage.stat(entry.path)
     return there is None or (
         there.mtime_ms != entry.timestamp_ms and size_bytes is not None and there.size_bytes != size_bytes
     )
 
 
-def changed(log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Storage) -> list[Problem]:
+def changed(log: SourceLog, sizes: Callable[[int], Sequence[int | None]], storage: Storage) -> list[Problem]:
     """A warning where a file that was taken lately has another size now: what is new in it is never read.
 
     Nobody looks at older ones: a file that was taken costs a plan nothing.
@@ -102,13 +136,13 @@ def changed(log: SourceLog, sizes: Callable[[int], Sequence[int]], storage: Stor
 class _Sizes:
     """The sizes of the files that some log ids took, read once per id."""
 
-    def __init__(self, log: SourceLog, log_ids: Container[int], sizes: Callable[[int], Sequence[int]]) -> None:
+    def __init__(self, log: SourceLog, log_ids: Container[int], sizes: Callable[[int], Sequence[int | None]]) -> None:
         self._read = sizes
         self._taken: dict[int, list[LogEntry]] = {}
         for entry in log.entries:
             if entry.batch_id in log_ids:
                 self._taken.setdefault(entry.batch_id, []).append(entry)
-        self._known: dict[int, dict[str, int]] = {}
+        self._known: dict[int, dict[str, int | None]] = {}
 
     def of(self, entry: LogEntry) -> int | None:
         """The bytes of a file when it was taken; None when nobody knows."""
@@ -118,6 +152,18 @@ class _Sizes:
             is_whole = len(taken) == len(sizes)
             self._known[log_id] = {old.path: size for old, size in zip(taken, sizes, strict=True)} if is_whole else {}
         return self._known[log_id].get(entry.path)
+
+
+def _undecided(path: str, count: int) -> Problem:
+    return Problem(
+        code="FILE_RENAMED",
+        file=path,
+        cause=f"{count:,} files of its time were read, in too many folders to know whether one of them is gone, and was"
+        " renamed to this one",
+        consequence="it is held back: its rows would be read a second time",
+        remedy="touch it, if it is another file",
+        is_blocking=False,
+    )
 
 
 def _renamed(path: str, old: str, same: str, *, is_held: bool) -> Problem:

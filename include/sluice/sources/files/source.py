@@ -192,7 +192,12 @@ class FilesSource(Source):
         paths = (entry.path for entry in taken if "=" not in entry.path.removeprefix(base).rpartition("/")[0])
         return next(filter(_GLOB_IN_URI.search, paths), None)
 
-    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+    def check_inputs(
+        self, position: Position, end: str, *, storage: Storage, is_read: bool = True
+    ) -> tuple[Problem, ...]:
+        if not is_read:
+            # Spark takes files that are gone for empty.
+            return ()
         log = position.log or SourceLog()
         planned = log.taken(self._log_offset(position.offset) + 1, self._log_offset(end))
         return tuple(input_gone(entry.path) for entry in planned if storage.stat(entry.path) is None)

@@ -1,0 +1,52 @@
+"""What a batch that was planned and not committed has lost of its input, and whether it can do without.
+
+A batch that the sink holds is passed over: Spark plans it as logged and reads nothing of it, unless a state has to go
+on with its rows, or a suite to measure them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sluice.errors import Problem
+from sluice.sources.contract import Position, Source
+from sluice.storage import Storage
+from sluice.stream import Stream
+
+_LACKS_STATE = "the sink has the batch's rows; it is the state that would go on without them"
+_LACKS_MEASURES = "the sink has the batch's rows; it is the suite that would measure the batch without them"
+_PASSED_OVER = "none for the sink, which has the batch's rows: the run commits the batch without reading it"
+
+
+def pending_problems(
+    stream: Stream,
+    source: Source,
+    position: Position,
+    end: str,
+    *,
+    is_in_sink: bool,
+    has_state: bool,
+    storage: Storage,
+) -> tuple[Problem, ...]:
+    """What is gone of what a planned batch reads of a source.
+
+    Args:
+        stream: The declaration.
+        source: One of its sources.
+        position: Where the batch begins to read it.
+        end: Where it ends.
+        is_in_sink: Whether the sink holds the batch.
+        has_state: Whether the checkpoint has state.
+        storage: Where to look.
+    """
+    problems = source.check_inputs(position, end, storage=storage)
+    if not problems or not is_in_sink:
+        return problems
+    if has_state or stream.quality is not None:
+        lacking = _LACKS_STATE if has_state else _LACKS_MEASURES
+        return tuple(replace(problem, consequence=lacking) for problem in problems)
+    needed = source.check_inputs(position, end, storage=storage, is_read=False)
+    remedy = "nothing, for the stream; a backfill would need it"
+    return needed or tuple(
+        replace(problem, consequence=_PASSED_OVER, remedy=remedy, is_blocking=False) for problem in problems
+    )
