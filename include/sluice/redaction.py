@@ -19,7 +19,7 @@ _WORDS = (
     r"|(?:access|account|api|private|encryption|storage|sas|shared)[._-]?key"
 )
 _SECRET_NAME = re.compile(rf"(?i){_WORDS}|(?:^|[._-])(?:sas|key|sig|pass|auth)(?:$|[._-])")
-_SHORTEST = 4
+SHORTEST = 4
 """How many characters a value has at least to be masked wherever it stands: a shorter one is part of other words."""
 _HARMLESS = re.compile(r"(?i)true|false|[\d.]+[kmgt]?b?|/.*|local\[?.*|(?!.*@)[a-z0-9+.-]+://[^?;]*")
 """What a variable of the environment says without being a secret: numbers, paths, addresses without credentials."""
@@ -48,7 +48,7 @@ def is_harmless(value: str) -> bool:
 def remember_secrets(values: Iterable[str]) -> None:
     """From now on, mask these values wherever a text of this process has one."""
     global _known  # noqa: PLW0603 - what a process knows, all of it must keep
-    found = {value for value in values if len(value) >= _SHORTEST}
+    found = {value for value in values if len(value) >= SHORTEST}
     # As URLs spell them, too; the longest first, for one may be a part of another.
     spelled = found | {quote(value, safe="") for value in found} | {value.strip() for value in found}
     _known = tuple(sorted({*_known, *spelled} - {""}, key=lambda value: (-len(value), value)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -68,6 +68,9 @@ class PlanReader(Protocol):
 
     def analysed_text(self, frame: DataFrame) -> str:
         """The tree of the analysed plan, a line for each node; streaming ones are marked by `~`."""
+
+    def literals(self, frame: DataFrame) -> Iterator[str]:
+        """The texts that stand as literals in a query's plan. Costs too much to be asked but when something failed."""
 
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Let Spark's own checker refuse what can't run as a stream; nothing is written anywhere."""
