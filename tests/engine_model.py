@@ -47,6 +47,13 @@ PINNED_CONF = {
 class EngineError(Exception):
     """Spark fails the query."""
 
+    def getCondition(self) -> None:  # noqa: N802 - Spark's errors have it
+        """None: an error of Java's own."""
+
+    def getMessageParameters(self) -> dict[str, str]:  # noqa: N802 - Spark's errors have it
+        """It has no parameters."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Log:

@@ -78,6 +78,8 @@ class SluiceError(Exception):
         self.remedy = redacted(remedy) if remedy is not None else None
         self.run_id: str | None = None
         """The run that failed with it, whose record has the whole story; None outside of a run."""
+        self.log: str | None = None
+        """The file that has all of what was said, of errors of which the message masks something."""
         super().__init__(problem)
 
     def __str__(self) -> str:

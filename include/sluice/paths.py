@@ -98,9 +98,10 @@ def expand(text: str, *, place: str) -> str:
     def value(match: re.Match[str]) -> str:
         found = os.environ.get(match[1])
         if found is None:
-            raise DeclarationError(
-                f"the environment variable {match[1]} is not set", where=place, remedy="set it, or write the value"
-            )
+            # A password may have such signs in it: only what is surely meant for a variable is told.
+            is_told = match[1].isupper() or match[0] == text
+            name = f"the environment variable {match[1]}" if is_told else "an environment variable in a value"
+            raise DeclarationError(f"{name} is not set", where=place, remedy="set it, or write the value")
         return found
 
     return VARIABLE.sub(value, text)

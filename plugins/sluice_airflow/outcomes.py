@@ -45,7 +45,7 @@ def conclude(record: RunRecord) -> dict[str, Any]:
         return summary(record)
     failure = record.failure
     if failure is not None:
-        message = f"run {record.run_id} {record.status}: {failure.message}"
+        message = f"run {record.run_id} {record.status}: {failure.whole}"
         raise airflow_error(message, is_retryable=failure.retryable)
     if record.status == "stopped":
         raise AirflowException(f"run {record.run_id} was stopped between two batches; a retry goes on")

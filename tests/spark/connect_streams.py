@@ -164,6 +164,17 @@ def stream_of_its_own(a: DataFrame) -> DataFrame:
     return a.sparkSession.readStream.format("rate").load().select(F.col("value").alias("id"))
 
 
+def salted_cast(a: DataFrame) -> DataFrame:
+    """Can't be computed."""
+    return a.select(F.concat(F.lit("hush4canary"), F.col("id") + 7310000).cast("bigint").alias("id"))
+
+
+def salted_mismatch(a: DataFrame) -> DataFrame:
+    """Can't be analysed."""
+    salt = os.environ.get("SALT", "hush4canary-of-the-environment")
+    return a.select("id", F.lit(salt), F.concat(F.lit("hush4canary"), F.col("id"))).select("idd")
+
+
 def numbers(folder: str, **options: Any) -> sources.files:
     return sources.files(folder, format="json", schema="id bigint", **{"max_files_per_batch": 1, **options})
 
@@ -202,6 +213,8 @@ STREAMS: dict[str, Stream] = {
     "calling_slowly": declared(same, sink=sinks.foreach_batch(f"{__name__}:keep_slowly")),
     "sorted_rows": declared(sorted_rows),
     "absent_column": declared(absent_column),
+    "salted_cast": declared(salted_cast),
+    "salted_mismatch": declared(salted_mismatch),
     "stream_of_its_own": declared(stream_of_its_own),
     "dated": declared(dated, sink=_BY_DAY, interval_column="day"),
     "doubled": declared(doubled, sink=_BY_DAY, interval_column="day"),

@@ -404,6 +404,27 @@ def test_check(work: Work, name: str, returned: int, words: str) -> None:
     assert after == set(before)
 
 
+@pytest.mark.parametrize(
+    ("name", "returned", "words"),
+    [("salted_cast", 1, "TASK_WRITE_FAILED"), ("salted_mismatch", 2, "`idd` cannot be resolved")],
+)
+def test_a_failure_tells_neither_salt_nor_row(work: Work, name: str, returned: int, words: str) -> None:
+    """A server's errors quote both: what is printed and recorded says what failed."""
+    write_numbers(work.root / "a", 1)
+    work.declare(name)
+    found, output, errors = work.sluice("run", "s", "--json")
+    [record] = work.records()
+    message = record["error"]["message"]
+    assert (found, words in message) == (returned, True), message
+    assert not [
+        text for text in (output, json.dumps(record)) for secret in ("hush4canary", "7310000") if secret in text
+    ]
+    log = Path(record["error"]["log"])
+    assert f"all of it: {log}" in errors
+    assert "Exception: [" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
+
+
 @in_campaigns
 @pytest.mark.parametrize("name", ["doubled", "doubled_once_each"])
 def test_a_backfill(work: Work, name: str) -> None:

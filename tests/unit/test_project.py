@@ -182,6 +182,16 @@ class TestToml:
 
         assert caught.value.remedy == remedy
 
+    def test_signs_of_a_variable_in_a_password(self, tmp_path: Path) -> None:
+        """What stands in them may be a part of it; the name of a variable is told."""
+        for value, is_told in (("p$${hushhush}", False), ("${hushhush}", True), ("me:${HUSHHUSH}", True)):
+            put(tmp_path / "sluice.toml", f'[storage]\naws_secret_access_key = "{value}"\n')
+
+            with pytest.raises(DeclarationError, match="environment variable") as caught:
+                find_project(str(tmp_path))
+
+            assert ("hushhush" in str(caught.value).lower()) == is_told
+
     def test_deep_nesting(self, tmp_path: Path) -> None:
         """More brackets than the parser recurses into are an error of the file."""
         with pytest.raises(DeclarationError, match="does not parse"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 
@@ -61,6 +64,55 @@ def test_values_that_are_known() -> None:
     assert redacted("at http://host/?x=c4nary-Value%2Fwith%2Bsigns%3D%3D") == f"at http://host/?x={MASK}"
 
 
+PEM = (
+    "-----BEGIN PRIVATE KEY-----\n"
+    "MIIEvQIBADANcanaryBlineOne\nQkwggSkAgEAcanaryBlineTwo\ncanaryBlineThree==\n-----END PRIVATE KEY-----\n"
+)
+JAAS = (
+    'org.apache.kafka.common.security.plain.PlainLoginModule required\n  username="canaryBuser"\n'
+    '  password="canaryBpa55";\n'
+)
+SERVICE_ACCOUNT = json.dumps(
+    {"type": "service_account", "private_key_id": "canaryBidentity", "private_key": PEM}, indent=2
+)
+SPELLINGS = {
+    "as it is": str,
+    "stripped": str.strip,
+    "in one line": lambda text: " ".join(text.split()),
+    "by repr": repr,
+    "as JSON": json.dumps,
+    "in a URL": lambda text: quote(text, safe=""),
+    "line by line": lambda text: " | ".join(f"line: {line}" for line in text.split("\n")),
+    "indented": lambda text: text.replace("\n", "\n    "),
+    "with escaped line ends": lambda text: text.replace("\n", "\\n"),
+    "without line ends": lambda text: text.replace("\n", ""),
+}
+
+
+@pytest.mark.parametrize("secret", [PEM, JAAS, SERVICE_ACCOUNT, PEM.replace("\n", "\\n")], ids=range(4))
+@pytest.mark.parametrize("spell", SPELLINGS.values(), ids=SPELLINGS.keys())
+def test_a_secret_of_several_lines(secret: str, spell: Callable[[str], str]) -> None:
+    """However a library spells it, none of its lines is told."""
+    remember_secrets([secret])
+
+    found = redacted(f"refused: {spell(secret)} is no key")
+
+    assert "canaryB" not in found
+    assert found.startswith("refused: ")
+    assert found.endswith(" is no key")
+
+
+def test_what_a_library_makes_of_a_secret() -> None:
+    """The key in a service account, with its line ends, and the password in a JAAS text, alone."""
+    remember_secrets([SERVICE_ACCOUNT, JAAS])
+
+    assert redacted(f"no key: {PEM}") == f"no key: {MASK}"
+    assert redacted("wrong: canaryBpa55") == f"wrong: {MASK}"
+    assert (
+        redacted("PlainLoginModule is required of service_account") == "PlainLoginModule is required of service_account"
+    )
+
+
 def test_short_values_are_left() -> None:
     """Masking a value of three characters would garble every text."""
     remember_secrets(["the", ""])
@@ -81,6 +133,23 @@ def test_short_values_are_left() -> None:
         ("{'client_secret': 'pa55word'}", "{'client_secret': '***'}"),
         ("Authorization: Bearer eyJhbGciOi.x.y", "Authorization: Bearer ***"),
         ('LoginModule required username="u" password="pa55";', 'LoginModule required username="u" password=***;'),
+        ("password: pa55", "password: ***"),
+        ("pwd:pa55, host: x", "pwd:***, host: x"),
+        ("spark.ssl.keyStorePassword: pa55", "spark.ssl.keyStorePassword: ***"),
+        ("curl --password pa55 --verbose", "curl --password *** --verbose"),
+        ("curl --api-key=pa55 -v", "curl --api-key=*** -v"),
+        ("X-Api-Key: pa55", "X-Api-Key: ***"),
+        ("Authorization: Basic dTpwYTU1", "Authorization: ***"),
+        ("{'Authorization': 'Token pa55', 'a': 1}", "{'Authorization': '***', 'a': 1}"),
+        ("Cookie: session=pa55; other=pa55", "Cookie: ***"),
+        ('client_secret": pa55}', 'client_secret": ***}'),
+        ("[('password', 'pa55'), ('host', 'x')]", "[('password', '***'), ('host', 'x')]"),
+        ('{"key": "pa55", "host": "x"}', '{"key": "***", "host": "x"}'),
+        ("https://me:p@pa55@host/x@y", "https://***@host/x@y"),
+        ("jdbc:oracle:thin:u/pa55@h:1521/x", "jdbc:oracle:thin:***@h:1521/x"),
+        ("-----BEGIN RSA PRIVATE KEY-----\npa55\n-----END RSA PRIVATE KEY----- is bad", "*** is bad"),
+        ("cut: -----BEGIN PRIVATE KEY-----\\npa55", "cut: ***"),
+        ("https://hooks.slack.com/services/T0/B0/pa55 said 404", "https://hooks.slack.com/services/*** said 404"),
     ],
 )
 def test_names_and_places(text: str, expected: str | None) -> None:
@@ -89,7 +158,7 @@ def test_names_and_places(text: str, expected: str | None) -> None:
 
     if expected is not None:
         assert found == expected
-    for secret in ("pa55", "Ab%2Fc", "0f0f", "AKIA", "abcdef", "a b c", "eyJ"):
+    for secret in ("pa55", "Ab%2Fc", "0f0f", "AKIA", "dTpw", "abcdef", "a b c", "eyJ"):
         assert secret not in found
 
 
@@ -100,11 +169,24 @@ def test_names_and_places(text: str, expected: str | None) -> None:
         "write it as sc://HOST:PORT/;token=...",
         "the column `password` is not there",
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `idd` cannot be resolved. Did you mean [`id`, `key`]?",
+        "NoCredentialsError: Unable to locate credentials",
+        "the primary key: id, and the key `id` of the table",
+        '"keys": "id", "monkey": "x"',
+        "-----BEGIN CERTIFICATE----- is public",
+        "https://host/services/x@y",
         "visits@2026-01-01 came from s3://bucket/in@home/x",
     ],
 )
 def test_words_that_stay(text: str) -> None:
     """A message keeps what is no secret, or nobody could mend anything."""
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize("piece", ["a-b.c", "--a", "'a':", "('a',", "://a", "x: ", "key-"])
+def test_a_long_text(piece: str) -> None:
+    """However long, it takes no longer than its length: a library may quote a file."""
+    text = piece * 20_000
+
     assert redacted(text) == text
 
 

@@ -52,8 +52,9 @@ from sluice.runs.record import new_run_id
 from sluice.sinks.contract import SinkBatch, StagingSink
 from sluice.sinks.delta.replacement import RELEASE_PREFIX
 from sluice.sinks.delta.sink import DeltaSink
-from sluice.spark.query import spark_failed, spark_message
+from sluice.spark.query import spark_failed
 from sluice.spark.session import close_session, open_session
+from sluice.spark.shown_error import spark_message
 from sluice.spark.writers import name_writer, open_journal
 from sluice.sql_text import any_of
 from sluice.stream import Stream

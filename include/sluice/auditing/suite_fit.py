@@ -10,7 +10,7 @@ from sluice.errors import DeclarationError
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.suite import Suite
 from sluice.sinks.contract import StagingSink
-from sluice.spark.query import spark_message
+from sluice.spark.shown_error import spark_message
 from sluice.storage import Storage
 from sluice.stream import Stream
 

@@ -31,6 +31,7 @@ from sluice.quality.suite import Suite
 from sluice.runs.record import QualityRecord, new_run_id
 from sluice.sinks.contract import StagingSink
 from sluice.spark.session import close_session, open_session
+from sluice.spark.shown_error import spark_message
 from sluice.stream import Stream
 from sluice.times import Clock, system_clock
 
@@ -208,7 +209,7 @@ def _rows(request: TableAuditRequest, version: int, session: SparkSession, home:
     except SluiceError:
         raise
     except Exception as exc:
-        reason = str(exc).partition("\n")[0]
+        reason = spark_message(exc)
         if request.where is not None and _is_analysis_error(exc):
             raise QueryRefusedError(
                 f"the condition can't run: {reason}", where=f"where={request.where!r}", remedy="correct it"
@@ -225,7 +226,7 @@ def _measure(suite: Suite, rows: DataFrame, request: TableAuditRequest, clock: C
     except SluiceError:
         raise
     except Exception as exc:
-        raise _unread(request, str(exc).partition("\n")[0]) from exc
+        raise _unread(request, spark_message(exc, is_of_rows=True)) from exc
     judgement = judge_run(plan, [values], [], now=clock(), rereads=rereads)
     return quality_record(judgement, suite.name, "", columns)
 

@@ -13,6 +13,7 @@ from sluice.quality.reread import not_measured, reread
 from sluice.quality.results import CheckResult
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
+from sluice.spark.shown_error import spark_message
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -81,7 +82,7 @@ class WrittenRows:
             raise
         except Exception as exc:
             raise BatchFailedError(
-                f"what was written could not be read again: {str(exc).partition(chr(10))[0]}",
+                f"what was written could not be read again: {spark_message(exc, is_of_rows=True)}",
                 where=sink.location,
                 remedy="run it again",
             ) from exc

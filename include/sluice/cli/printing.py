@@ -172,6 +172,8 @@ def print_error(error: SluiceError) -> None:
         print(f"  where: {error.where}", file=sys.stderr)
     if error.remedy:
         print(f"  what to do: {error.remedy}", file=sys.stderr)
+    if error.log:
+        print(f"  all of it: {error.log}", file=sys.stderr)
 
 
 def error_document(error: SluiceError) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.errors import DeclarationError
+from sluice.planning.written_words import WrittenWords
 from sluice.project import FILE_NAME, Project, no_plain_function
 from sluice.stream import Stream
 
@@ -45,6 +46,19 @@ def transform_digest(project: Project, stream: Stream) -> str | None:
         return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     except (DeclarationError, OSError):
         return None
+
+
+def written_words(project: Project, stream: Stream) -> WrittenWords:
+    """The texts in the modules of a stream's functions; those that can't be found have none."""
+    found = WrittenWords()
+    for reference, what in ((stream.transform, "transform"), (stream.sink.function, "sink")):
+        try:
+            file = _module_file(project, stream, reference.partition(":")[0], what) if reference else None
+        except DeclarationError:
+            continue
+        if file is not None:
+            found.read(file)
+    return found
 
 
 @dataclass(frozen=True)

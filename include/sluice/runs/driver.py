@@ -9,6 +9,7 @@ started, then by the lease that it has taken, which also tells of drivers on oth
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import stat
@@ -16,6 +17,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,10 +31,13 @@ from sluice.errors import RunError, StorageError
 from sluice.home import StreamHome
 from sluice.local_disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder
 from sluice.locations import is_local, join, local_path
+from sluice.redaction import redacted
 from sluice.runs.lease import TTL, Lease, is_dead, newest_lease
 from sluice.runs.process import Process, boot_id, is_alive, machine, process
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import StopEvent, forget_stop, stop_request, watching
+
+logger = logging.getLogger(__name__)
 
 START_PATIENCE = timedelta(seconds=90)
 """How long a driver may take from its submission to its lease: Spark starts its JVM, which starts Python."""
@@ -141,6 +146,21 @@ class Drivers:
         driver = msgspec.structs.replace(driver, process=process(started.pid))
         self._keep(driver)
         return driver
+
+    def tell_log(self, run_id: str, exc: BaseException) -> str | None:
+        """Write all of what ended a run into its log, which only its owner can read; never raises.
+
+        Returns:
+            Where the log is, on this machine; None when it can't be written.
+        """
+        try:
+            log = str(self._log_folder() / f"{run_id}.log")
+            with open(log, "a", opener=_open_log, encoding="utf-8", errors="backslashreplace") as file:
+                file.write(redacted("".join(traceback.format_exception(exc))))
+        except Exception:  # whatever it says of itself: the error itself is told anyway
+            logger.warning("the log of run %s can't be written", run_id, exc_info=True)
+            return None
+        return log
 
     def look(self, run_id: str) -> tuple[RunRecord | None, bool]:
         """The record of a run, and whether the run is over; a run is also over when its driver died without a word.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
 from sluice.errors import LeaseLostError, LeaseTakenError, RefusedError, SluiceError
 from sluice.home import StreamHome
 from sluice.redaction import redacted
+from sluice.runs.driver import Drivers
 from sluice.runs.fenced_storage import FencedStorage
 from sluice.runs.lease import EndSession, Lease, acquire, check_not_taken, newest_token
 from sluice.runs.record import RunRecord, RunRecords
@@ -98,12 +100,17 @@ class Journal:
         """Save a record as failed or refused, with the error; never raises."""
         if isinstance(exc, SluiceError):
             exc.run_id = record.run_id
-        error = {
+        error: dict[str, Any] = {
             "type": type(exc).__name__,
             "message": redacted(str(exc)) or "ended by a signal",
             # What nobody foresaw is as likely to pass as not, and a retry loses nothing.
             "retryable": exc.retryable if isinstance(exc, SluiceError) else True,
         }
+        if exc.__cause__ is not None and (log := Drivers(self.home).tell_log(record.run_id, exc)) is not None:
+            # What somebody else's code said is masked here.
+            error["log"] = log
+            if isinstance(exc, SluiceError):
+                exc.log = log
         closed = msgspec.structs.replace(
             record,
             status="refused" if isinstance(exc, RefusedError) else "failed",

@@ -161,6 +161,13 @@ class RecordedError(msgspec.Struct, frozen=True):
     type: str = ""
     message: str = "its record does not say why"
     retryable: bool = True
+    log: str = ""
+    """Where all of it is, on the machine of the driver."""
+
+    @property
+    def whole(self) -> str:
+        """The message, and where all of it is."""
+        return f"{self.message}; all of it is in {self.log}" if self.log else self.message
 
 
 class RunRecord(Document, frozen=True, kw_only=True):

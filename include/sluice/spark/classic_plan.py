@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
@@ -87,6 +88,9 @@ class ClassicPlans:
                 found[local_path(str(place.path().toString()))] = int(place.version())
         return found
 
+    def literals(self, frame: DataFrame) -> Iterator[str]:
+        yield from _literals(json.loads(str(frame._jdf.queryExecution().analyzed().toJSON())))
+
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         analyzed = frame._jdf.queryExecution().analyzed()
         java_class(frame.sparkSession, _CHECKER).checkForStreaming(analyzed, java_mode(frame.sparkSession, output_mode))
@@ -163,6 +167,17 @@ def _watermark_nodes(node: Any, first: int) -> Generator[tuple[Any, int, int], N
     if _class_name(node) == "EventTimeWatermark":
         yield node, first, count
     return count
+
+
+def _literals(node: Any) -> Iterator[str]:
+    """The texts among the literals below a node of a plan in JSON."""
+    if isinstance(node, dict):
+        if str(node.get("class")).endswith(".Literal") and isinstance(node.get("value"), str):
+            yield node["value"]
+        node = list(node.values())
+    if isinstance(node, list):
+        for part in node:
+            yield from _literals(part)
 
 
 def _tag(leaf: Any) -> str:

@@ -122,6 +122,10 @@ class ConnectPlans:
         """The text of a plan does not tell them."""
         return {}
 
+    def literals(self, frame: DataFrame) -> Iterator[str]:
+        plan: Any = frame
+        yield from _literals(plan._plan.to_proto(frame.sparkSession.client))
+
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Start it with an option that Spark refuses right after its checks, before it has read or written anything."""
         writer = frame.writeStream.format("noop").outputMode(output_mode)
@@ -193,6 +197,16 @@ def delay_ms(text: str) -> int:
     """The delay of a watermark in milliseconds, from Spark's text of it: `1 hours 30 minutes`, `2.5 seconds`."""
     words = text.split()
     return sum(int(Decimal(amount) * _UNIT_MS[unit]) for amount, unit in zip(words[::2], words[1::2], strict=True))
+
+
+def _literals(message: Any) -> Iterator[str]:
+    """The texts among the literals of a client's plan."""
+    for field, value in message.ListFields():
+        if message.DESCRIPTOR.name == "Literal" and field.name == "string":
+            yield value
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            for part in value if isinstance(value, Sequence) or hasattr(value, "append") else [value]:
+                yield from _literals(part)
 
 
 def _streaming_leaves(node: Node, source: str | None = None) -> Iterator[tuple[str | None, str]]:

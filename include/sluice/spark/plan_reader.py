@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -71,6 +71,9 @@ class PlanReader(Protocol):
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """By location, the versions of the Delta tables that a query reads beside its streams, where the plan tells."""
+
+    def literals(self, frame: DataFrame) -> Iterator[str]:
+        """The texts that stand as literals in a query's plan. Costs too much to be asked but when something failed."""
 
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Let Spark's own checker refuse what can't run as a stream; nothing is written anywhere."""

@@ -23,6 +23,8 @@ from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
+from sluice.spark.query_words import note_query
+from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
 from sluice.stream import Stream
 
@@ -152,7 +154,10 @@ def build_query(
     plans = plan_reader(session)
     pack_functions(project, transform, session)
     frames = {name: _read(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
+    functions = [transform, *([] if stream.sink.function is None else [project.load_function(stream.sink.function)])]
+    note_query(project, functions, plans, frames)
     frame = _call(transform, frames, place)
+    note_query(project, functions, plans, {**frames, "": frame})
     if len(plans.watermarks(frame, plans.source_lines(frame))) > 1:
         with plans.observing():
             frame = _call(transform, frames, place)
@@ -165,8 +170,8 @@ def build_query(
             remedy="change the transform or the output mode",
         ) from exc
     _check_partition_columns(stream, frame)
-    if stream.sink.function is not None:
-        pack_functions(project, project.load_function(stream.sink.function), session)
+    for function in functions[1:]:
+        pack_functions(project, function, session)
     lines = plans.source_lines(frame)
     if not lines:
         raise DeclarationError(
@@ -190,7 +195,9 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
     plans = plan_reader(session)
     pack_functions(project, transform, session)
     frames = {name: source.read_batch(session, name=name, taken=taken[name]) for name, source in sources}
+    note_query(project, [transform], plans, frames)
     frame = _call(transform, frames, place)
+    note_query(project, [transform], plans, {**frames, "": frame})
     try:
         plans.check_batch(frame)
     except Exception as exc:
@@ -279,25 +286,7 @@ def _place(transform: Any, stream: Stream) -> str:
 def spark_failed(exc: BaseException, *, where: str, consequence: str) -> BatchFailedError:
     """The error to raise when Spark fails with an exception, at a place; the consequence is that for the batch."""
     return BatchFailedError(
-        f"Spark failed: {spark_message(exc)}",
+        f"Spark failed: {spark_message(exc, is_of_rows=True)}",
         where=where,
         remedy=f"mend the cause (the driver's log has all of it); {consequence}",
     )
-
-
-def spark_message(exc: BaseException) -> str:
-    """Spark's own words and those of the causes, without the JVM's stack."""
-    said = _words(str(exc)) or type(exc).__name__
-    cause = getattr(exc, "_origin", None)
-    while cause is not None:
-        words = _words(str(cause.getMessage() or cause.getClass().getName()))
-        if words not in said:
-            said += f"; caused by: {words}"
-        cause = cause.getCause()
-    return said[:2000]
-
-
-def _words(text: str) -> str:
-    for end in ("\n\tat ", "\nJVM stacktrace", "\n=== Streaming Query ===", "\nTraceback", "\n at [Source", ";\n"):
-        text = text.partition(end)[0]
-    return " ".join(text.split())

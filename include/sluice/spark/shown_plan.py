@@ -124,11 +124,17 @@ def _detail_line(line: str, names: dict[str, str], columns: frozenset[str]) -> s
         return f"({head['number']}) {head['name']}{head['codegen'] or ''}"
     detail = _DETAIL.fullmatch(line)
     if detail is not None and detail["label"] in _LABELS:
-        return f"{detail['label']}{detail['count'] or ''}: {_masked(detail['value'], columns)}"
-    return _masked(line, columns)
+        return f"{detail['label']}{detail['count'] or ''}: {masked_expression(detail['value'], columns)}"
+    return masked_expression(line, columns)
 
 
-def _masked(text: str, columns: frozenset[str]) -> str:
+def masked_expression(text: str, columns: frozenset[str]) -> str:
+    """An expression with `?` in the place of whatever may be a literal.
+
+    Args:
+        text: The expression, as Spark writes it.
+        columns: The columns that stay, as they are spelled in it.
+    """
     known = re.compile(
         "|".join(rf"(?<![\w#]){re.escape(one)}(?![\w#-])" for one in sorted(columns, reverse=True)) or "(?!)"
     )
@@ -147,12 +153,23 @@ def _masked(text: str, columns: frozenset[str]) -> str:
                 at += 1
                 continue
             is_called = text.startswith("(", found.end())
-            is_known = found[0] in _WORDS or found[0] in words or (is_called and _is_function(found[0]))
+            names = {found[0], found[0].lower()} if is_called else set()
+            is_known = found[0] in words or _is_known(found[0]) or any(map(_is_function, names))
             piece = found[0] if is_known else MASK
         shown.append(piece)
         at = found.end()
     # How many words a literal has, and how they are set, is nobody's business either.
     return re.sub(r"\?(?:[\s=<>!+*/%:|&-]*\?)+", MASK, "".join(shown))
+
+
+def is_sparks_word(word: str) -> bool:
+    """Whether a word is one of Spark's own: a literal of this name tells nothing."""
+    return _is_known(word) or _is_function(word)
+
+
+def _is_known(word: str) -> bool:
+    # Errors spell types in capitals.
+    return word in _WORDS or (word.isupper() and word.lower() in _WORDS)
 
 
 def _is_function(name: str) -> bool:

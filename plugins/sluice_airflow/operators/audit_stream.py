@@ -12,8 +12,9 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sluice.auditing.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
-from sluice.redaction import redacted
 from sluice.runs.record import describe_quality
+from sluice.spark.query_words import QueryWords
+from sluice.spark.shown_log import shown_lines, words_of_stream
 from sluice_airflow.arguments import check_task_arguments
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors
@@ -93,7 +94,7 @@ class AuditStreamOperator(BaseOperator):
             check_audit(project, request)
             audit_id = new_audit_id()
             with audit_driver(project, request, audit_id, self.conn_id) as driver:
-                code, said = self._follow(driver)
+                code, said = self._follow(driver, words_of_stream(project, self.stream))
             audit = read_table_audit(home, audit_id)
             if audit is None:
                 message = f"the driver of audit {audit_id} ended with exit code {code}: {said}"
@@ -123,7 +124,7 @@ class AuditStreamOperator(BaseOperator):
             to_version=number("to_version", self.to_version),
         )
 
-    def _follow(self, driver: subprocess.Popen[str]) -> tuple[int, str]:
+    def _follow(self, driver: subprocess.Popen[str], words: QueryWords) -> tuple[int, str]:
         """Show what a driver says until it ends; gives its exit code and its last words."""
         said = "it said nothing"
         self._driver = driver
@@ -131,10 +132,9 @@ class AuditStreamOperator(BaseOperator):
             self.on_kill()
         self.log.info("::group::Driver log (process %s)", driver.pid)
         try:
-            for line in driver.stdout or ():
-                shown = redacted(line.rstrip())
-                self.log.info("%s", shown)
-                said = shown.strip() or said
+            for line in shown_lines((line.rstrip() for line in driver.stdout or ()), words):
+                self.log.info("%s", line)
+                said = line.strip() or said
         except BaseException:
             self.on_kill()
             raise

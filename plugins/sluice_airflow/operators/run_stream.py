@@ -20,7 +20,6 @@ from sluice.locations import join
 from sluice.planning.backfill import downstream_effect
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, first_bound
-from sluice.redaction import redacted
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.preparation import prepare_run
 from sluice.runs.driver import Driver, Drivers
@@ -28,6 +27,7 @@ from sluice.runs.lease import check_not_taken, newest_lease
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import request_stop
 from sluice.sources.contract import Bound
+from sluice.spark.shown_log import shown_lines, words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
 from sluice_airflow.arguments import check_task_arguments
@@ -155,7 +155,7 @@ class RunStreamOperator(BaseOperator):
             self.log.info("run %s is still at work: re-attached to it", record.run_id)
             return self._follow(context, project, home, record)
         if record is not None:
-            self._show_log_of_lost_try(context, drivers, record)
+            self._show_log_of_lost_try(context, project, drivers, record)
         request = self._request(stream, context, str(key), cleared)
         record = _prepare(project, request)
         if record.status != "planned":
@@ -293,7 +293,7 @@ class RunStreamOperator(BaseOperator):
         """What came of a run that is over."""
         driver = Drivers(home).find(run_id)
         if driver is not None:
-            self._show_log(context, driver)
+            self._show_log(context, project, driver)
         record = RunRecords(home).read(run_id)
         if record is None and driver is None:
             raise AirflowException(f"nothing is known of run {run_id}: is the home there? {home.location}")
@@ -343,13 +343,13 @@ class RunStreamOperator(BaseOperator):
             effect = downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)
             self.log.warning("stream %s reads this table, and %s", found.stream, effect)
 
-    def _show_log_of_lost_try(self, context: Context, drivers: Drivers, record: RunRecord) -> None:
+    def _show_log_of_lost_try(self, context: Context, project: Project, drivers: Drivers, record: RunRecord) -> None:
         """Show what the driver of a former try said, if that try did not live to do so."""
         driver = drivers.find(record.run_id)
         if driver is not None and context["task_state_store"].get(_LOG_SHOWN) != _name_of(driver):
-            self._show_log(context, driver)
+            self._show_log(context, project, driver)
 
-    def _show_log(self, context: Context, driver: Driver) -> None:
+    def _show_log(self, context: Context, project: Project, driver: Driver) -> None:
         try:
             with open(driver.log, "rb") as file:
                 length = file.seek(0, os.SEEK_END)
@@ -359,8 +359,8 @@ class RunStreamOperator(BaseOperator):
             self.log.info("the driver's log is on another machine: %s", driver.log)
             return
         self.log.info("::group::Driver log (%s)", driver.log)
-        for line in lines:
-            self.log.info("%s", redacted(line))
+        for line in shown_lines(lines, words_of_stream(project, self.stream)):
+            self.log.info("%s", line)
         self.log.info("::endgroup::")
         context["task_state_store"].set(_LOG_SHOWN, _name_of(driver))
 

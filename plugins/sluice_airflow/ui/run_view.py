@@ -153,7 +153,7 @@ def run_page(
         quality=quality,
         problems=_plan_problems(plan),
         error_type=failure.type if failure else "",
-        error=failure.message if failure else "",
+        error=failure.whole if failure else "",
         retryable=_RETRYABLE.get(str(failure.retryable), "") if failure else "",
         driver=_driver(record, owner) if record.status == "running" else "",
         backfill=_backfill(plan, is_visible) if record.interval and plan else None,

@@ -1,0 +1,185 @@
+"""What records and pages tell of an error: Spark's words without the literals of a transform and without rows.
+
+Spark quotes whatever failed: an expression with a salt in it, a row that it can't cast, a whole query in SQL. So it is
+told as its plans are (see `shown_plan`): what is known to be neither literal nor row stays, everything else is `?`. Of
+an error with a condition, Spark says which of its words are parameters; in any other text, what stands in quotes and
+brackets is taken for one. The literals that a query is known to hold are masked wherever they stand.
+
+All of what was said is in the driver's log, which only its owner can read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sluice.foreign_code import error_line
+from sluice.spark.query_words import NO_WORDS, QueryWords, words_at
+from sluice.spark.shown_plan import MASK, masked_expression
+
+_MOST = 2000
+"""How many characters of an error are kept."""
+_ENDS = ("\n\tat ", "\nJVM stacktrace", "\n=== Streaming Query ===", "\n at [Source", ";\n")
+_NAMES = re.compile(
+    r"(?i)(?:.*(?:column|field|object|table|view|source|function|routine|relation|alias|attr|parameter|argument)"
+    r"(?:name|path|list|s)*|(?:bad|duplicate|missing|unknown|allowed|available|parsed|expected)?(?:col|field)(?:s|names?)?"
+    r"|names?|proposals?|suggestions?|newname|oldname|searchpath|schema|.*schema|database|namespace|catalog)"
+)
+"""Parameters that are names of columns and the like: those are told, but what an unnamed column is called after."""
+_PLAIN = re.compile(
+    r"(?i).*(?:type|types|class|clazz|config|conf|confkey|configkey|path|location|mode|id|uuid|version|num|size|count"
+    r"|index|pos|limit|precision|scale|provider|format|operation|operator|docroot|link|jointype|command)"
+    r"|(?:actual|expected|required)num.*|num.*|max.*size|min|upper|lower|line|supported.*|op"
+)
+"""Parameters of which no value comes from rows or literals."""
+_TEXTS = re.compile(
+    r"(?i)(?:msg|message|reason|hint|error|message|details?|explain|advice|additional.*|causedby|stats)"
+)
+"""Parameters that are errors themselves, or parts of their words."""
+_WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"})
+"""Conditions that say no more than that something else failed."""
+_USERS_WORDS = re.compile(r"(\[(?:USER_RAISED_EXCEPTION|ASSERT_TRUE)[A-Z_.]*\]).*", re.DOTALL)
+"""What an expression of the transform says, row by row."""
+_TRACE = re.compile(r"Traceback \(most recent call last\):")
+_FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+)', re.MULTILINE)
+_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$", re.MULTILINE)
+_SQL = re.compile(r"\s*== SQL(?: \(.*?\))? ==\s.*?(?=== \w+(?: \(.*?\))? ==|\Z)", re.DOTALL)
+_CONDITION = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
+_KEPT = re.compile(
+    rf"{_CONDITION.pattern}|\(s\)|\(\)|\(line \d+, pos \d+\)|\[id = [0-9a-f-]+, runId = [0-9a-f-]+\]"
+    r'|"[\w.]+" was called from|"spark\.[\w.]+"|`\w+`|"[A-Z]+(?:\(\d+(?:,\d+)?\))?"'
+)
+_QUOTED = re.compile(
+    r"(?<!\w)'.*?'(?!\w)|(?<!\w)\".*?\"(?!\w)|`.*?`|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\[(?!`)(?:[^\[\]]|\[[^\[\]]*\])*\]"
+    r"|(?<!\w)['\"(\[](?!`).*",
+    re.DOTALL,
+)
+"""What stands in quotes or brackets; what is opened and never closed goes on to the end."""
+
+
+def spark_message(exc: BaseException, *, is_of_rows: bool = False) -> str:
+    """An error and its causes, without the JVM's stack, without literals, and without rows.
+
+    Args:
+        exc: The error.
+        is_of_rows: Whether rows were at work, so that the words of somebody's function may be those of a row.
+    """
+    words = words_at(exc)
+    if is_of_rows and _is_of_a_function(exc):
+        return f"{type(exc).__name__}: {MASK}{_place(error_line(exc))}"
+    said: list[str] = []
+    links = list(_links(exc))
+    for number, (text, condition, parameters) in enumerate(links):
+        if condition in _WRAPPERS and number + 1 < len(links):
+            continue
+        shown = _shown(text, parameters, words)
+        if shown and not any(shown in known for known in said):
+            said.append(shown)
+    return "; caused by: ".join(said)[:_MOST] or type(exc).__name__
+
+
+def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
+    """The words of an error of which only the text is known."""
+    for end in _ENDS:
+        text = text.partition(end)[0]
+    trace = _TRACE.search(text)
+    if trace is not None:
+        return f"{shown_text(text[: trace.start()], words)} {_shown_trace(text[trace.end() :])}".strip()
+    text = _USERS_WORDS.sub(rf"\1 {MASK}", _SQL.sub(" ", text))
+    if _CONDITION.search(text) is None:
+        # What a library quotes below its first line is what it failed of.
+        text = text.strip().partition("\n")[0]
+    shown, at = [], 0
+    while (found := _QUOTED.search(text, at)) is not None:
+        kept = _KEPT.match(text, found.start())
+        shown.append(text[at : found.start()])
+        piece = kept[0] if kept is not None else found[0]
+        shown.append(piece if kept is not None else _shown_piece(piece, words))
+        at = found.start() + len(piece)
+    return words.masked(" ".join("".join([*shown, text[at:]]).split()))
+
+
+def _shown(text: str, parameters: Mapping[str, str] | None, words: QueryWords) -> str:
+    if not parameters or _TRACE.search(text) is not None:
+        return shown_text(text, words)
+    for end in _ENDS:
+        text = text.partition(end)[0]
+    text = _SQL.sub(" ", text)
+    shown: list[str] = []
+    for name, value in sorted(parameters.items(), key=lambda item: -len(item[1])):
+        if not value.strip():
+            continue
+        before = r"(?<!\w)" if re.match(r"\w", value) else ""
+        after = r"(?!\w)" if re.search(r"\w\Z", value) else ""
+        text = re.sub(before + re.escape(value) + after, f"\0{len(shown)}\0", text)
+        shown.append(_shown_parameter(name, value, words))
+    return " ".join(re.sub("\0(\\d+)\0", lambda found: shown[int(found[1])], text).split())
+
+
+def _shown_parameter(name: str, value: str, words: QueryWords) -> str:
+    if _TEXTS.fullmatch(name):
+        return shown_text(value, words)
+    if _PLAIN.fullmatch(name) or _KEPT.fullmatch(value):
+        return words.masked(value)
+    if _NAMES.fullmatch(name) and not re.search(r"[(=<>+*/%'\"]", value):
+        return words.masked(value)
+    return _shown_piece(value, words)
+
+
+def _shown_piece(piece: str, words: QueryWords) -> str:
+    """What may be an expression, with `?` for its literals; the names of a list stay."""
+    bare = piece.strip("`'\"")
+    if bare.startswith("spark.") or (bare in words.columns and bare not in words.literals):
+        return piece
+    if piece.startswith("`"):
+        return "`, `".join(_shown_name(name, words) for name in piece.split("`, `"))
+    quote = piece[0] if piece[:1] in {"'", '"'} else ""
+    inner = piece.strip(quote) if quote else piece
+    return f"{quote}{masked_expression(inner, words.columns)}{quote}"
+
+
+def _shown_name(name: str, words: QueryWords) -> str:
+    if re.fullmatch(r"`?[\w.`]+`?", name):
+        return words.masked(name)
+    first, last = "`" * name.startswith("`"), "`" * name.endswith("`")
+    return f"{first}{masked_expression(name.strip('`'), words.columns)}{last}"
+
+
+def _shown_trace(trace: str) -> str:
+    """The class of what Python raised, and the line; its words are those of whoever wrote the function."""
+    frames = _FRAME.findall(trace)
+    raised = [found["kind"] for found in _RAISED.finditer(trace) if found["kind"].rpartition(".")[2][:1].isupper()]
+    place = _place(f"{frames[-1][0]}:{frames[-1][1]}" if frames else None)
+    return f"{raised[0] if raised else 'an exception'}: {MASK}{place}"
+
+
+def _place(line: str | None) -> str:
+    return f" at {line}" if line is not None else ""
+
+
+def _links(exc: BaseException) -> Iterator[tuple[str, str | None, Mapping[str, str] | None]]:
+    """The text, the condition and the parameters of an error of Spark and of its causes; of any other its text."""
+    yield str(exc), *_condition(exc)
+    cause = getattr(exc, "_origin", None)
+    cause = cause.getCause() if cause is not None else None
+    while cause is not None:
+        yield str(cause.getMessage() or cause.getClass().getName()), *_condition(cause)
+        cause = cause.getCause()
+
+
+def _condition(found: Any) -> tuple[str | None, Mapping[str, str] | None]:
+    """Also of a Java object, which has methods of the same names."""
+    if isinstance(found, Exception) and not hasattr(found, "getMessageParameters"):
+        return None, None
+    try:
+        return found.getCondition(), dict(found.getMessageParameters() or {})
+    except Exception:  # an error of Java's own has none
+        return None, None
+
+
+def _is_of_a_function(exc: BaseException) -> bool:
+    """Whether somebody's function may have raised it: neither Spark, nor a library, nor the system has."""
+    is_known = hasattr(exc, "getMessageParameters") or isinstance(exc, OSError)
+    module = type(exc).__module__.partition(".")[0]
+    return not is_known and module not in {"py4j", "pyspark", "deltalake", "pyarrow", "grpc", "sluice"}

@@ -1,0 +1,61 @@
+"""Errors of which only the text is known: what stands in quotes and brackets is masked, unless it is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.spark.query_words import QueryWords
+from sluice.spark.shown_error import shown_text
+
+WORDS = QueryWords.of(["id", "text"], ["hush4canary", "text", "bigint", "the"])
+CAST = '[CAST_INVALID_INPUT] The value {} of the type "STRING" cannot be cast to "BIGINT". SQLSTATE: 22018'
+
+SQL = (
+    "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'. SQLSTATE: 42601 (line 1, pos 9)\n\n== SQL ==\n"
+    "SELECT 'r0w' FORM x\n---------^^^\n\n== DataFrame ==\n\"sql\" was called from\n/x/jobs.py:3\n"
+)
+SHOWN_SQL = (
+    "[PARSE_SYNTAX_ERROR] Syntax error at or near '?'. SQLSTATE: 42601 (line 1, pos 9)"
+    ' == DataFrame == "sql" was called from /x/jobs.py:3'
+)
+TRACE = (
+    "An exception was raised. Traceback (most recent call last):\n"
+    '  File "/x/py4j.py", line 7, in call\n    self.func()\n'
+    '  File "/x/jobs.py", line 3, in f\n    raise ValueError(x)\nValueError: bad r0w\nof hush4canary\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CAST.format("'hush4canary1'"), CAST.format("'?'")),
+        (CAST.format("'it's r0w'"), CAST.format("'?'")),
+        (
+            'Cannot resolve "(concat(hush4canary, id) AND text)" due to data type mismatch',
+            'Cannot resolve "(concat(?, id) AND text)" due to data type mismatch',
+        ),
+        (SQL, SHOWN_SQL),
+        ("Unclosed group near index 12\n(r0w", "Unclosed group near index 12"),
+        ("Invalid column names: hush4canary, concat(r0w, id).", "Invalid column names: ***, concat(?, id)."),
+        ("Did you mean [`id`, `hush4canary`]?", "Did you mean [`id`, `***`]?"),
+        ("Set \"spark.sql.ansi.enabled\" to 'false'.", "Set \"spark.sql.ansi.enabled\" to '?'."),
+        ("[USER_RAISED_EXCEPTION] hush4canary r0w SQLSTATE: P0001", "[USER_RAISED_EXCEPTION] ?"),
+        (TRACE, "An exception was raised. ValueError: ? at /x/jobs.py:3"),
+        ("An unclosed 'r0w", "An unclosed '?'"),
+        (
+            "Sorting is not supported on streaming DataFrames;\n~Sort [r0w]",
+            "Sorting is not supported on streaming DataFrames",
+        ),
+        ("file:/in/hush4canary.json is no hush4canary", "file:/in/hush4canary.json is no ***"),
+        ("No space left on device", "No space left on device"),
+    ],
+)
+def test_a_text(text: str, told: str) -> None:
+    """Neither literals nor rows are told; classes, types, columns and places are."""
+    assert shown_text(text, WORDS) == told
+
+
+def test_words_that_tell_nothing() -> None:
+    """A literal that is a column, a type or shorter than four characters would garble every message."""
+    assert WORDS.literals == ("hush4canary",)
+    assert QueryWords.of([], ["data"]).masked("the data of a DataFrame, metadata") == "the *** of a DataFrame, metadata"
