@@ -59,6 +59,8 @@ _PATIENCE_SECONDS = 0.1
 """How long a page waits for plans; those that are not made by then are shown when it is loaded again."""
 _LISTING_PATIENCE_SECONDS = 2.0
 """How long a page waits for what it can't do without: the runs of all streams, which tell who may see them."""
+_FRESH_SECONDS = 0.3
+"""How long a page waits for them to be listed anew, where it can show what was known before."""
 _DEADLINE_SECONDS = 3.0
 """How long it may take to look at a stream before its row says so, and others are looked at in its place."""
 _STREAMS_ON_PAGE = 50
@@ -255,17 +257,14 @@ def asset(name: str) -> Response:
 
 
 def _find_runs(visible: Mapping[str, _Found], keys: set[str], tasks: Sequence[StreamTask]) -> list[tuple[str, RunFile]]:
-    """The runs that bear one of these keys, by stream: in the streams that the tasks name, and those known to have one.
+    """The runs that bear one of these keys, by stream.
 
-    Elsewhere only if need be: a template may have named another stream, and a task may have named another one then.
+    However old in the streams that the tasks name; elsewhere among those that lists show, for a template may have named
+    another stream, and a task may have named another one then. To look through all streams takes a listing of each.
     """
     named = {task.stream for task in tasks}
     near = [name for name, it in visible.items() if name in named or any(line.run_key in keys for line in it.lines)]
-    found = [(name, run) for name in near for run in reading.find_runs(visible[name].home, keys)]
-    if not found or None in named:
-        rest = visible.keys() - set(near)
-        found += [(name, run) for name in sorted(rest) for run in reading.find_runs(visible[name].home, keys)]
-    return found
+    return [(name, run) for name in near for run in reading.find_runs(visible[name].home, keys)]
 
 
 def _streams(request: Request, user: Reader, dag_id: str | None, search: str, number: int) -> Response:
@@ -331,10 +330,11 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
     for task in tasks:
         declared.setdefault(task.stream, set()).add(task.dag_id)
     homes = project.stream_homes(streams.values())
-    listed = _run_lists.get({project.home: partial(_runs.all, homes)}, _LISTING_PATIENCE_SECONDS).get(project.home, {})
+    patience = _FRESH_SECONDS if _runs.knows(homes.values()) else _LISTING_PATIENCE_SECONDS
+    listed = _run_lists.get({project.home: partial(_runs.all, homes)}, patience).get(project.home, {})
     visible = {}
     for name, stream in streams.items():
-        runs = listed.get(name, KnownRuns((), f"the run records of {name} could not be read in time"))
+        runs = listed.get(name) or _runs.last_known(homes[name])
         dag_ids = declared.get(name, set()) | _dag_ids(runs.lines)
         if _may_see(user, dag_ids, is_known=not runs.error) and (dag_id is None or dag_id in dag_ids):
             visible[name] = _Found(stream, homes[name], dag_ids, runs.error, lines=runs.lines)
