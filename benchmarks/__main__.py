@@ -29,21 +29,31 @@ RESULTS = Path(__file__).resolve().parents[1] / "var" / "benchmarks.json"
 
 
 def main() -> None:
-    """Measure, each figure in a process of its own, print and keep."""
-    figures = []
+    """Measure, each figure in a process of its own, print and keep.
+
+    Raises:
+        SystemExit: One could not be measured; the others are printed and kept before.
+    """
+    figures, failed = [], []
     for name in sys.argv[1:] or BENCHMARKS:
         print(f"measuring {name} (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
         program = (
             f"import json; from benchmarks.{name} import measure; print(json.dumps([f.as_json() for f in measure()]))"
         )
         # Spark prints what it likes; the last line is ours.
-        printed = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
-        figures += json.loads(printed.splitlines()[-1])
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode == 0:
+            figures += json.loads(done.stdout.splitlines()[-1])
+        else:
+            failed.append(name)
+            print(f"{name} could not be measured (exit {done.returncode}): see above", file=sys.stderr, flush=True)
     columns = ("figure", "value", "at most", "", "spread", "measured")
     print_table("Benchmarks: medians", columns, [_row(figure) for figure in figures])
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(figures, indent=2) + "\n")
     print(f"kept in {RESULTS.relative_to(RESULTS.parents[1])}")
+    if failed:
+        sys.exit(f"could not be measured: {', '.join(failed)}")
 
 
 def _row(figure: dict[str, Any]) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.measure import ROUNDS, Figure
@@ -46,8 +47,15 @@ namespace = {"__name__": "parsed"}
 exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), namespace)
 took = time.perf_counter() - imported
 heavy = sorted({"pyspark", "great_expectations", "deltalake", "pyarrow", "pandas"} & set(sys.modules))
-print(json.dumps({"import": imported - began, "parse": took, "heavy": heavy}))
+print(json.dumps({"import_seconds": imported - began, "parse_seconds": took, "heavy": heavy}))
 """
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    import_seconds: float
+    parse_seconds: float
+    heavy: list[str]
 
 
 def measure() -> list[Figure]:
@@ -59,11 +67,11 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         file = _make_project(Path(folder))
         parsed = [_parse(file) for _ in range(ROUNDS + 1)][1:]  # the first one writes the byte code
-    heavy = sorted({name for found in parsed for name in found["heavy"]})
+    heavy = sorted({name for found in parsed for name in found.heavy})
     if heavy:
         raise RuntimeError(f"parsing a DAG imports {', '.join(heavy)}")
-    seconds = [found["parse"] for found in parsed]
-    airflow = statistics.median(found["import"] for found in parsed)
+    seconds = [found.parse_seconds for found in parsed]
+    airflow = statistics.median(found.import_seconds for found in parsed)
     detail = f"seconds, {ROUNDS} rounds; `import airflow.sdk` itself takes {airflow:.2f} s; no pyspark in sys.modules"
     return [
         Figure(
@@ -76,10 +84,10 @@ def measure() -> list[Figure]:
     ]
 
 
-def _parse(file: Path) -> dict[str, list[str] | float]:
+def _parse(file: Path) -> _Parsed:
     command = [sys.executable, "-W", "ignore", "-c", _PROGRAM, str(file)]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return dict(json.loads(printed.splitlines()[-1]))
+    return _Parsed(**json.loads(printed.splitlines()[-1]))
 
 
 def _make_project(root: Path) -> Path:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import ROUNDS, Figure, timed
@@ -15,6 +16,7 @@ from sluice.documents import encode_document
 from sluice.project import find_project
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import keep_summary
+from tests.airflow_tables import tables_for_all
 from tests.browser.api_server import ApiServer
 
 STREAMS, RECORDS, LONG_LIFE, DAGS = 1000, 60, 10_000, 20
@@ -52,15 +54,16 @@ def measure() -> list[Figure]:
     """Seconds for each page of a server that has answered once, and what the first answer and the memory are."""
     with tempfile.TemporaryDirectory() as folder:
         newest = _make_project(Path(folder))
-        with ApiServer(Path(folder, "airflow"), _Project(Path(folder))) as server:
+        tables = tables_for_all(Path(folder), None)
+        with ApiServer(Path(folder, "airflow"), _Project(Path(folder)), tables) as server:
             server.token("anna")
             before = server.resident_bytes()
             first = timed(lambda: _get(server, "/"))
             tab = f"/runs?dag_id=dag0&run_id={_dag_run(LONG_LIFE - 1)}&task_id=s0000"
             pages = {
                 "list, first page": "/",
-                "list, last page": "/?page=20",
-                "list, a search": "/?search=s0999",
+                "list, last page": f"/?page={max(1, STREAMS // 50)}",
+                "list, a search": f"/?search=s{STREAMS - 1:04}",
                 "tab of a DAG": "/dag?dag_id=dag0",
                 "tab of a task": tab,
                 "tab of a task that was skipped": "/runs?dag_id=dag0&run_id=none&task_id=s0000",
@@ -68,7 +71,7 @@ def measure() -> list[Figure]:
                 "one of its runs": f"/streams/s0000/runs/{newest}",
             }
             server.trigger("dag0", "none")
-            figures = [_figure(name, lambda path=path: _get(server, path)) for name, path in pages.items()]
+            figures = [_figure(name, partial(_get, server, path)) for name, path in pages.items()]
             size = len(server.get("/sluice/", "anna").body)
             grown = server.resident_bytes() - before
     told = f"page of {size / 1e3:.0f} kB; the pages made the server {grown / 1e6:.0f} MB larger"
@@ -99,7 +102,7 @@ def _make_project(root: Path) -> str:
         part = names[number * STREAMS // DAGS : (number + 1) * STREAMS // DAGS]
         (root / "dags" / f"dag{number}.py").write_text(_DAG.format(streams=part, dag_id=f"dag{number}"))
     project, now, newest = find_project(str(root)), datetime.now(UTC), ""
-    homes = project.stream_homes(declared.stream for declared in project.streams().values())
+    homes = project.stream_homes(project.streams().values())
     for number, name in enumerate(names):
         (root / "in" / name).mkdir(parents=True)
         (root / "in" / name / "a.json").write_text("{}")

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sluice import Stream, sinks, sources
 from sluice.project import Project
@@ -19,6 +19,7 @@ from sluice.spark.session import open_session
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+Form = Literal["BOOLEAN_ONLY", "SUMMARY"]
 DDL = "id bigint, code int, amount double, name string, day date"
 _SQL = """
 SELECT id, CAST(id % 50 AS INT) AS code, id / 7 % 1000 AS amount, concat('N', id % 99991) AS name,
@@ -92,7 +93,7 @@ class GreatExpectations:
         keeps: Whether it keeps the rows in memory between its jobs, which it does unless it is told otherwise.
     """
 
-    def __init__(self, checks: tuple[dict[str, Any], ...], result_format: str, *, keeps: bool) -> None:
+    def __init__(self, checks: tuple[dict[str, Any], ...], result_format: Form, *, keeps: bool) -> None:
         os.environ["GX_ANALYTICS_ENABLED"] = "false"
         with warnings.catch_warnings(action="ignore"):
             import great_expectations as gx

@@ -12,6 +12,7 @@ from benchmarks.measure import ROUNDS, Figure, added, timed
 from benchmarks.quality_frames import (
     CHECKS,
     DDL,
+    Form,
     GreatExpectations,
     measured,
     observed,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 ROWS = 5_000_000
 FILES = 8
-THEIRS = (
+THEIRS: tuple[tuple[str, Form, bool], ...] = (
     ("Great Expectations BOOLEAN_ONLY", "BOOLEAN_ONLY", True),
     ("Great Expectations BOOLEAN_ONLY, not kept in memory", "BOOLEAN_ONLY", False),
     ("Great Expectations SUMMARY", "SUMMARY", True),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,14 @@ def _arrivals(airflow: Standalone) -> list[float]:
         versions = len(list(log.glob("*.json")))
         began = time.monotonic()
         arrive(airflow.project / "in", 1, 100, prefix=f"w{number}_")
-        airflow.wait_for(lambda known=versions: len(list(log.glob("*.json"))) > known, "the commit", 180)
+        airflow.wait_for(partial(_has_more, log, versions), "the commit", 180)
         seconds.append(time.monotonic() - began)
         airflow.wait_for(lambda: _is_idle(airflow), "the run's end", 120)
     return seconds[1:]
+
+
+def _has_more(log: Path, versions: int) -> bool:
+    return len(list(log.glob("*.json"))) > versions
 
 
 def _is_idle(airflow: Standalone) -> bool:

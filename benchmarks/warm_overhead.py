@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import ROUNDS, Figure, ratio, timed
 from benchmarks.workload import SCHEMA, arrive, make_project
+from sluice import sinks
 from sluice.planning.verdict import Request
 from sluice.project import find_project
 from sluice.running.runner import run_stream
@@ -49,9 +50,7 @@ def measure() -> list[Figure]:
 def _sluice(folder: str, session: SparkSession, number: int) -> None:
     project = replace(find_project(folder), home=f"{folder}/home{number}")
     stream = project.stream("events")
-    run_stream(
-        project, Request(replace(stream, sink=replace(stream.sink, path=f"{folder}/out{number}"))), session=session
-    )
+    run_stream(project, Request(replace(stream, sink=sinks.delta(f"{folder}/out{number}"))), session=session)
 
 
 def _by_hand(root: Path, session: SparkSession, number: int) -> None:

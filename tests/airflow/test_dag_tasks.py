@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,21 @@ def test_expanded_tasks() -> None:
         ("both", "a"), ("both", "b"), ("bounds", "visits"), ("decorated", "sales"),
         ("streams", "clicks"), ("streams", "orders"),
     ]  # fmt: skip
+
+
+def test_where_the_project_is_looked_for() -> None:
+    """In the folder that the task names, else in that of the DAG's file; templates and relative ones tell nothing."""
+    with DAG("web", schedule=None) as dag:
+        RunStreamOperator(task_id="here", stream="visits")
+        RunStreamOperator(task_id="there", stream="visits", project="/elsewhere")
+        RunStreamOperator(task_id="templated", stream="visits", project="{{ var.value.project }}")
+        RunStreamOperator(task_id="relative", stream="visits", project="sales")
+        RunStreamOperator.partial(task_id="mapped", project="/elsewhere").expand(stream=["visits"])
+
+    found = {task.task_id: task.project_folder for task in stream_tasks("web", DagSerialization.to_dict(dag))}
+
+    here = str(Path(__file__).parent)
+    assert found == {"here": here, "there": "/elsewhere", "templated": "", "relative": "", "mapped": "/elsewhere"}
 
 
 def test_other_tasks_run_no_stream() -> None:

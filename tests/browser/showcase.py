@@ -5,6 +5,7 @@ hourly       a run that goes on right now; reads what `departures` writes; run b
 reports      two backfills, one of which goes on right now, and a live run that failed its suite and holds the stream;
              reads what `departures` writes; run by DAG `flights`
 payroll      run by DAG `payroll`, which not everybody may read
+elsewhere    no stream: the DAG of another project, whose stream is called `departures`, too
 bonuses      never ran; a task of the same DAG, made by `@task.stream`, is to run it
 fresh        never ran; no DAG knows it
 torn         a checkpoint with a damaged file, a damaged record, a damaged home
@@ -151,6 +152,9 @@ def make_showcase(root: Path, now: datetime | None = None) -> Showcase:
         put(root / "dags" / f"{dag_id}.py", _DAG.format(dag_id=dag_id, streams=names))
     with (root / "dags" / "payroll.py").open("a") as file:
         file.write(_DECORATED)
+    other = root / "dags" / "elsewhere"
+    put(other / "sluice.toml", '[project]\nname = "other"\n')
+    put(other / "elsewhere.py", _DAG.format(dag_id="elsewhere", streams='"departures"'))
     for name in _STREAMS:
         (root / "data" / name / "landing").mkdir(parents=True)
         (root / "data" / name / "out").mkdir()

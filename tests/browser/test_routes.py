@@ -375,6 +375,18 @@ def test_a_task_that_was_cleared_late_leads_to_its_run(server: ApiServer, showca
         showcase.forget("reports", run_id)
 
 
+@pytest.mark.parametrize("path", ["/dag?dag_id=elsewhere", "/runs?dag_id=elsewhere&run_id=x&task_id=departures"])
+def test_a_dag_of_another_project(server: ApiServer, showcase: Showcase, path: str) -> None:
+    """Its stream is called like one that the pages show, and is none of them: it is said which project is shown."""
+    answer = server.get(f"/sluice{path}", "vera")
+
+    assert answer.status == 404
+    assert f"This DAG belongs to another project: other in {showcase.dags / 'elsewhere'}." in answer.body
+    assert f"These pages show showcase in {showcase.root}" in answer.body
+    assert "/streams/departures" not in answer.body
+    assert "No stream that you may see has" in server.get("/sluice/?search=elsewhere", "vera").body
+
+
 @pytest.mark.parametrize(("path", "missing"), [("/runs?dag_id=flights", "run_id"), ("/dag", "dag_id")])
 def test_an_incomplete_address(server: ApiServer, path: str, missing: str) -> None:
     """It is told what it lacks, as a page."""

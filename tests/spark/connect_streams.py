@@ -68,6 +68,14 @@ def from_a_view(a: DataFrame) -> DataFrame:
     return a.sparkSession.sql("SELECT id FROM seen UNION ALL SELECT id + 1000 FROM seen")
 
 
+def by_id(a: DataFrame) -> DataFrame:
+    return a.dropDuplicates(["id"])
+
+
+def by_text(a: DataFrame) -> DataFrame:
+    return a.withColumn("text", F.col("id").cast("string")).dropDuplicates(["text"]).drop("text")
+
+
 def slow(a: DataFrame) -> DataFrame:
     """Leaves a trace of each row in its first moment, and takes its time for one that the test holds."""
 
@@ -204,6 +212,8 @@ STREAMS: dict[str, Stream] = {
     "a_twice": declared(a_twice),
     "a_with_a": declared(a_with_a),
     "from_a_view": declared(from_a_view),
+    "by_id": declared(by_id),
+    "by_text": declared(by_text),
     "slow": declared(slow),
     "slow_and_patient": declared(slow_and_patient),
     "with_function": declared(with_function),

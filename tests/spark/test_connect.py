@@ -306,6 +306,26 @@ def test_a_changed_order(work: Work) -> None:
 
 
 @in_campaigns
+def test_changed_state(work: Work) -> None:
+    """Only the batch itself tells on a server: it is refused, stays planned, and the old transform finishes it."""
+    write_numbers(work.root / "a", 2)
+    work.declare("by_id")
+    work.run()
+    write_numbers(work.root / "a", 2, first=2)
+    work.declare("by_text")
+    returned, _, errors = work.sluice("run", "s")
+    assert returned == 3
+    assert "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE" in errors
+    assert not work.records()[-1]["error"]["retryable"]
+
+    work.declare("by_id")
+    record = work.run()
+
+    assert [batch["kind"] for batch in record["plan"]["batches"]] == ["uncommitted", "data"]
+    assert rows(work.root) == [(0,), (1,), (2,), (3,)]
+
+
+@in_campaigns
 @pytest.mark.parametrize("strategy", ["exact", "drain"])
 def test_a_kill_in_the_middle_of_a_batch(work: Work, strategy: str) -> None:
     """The server goes on without its client; the next run, begun at once, ends that and repeats the batch."""

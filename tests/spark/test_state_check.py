@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
+from sluice.spark import state_check
 from sluice.spark_setting import spark_setting
 from tests.campaign import rarely
 from tests.spark.lab import Lab, write_numbers
@@ -50,7 +54,47 @@ def totals_and_counts(a: DataFrame) -> DataFrame:
     return grouped.agg(F.sum("id").alias("total"), F.max("id").alias("largest"))
 
 
-def declared(transform: object, mode: str = "append") -> Stream:
+class _Remembers(StatefulProcessor):
+    """Emits each row, and keeps its id in a variable."""
+
+    def __init__(self, kept: str = "kept long", *, as_list: bool = False) -> None:
+        self._kept, self._as_list = kept, as_list
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        kind = handle.getListState if self._as_list else handle.getValueState
+        self._state = kind("newest", self._kept)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803 - Spark's name
+        for row in rows:
+            value = (str(row.id) if "string" in self._kept else row.id,)
+            self._state.update([value] if self._as_list else value)
+            yield Row(id=row.id)
+
+    def close(self) -> None:
+        pass
+
+
+def remembers(a: DataFrame) -> DataFrame:
+    return a.groupBy("id").transformWithState(_Remembers(), "id long", "append", "None")
+
+
+def remembers_text(a: DataFrame) -> DataFrame:
+    return a.groupBy("id").transformWithState(_Remembers("kept string"), "id long", "append", "None")
+
+
+def remembers_all(a: DataFrame) -> DataFrame:
+    return a.groupBy("id").transformWithState(_Remembers(as_list=True), "id long", "append", "None")
+
+
+def remembers_with_timers(a: DataFrame) -> DataFrame:
+    return a.groupBy("id").transformWithState(_Remembers(), "id long", "append", "ProcessingTime")
+
+
+def remembers_as_updates(a: DataFrame) -> DataFrame:
+    return a.groupBy("id").transformWithState(_Remembers(), "id long", "update", "None")
+
+
+def declared(transform: Any, mode: str = "append") -> Stream:
     return Stream(
         name="s",
         sources={"a": sources.files("a", format="json", schema="id bigint")},
@@ -60,7 +104,7 @@ def declared(transform: object, mode: str = "append") -> Stream:
     )
 
 
-_CHANGES = [
+_PLACED = [
     (by_id, by_id_and_text, "append", "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"),
     (totals, totals_and_counts, "complete", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"),
     *rarely(
@@ -69,13 +113,28 @@ _CHANGES = [
         (plain, by_id, "append", "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"),
     ),
 ]
+_OF_PROCESSORS = [
+    (remembers, remembers_text, "append", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"),
+    (remembers, remembers_with_timers, "append", "STATE_STORE_INVALID_CONFIG_AFTER_RESTART"),
+    *rarely(
+        (remembers, remembers_all, "append", "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"),
+        (remembers, remembers_as_updates, "append", "STATE_STORE_INVALID_CONFIG_AFTER_RESTART"),
+    ),
+]
+_CHANGES = [
+    *((*case, provider) for provider in (_HDFS, *rarely(_ROCKSDB)) for case in _PLACED),
+    *((*case, _ROCKSDB) for case in _OF_PROCESSORS),
+]
 
 
-@pytest.mark.parametrize("provider", [_HDFS, *rarely(_ROCKSDB)])
-@pytest.mark.parametrize("case", _CHANGES, ids=lambda case: f"{case[0].__name__}-{case[1].__name__}")
-def test_changed_state(lab: Lab, case: tuple[object, object, str, str], provider: str) -> None:
-    """No batch is planned, a retry would not help, and the stream goes on with the old transform."""
-    before, after, mode, condition = case
+def _called(case: tuple[Any, ...]) -> str:
+    return f"{case[0].__name__}-{case[1].__name__}-{'HDFS' if case[4] == _HDFS else 'RocksDB'}"
+
+
+@pytest.mark.parametrize("case", _CHANGES, ids=_called)
+def test_changed_state(lab: Lab, case: tuple[Any, ...], caplog: pytest.LogCaptureFixture) -> None:
+    """No batch is planned, a retry would not help, and the stream goes on with the old transform, without a warning."""
+    before, after, mode, condition, provider = case
     stream = declared(before, mode)
     write_numbers(lab.root / "a", 3)
     with spark_setting(lab.spark, _PROVIDER, provider), spark_setting(lab.spark, "spark.sql.shuffle.partitions", "2"):
@@ -91,6 +150,7 @@ def test_changed_state(lab: Lab, case: tuple[object, object, str, str], provider
         assert lab.records(stream)[-1]["status"] == "refused"
         assert not lab.records(stream)[-1]["error"]["retryable"]
         assert lab.run(stream).status == "succeeded"
+        assert not [record for record in caplog.records if record.name == state_check.__name__]
 
 
 def test_a_change_that_keeps_the_state(lab: Lab) -> None:

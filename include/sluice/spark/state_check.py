@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _REFUSALS = re.compile(
     r"\[(STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"
+    r"|STATE_STORE_INVALID_CONFIG_AFTER_RESTART"
     r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA|STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY)\]"
     r"\s*([^.\n]*)"
 )
@@ -83,8 +84,8 @@ def state_changed(message: str, location: str) -> Problem | None:
         file=location,
         cause=f"the query keeps other state than the checkpoint has ({found[1]}: {found[2].strip()})",
         consequence="what the stream remembers of earlier rows does not fit the changed transform",
-        remedy="restore the keys, the types and the order of its aggregations, joins and deduplications; or declare a"
-        " new stream with a sink of its own",
+        remedy="restore the keys, the types and the order of its aggregations, joins and deduplications, and the"
+        " variables and modes of its `transformWithState`; or declare a new stream with a sink of its own",
     )
 
 
@@ -107,6 +108,9 @@ def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, cop
     planned = state.planned
     if planned is None:
         return
+    batch_id = planned.batch_id if state.is_pending else planned.batch_id + 1
+    # Spark tells by the names of the planned batches which metadata of a `transformWithState` is in force.
+    _write(copy.parent / "offsets", str(batch_id), b"")
     # What the checkpoint pins is set in a session that nobody else sees.
     session = frame.sparkSession._jsparkSession.cloneSession()
     for key, value in planned.conf.items():
@@ -129,7 +133,7 @@ def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, cop
         f"file:{copy}",
         ids.randomUUID(),
         ids.randomUUID(),
-        planned.batch_id if state.is_pending else planned.batch_id + 1,
+        batch_id,
         find("scala.Option").apply(noted),
         noted,
         watermarks.apply(session.sessionState().conf()),

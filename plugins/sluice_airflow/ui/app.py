@@ -37,6 +37,7 @@ from sluice_airflow.ui.guarded_route import GuardedRoute
 from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
 from sluice_airflow.ui.lineage import choose, draw, find_readings
 from sluice_airflow.ui.next_run import NextRun, hanging, look_ahead
+from sluice_airflow.ui.other_projects import other_projects
 from sluice_airflow.ui.quality_view import report_on
 from sluice_airflow.ui.reading import LeaseOwner, RunFile
 from sluice_airflow.ui.rows import Badge, run_line, run_row
@@ -59,6 +60,8 @@ _PATIENCE_SECONDS = 0.1
 """How long a page waits for plans; those that are not made by then are shown when it is loaded again."""
 _LISTING_PATIENCE_SECONDS = 2.0
 """How long a page waits for what it can't do without: the runs of all streams, which tell who may see them."""
+_FRESH_SECONDS = 0.3
+"""How long a page waits for them to be listed anew, where it can show what was known before."""
 _DEADLINE_SECONDS = 3.0
 """How long it may take to look at a stream before its row says so, and others are looked at in its place."""
 _STREAMS_ON_PAGE = 50
@@ -149,6 +152,7 @@ def streams_of_dag(
     request: Request, user: ReaderDep, dag_id: str, search: SearchParameter = "", page: int = 1
 ) -> Response:
     """The streams that a DAG runs."""
+    _check_is_shown(dag_id)
     return _streams(request, user, dag_id, search, page)
 
 
@@ -238,7 +242,8 @@ def runs_of_task(  # noqa: PLR0917 - what Airflow's links carry
     # Airflow leaves `{MAP_INDEX}` as it is where there is none.
     index = int(map_index) if map_index.isdecimal() else None
     keys = {str(key) for key in run_keys(dag_id, run_id, task_id or None, index)}
-    tasks = [task for task in _dag_tasks.all() if task.dag_id == dag_id and task_id in {"", task.task_id}]
+    _check_is_shown(dag_id)
+    tasks = [task for task in _own_tasks() if task.dag_id == dag_id and task_id in {"", task.task_id}]
     rows = [run_row(name, run, now) for name, run in _find_runs(_visible(user)[0], keys, tasks)]
     if task_id and len(rows) == 1:
         return RedirectResponse(f"{_root(request)}/streams/{quote(rows[0].stream, safe='')}/runs/{rows[0].run_id}", 303)
@@ -254,18 +259,37 @@ def asset(name: str) -> Response:
     return Response((_FOLDER / "static" / name).read_bytes(), media_type=_ASSETS[name], headers=headers)
 
 
-def _find_runs(visible: Mapping[str, _Found], keys: set[str], tasks: Sequence[StreamTask]) -> list[tuple[str, RunFile]]:
-    """The runs that bear one of these keys, by stream: in the streams that the tasks name, and those known to have one.
+def _own_tasks() -> list[StreamTask]:
+    """The tasks that run streams of the project that is shown."""
+    tasks = _dag_tasks.all()
+    others = other_projects(tasks, airflow_project())
+    return [task for task in tasks if task not in others]
 
-    Elsewhere only if need be: a template may have named another stream, and a task may have named another one then.
+
+def _check_is_shown(dag_id: str) -> None:
+    """Say so where all that a DAG runs are streams of another project, which may have the names of those shown here."""
+    shown = airflow_project()
+    tasks = [task for task in _dag_tasks.all() if task.dag_id == dag_id]
+    others = other_projects(tasks, shown)
+    if others and len(others) == len(set(tasks)):
+        other = next(iter(others.values()))
+        raise HTTPException(
+            404,
+            f"This DAG belongs to another project: {wording.short(other.name)} in {other.root}. These pages show"
+            f" {wording.short(shown.name)} in {shown.root}, the project of the api-server (SLUICE_PROJECT). Of the"
+            " other one, `sluice list` and `sluice runs` tell, run in its folder.",
+        )
+
+
+def _find_runs(visible: Mapping[str, _Found], keys: set[str], tasks: Sequence[StreamTask]) -> list[tuple[str, RunFile]]:
+    """The runs that bear one of these keys, by stream.
+
+    However old in the streams that the tasks name; elsewhere among those that lists show, for a template may have named
+    another stream, and a task may have named another one then. To look through all streams takes a listing of each.
     """
     named = {task.stream for task in tasks}
     near = [name for name, it in visible.items() if name in named or any(line.run_key in keys for line in it.lines)]
-    found = [(name, run) for name in near for run in reading.find_runs(visible[name].home, keys)]
-    if not found or None in named:
-        rest = visible.keys() - set(near)
-        found += [(name, run) for name in sorted(rest) for run in reading.find_runs(visible[name].home, keys)]
-    return found
+    return [(name, run) for name in near for run in reading.find_runs(visible[name].home, keys)]
 
 
 def _streams(request: Request, user: Reader, dag_id: str | None, search: str, number: int) -> Response:
@@ -326,15 +350,15 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
     project = airflow_project()
     declarations = project.declarations()
     streams = declarations.usable()
-    tasks = _dag_tasks.all()
     declared: dict[str | None, set[str]] = {}
-    for task in tasks:
+    for task in _own_tasks():
         declared.setdefault(task.stream, set()).add(task.dag_id)
     homes = project.stream_homes(streams.values())
-    listed = _run_lists.get({project.home: partial(_runs.all, homes)}, _LISTING_PATIENCE_SECONDS).get(project.home, {})
+    patience = _FRESH_SECONDS if _runs.knows(homes.values()) else _LISTING_PATIENCE_SECONDS
+    listed = _run_lists.get({project.home: partial(_runs.all, homes)}, patience).get(project.home, {})
     visible = {}
     for name, stream in streams.items():
-        runs = listed.get(name, KnownRuns((), f"the run records of {name} could not be read in time"))
+        runs = listed.get(name) or _runs.last_known(homes[name])
         dag_ids = declared.get(name, set()) | _dag_ids(runs.lines)
         if _may_see(user, dag_ids, is_known=not runs.error) and (dag_id is None or dag_id in dag_ids):
             visible[name] = _Found(stream, homes[name], dag_ids, runs.error, lines=runs.lines)
@@ -352,7 +376,7 @@ def _find(user: Reader, name: str) -> _Found:
         runs, error = reading.read_runs(home, _RUNS_ON_PAGE), ""
     except SluiceError as exc:
         runs, error = [], str(exc)
-    dag_ids = {task.dag_id for task in _dag_tasks.all() if task.stream == name} | _dag_ids(map(run_line, runs))
+    dag_ids = {task.dag_id for task in _own_tasks() if task.stream == name} | _dag_ids(map(run_line, runs))
     if not _may_see(user, dag_ids, is_known=not error):
         raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
     return _Found(streams[name], home, dag_ids, error, runs)

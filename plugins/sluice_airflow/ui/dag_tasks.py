@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
@@ -29,6 +30,9 @@ class StreamTask:
     task_id: str
     stream: str | None
     """None where only a template names it."""
+    project_folder: str = ""
+    """Where its project is looked for: what the task gives as `project`, else the folder of the DAG's file. Empty where
+    that is not known."""
 
 
 class DagTasks:
@@ -59,17 +63,25 @@ def stream_tasks(dag_id: str, document: Mapping[str, Any] | None) -> Iterator[St
     """The tasks that run streams, in a serialized DAG; one for every stream that a task is expanded to."""
     dag = (document or {}).get("dag")
     tasks = dag.get("tasks") if isinstance(dag, Mapping) else None
+    file = dag.get("fileloc") if isinstance(dag, Mapping) else None
+    folder = os.path.dirname(file) if isinstance(file, str) else ""
     for wrapped in tasks if isinstance(tasks, list) else []:
         task = _unwrapped(wrapped)
         task_id = task.get("task_id") if isinstance(task, Mapping) else None
         if isinstance(task_id, str) and _has_fields(task.get("template_fields")):
             for stream in _streams(task):
                 if isinstance(stream, str):
-                    yield StreamTask(dag_id, task_id, None if "{{" in stream else stream)
+                    yield StreamTask(dag_id, task_id, None if "{{" in stream else stream, _given(task, folder))
 
 
 def _has_fields(template_fields: Any) -> bool:
     return isinstance(template_fields, list) and set(template_fields) >= _FIELDS
+
+
+def _given(task: Mapping[str, Any], folder: str) -> str:
+    """The folder of a task's project; a relative one is another one in another process, and so is a template."""
+    given = task.get("project") or (task.get("partial_kwargs") or {}).get("project") or folder
+    return given if isinstance(given, str) and os.path.isabs(given) and "{{" not in given else ""
 
 
 def _streams(task: Mapping[str, Any]) -> Iterator[Any]:

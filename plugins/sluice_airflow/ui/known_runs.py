@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -17,6 +17,11 @@ _SETTLE_SECONDS = 3.0
 again, although its time is the same, until it was listed once this long after that time was first seen."""
 _COMPARE_SECONDS = 30.0
 """How long it may take until a record that somebody edited in place is noticed: that changes no folder's time."""
+_LIST_AGAIN_SECONDS = 15.0
+"""How long the listing of an object-store folder counts: its requests are paid for, and 1,000 take seconds. Where a run
+goes on, it is listed each time."""
+_OLD_SECONDS = 60.0
+"""When it is said of what is shown in place of a listing that is late how old it is."""
 _REQUESTS = 16
 """How many object-store folders are listed at once."""
 
@@ -36,6 +41,11 @@ class KnownRuns:
     is_settled: bool = False
     compared_at: float = 0.0
     """When every record's file was looked at last."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a run is at work."""
+        return any(line.status in {"planned", "running"} and not line.error for line in self.lines)
 
 
 class RunsInMind:
@@ -60,8 +70,29 @@ class RunsInMind:
         self._known = {home.location: found[name] for name, home in homes.items()}
         return found
 
+    def knows(self, homes: Iterable[StreamHome]) -> bool:
+        """Whether something is known of all of these."""
+        return all(home.location in self._known for home in homes)
+
+    def last_known(self, home: StreamHome) -> KnownRuns:
+        """What is known of a stream at this moment, while `all` may be at work: nothing is read."""
+        known = self._known.get(home.location)
+        if known is None:
+            return KnownRuns((), "the run records could not be read in time")
+        age = self._seconds() - known.compared_at
+        if known.error or age < _OLD_SECONDS:
+            return known
+        return replace(known, error=f"the run records could not be read for {age:.0f} seconds; these are from then")
+
     def _look(self, home: StreamHome) -> KnownRuns:
         known = self._known.get(home.location)
+        is_enough = known is not None and not is_local(home.location) and not known.error and not known.goes_on
+        if known is not None and is_enough and self._seconds() - known.compared_at < _LIST_AGAIN_SECONDS:
+            return known
+        found = self._known[home.location] = self._list(home, known)
+        return found
+
+    def _list(self, home: StreamHome, known: KnownRuns | None) -> KnownRuns:
         try:
             # The time is taken first: what comes while the folder is read changes it once more.
             stat = home.storage.stat(home.runs_folder()) if is_local(home.location) else None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+from obstore.store import MemoryStore
 
 from sluice.documents import encode_document
 from sluice.home import StreamHome
@@ -156,12 +158,57 @@ def test_a_folder_that_can_not_be_listed_hides_no_other(homes: dict[str, StreamH
     assert mind.all(homes)["s0"].error == ""
 
 
-def test_homes_on_an_object_store(object_storage: Storage) -> None:
-    """Whose folders have no times: they are listed each time, several at once."""
-    homes = {name: StreamHome(f"{BUCKET}/home/{name}", object_storage) for name in ("a", "b")}
+def test_homes_on_an_object_store(counting: CountingStorage) -> None:
+    """Whose folders have no times: all are listed at once, and a quarter of a minute later; what goes on, each time."""
+    counting._stores[BUCKET] = MemoryStore()
+    homes = {name: StreamHome(f"{BUCKET}/home/{name}", counting) for name in ("a", "b", "c")}
     run(homes["a"], 1)
-    mind = RunsInMind()
+    run(homes["c"], 1, status="running")
+    seconds = Seconds()
+    mind = RunsInMind(seconds)
+    counting.counts()
 
-    assert [len(known.lines) for known in mind.all(homes).values()] == [1, 0]
+    assert [len(known.lines) for known in mind.all(homes).values()] == [1, 0, 1]
+    assert counting.counts()[1] == 3
     run(homes["b"], 1)
-    assert [len(known.lines) for known in mind.all(homes).values()] == [1, 1]
+    counting.counts()
+    assert [len(known.lines) for known in mind.all(homes).values()] == [1, 0, 1]
+    assert counting.counts()[1] == 1
+    seconds.now += 16
+    assert [len(known.lines) for known in mind.all(homes).values()] == [1, 1, 1]
+    assert counting.counts()[1] == 3
+
+
+def test_a_listing_that_is_late(homes: dict[str, StreamHome], counting: CountingStorage) -> None:
+    """What was known is shown meanwhile, what the listing has found so far, and how old it is once it is old."""
+    seconds = Seconds()
+    mind = RunsInMind(seconds)
+    first = {name: homes[name] for name in ("s0", "s1")}
+    before = mind.all(first)
+    assert mind.knows(first.values())
+    assert not mind.knows(homes.values())
+    asked, go_on = Event(), Event()
+    list_folder = counting.list_folder
+
+    def hang(location: str) -> Folder | None:
+        if "/s3/" in location:
+            asked.set()
+            assert go_on.wait(60)
+        return list_folder(location)
+
+    counting.list_folder = hang  # type: ignore[method-assign]
+    listing = Thread(target=mind.all, args=[homes])
+    listing.start()
+    try:
+        assert asked.wait(60)
+
+        assert mind.last_known(homes["s0"]).lines == before["s0"].lines
+        assert len(mind.last_known(homes["s2"]).lines) == RUNS
+        assert mind.last_known(homes["s2"]).error == ""
+        assert "could not be read in time" in mind.last_known(homes["s4"]).error
+        seconds.now += 100
+        assert "could not be read for 100 seconds" in mind.last_known(homes["s0"]).error
+        assert mind.last_known(homes["s0"]).lines == before["s0"].lines
+    finally:
+        go_on.set()
+        listing.join()
