@@ -117,6 +117,12 @@ class Oracle:
                 self.known[number] = place
         self.check(batches, is_complete=False)
 
+    def place_of(self, number: int) -> Place:
+        """Where a row is that is known to be in a table."""
+        place = self.known[number]
+        assert place is not None, self._story(number, "it is in no table")
+        return place
+
     def settle(self, moved: Mapping[int, Place]) -> None:
         """Rows were moved, and nothing is loose any more."""
         self.loose = {}

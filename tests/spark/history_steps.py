@@ -40,7 +40,7 @@ def draw_history(seed: int, length: int) -> list[Step]:
 
 
 def kept_histories() -> list[dict[str, Any]]:
-    """The histories that once broke something: `why`, and their `steps`."""
+    """The histories that once broke something: `why`, their `steps`, and `is_open` where the fault is still there."""
     found: list[dict[str, Any]] = json.loads(_KEPT.read_bytes())
     return found
 
