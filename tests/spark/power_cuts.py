@@ -1,51 +1,186 @@
-"""The power goes at some write: nothing is written from there on, in the home or in a table."""
+"""The power goes at some write: nothing is written from there on, in the home or in a table, by us or by Spark."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
+import delta.tables
+import deltalake
+import deltalake.transaction
 import pytest
+from pyspark.sql.readwriter import DataFrameWriter
 
-from sluice.sinks.delta.sink import DeltaSink
+from sluice.locations import local_path
+from sluice.running.query_starts import QueryStarts
 from sluice.storage import Storage
 
-_STORAGE_WRITES = ("put_if_absent", "replace", "delete", "delete_folder")
-_SINK_WRITES = ("write_batch", "write_batch_aside", "publish_batch", "replace_where", "publish", "write_aside")
+Moment = Literal["before", "middle", "after"]
+"""When the power goes: before a write, after it, or with a half of it on the disk, where a kill leaves one."""
+
+_DOCUMENTS = ("put_if_absent", "replace", "replace_aid")
+_STORAGE = (*_DOCUMENTS, "delete", "delete_folder", "copy_folder")
+_SPARK = ("save", "parquet")
+_DELTA_RS = {"create_write_transaction": "commit", "create_checkpoint": "checkpoint"}
+_MAKE_TABLE = "create_table_with_add_actions"
+_DELTA = ("update", "delete")
+_NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{8}T\d{9}Z-[0-9a-f]+|[0-9a-f]{16,}|\d+")
+"""What differs from one history to the next: ids, times, and numbers."""
+
+_write_parquet = DataFrameWriter.parquet
 
 
 class PowerCutError(Exception):
     """Nothing is written from here on."""
 
 
+@dataclass(frozen=True)
+class Cut:
+    """Where the power goes."""
+
+    match: str = ""
+    """Of those writes alone whose name has this in it; all of them do, unless told."""
+    nth: int = 1
+    moment: Moment = "before"
+
+
+@dataclass
+class Writes:
+    """The writes that there were, by name, and the one at which the power went."""
+
+    cut: Cut
+    root: Path
+    seen: list[str] = field(default_factory=list)
+    at: str | None = None
+    _fitting: int = 0
+
+    def make(self, name: str, where: str, write: Callable[[], Any], half: Callable[[], object] | None) -> Any:
+        """Write, unless the power is gone, or goes here.
+
+        Args:
+            name: What kind of write it is.
+            where: The file or the folder.
+            write: Does it.
+            half: Leaves what a kill in the middle of it does; None where a write is there whole or not at all.
+        """
+        if self.at is not None:
+            raise PowerCutError(name)
+        told = f"{name} {_NAMES.sub('*', local_path(where).removeprefix(f'{self.root}/')).rstrip('/')}"
+        self.seen.append(told)
+        self._fitting += self.cut.match in told
+        if self._fitting != self.cut.nth or self.cut.match not in told:
+            return write()
+        if self.cut.moment == "after":
+            write()
+        elif self.cut.moment == "middle" and half is not None:
+            half()
+        self.at = told
+        raise PowerCutError(told)
+
+
 @contextmanager
-def power_cut(at: int, moment: str) -> Iterator[list[str]]:
-    """From the so-manyth write on nothing is written; tells which one that was."""
-    cut: list[str] = []
-    seen = [0]
-
-    def dying(name: str, write: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if cut:
-                raise PowerCutError(name)
-            is_lease = bool(args) and isinstance(args[0], str) and "/leases/" in args[0]
-            seen[0] += not is_lease
-            is_it = seen[0] == at and not is_lease
-            if is_it and moment == "before":
-                cut.append(f"{name} {args[0] if isinstance(args[0], str) else self}")
-                raise PowerCutError(name)
-            done = write(self, *args, **kwargs)
-            if is_it:
-                cut.append(f"{name} {args[0] if isinstance(args[0], str) else self}")
-                raise PowerCutError(name)
-            return done
-
-        return wrapped
-
+def power_cut(cut: Cut, root: Path) -> Iterator[Writes]:
+    """Cut the power at a write, if it comes to that; leases are written as long as there is power."""
+    writes = Writes(cut, root)
     with pytest.MonkeyPatch.context() as patch:
-        for name in _STORAGE_WRITES:
-            patch.setattr(Storage, name, dying(name, getattr(Storage, name)))
-        for name in _SINK_WRITES:
-            patch.setattr(DeltaSink, name, dying(name, getattr(DeltaSink, name)))
-        yield cut
+        for name in _STORAGE:
+            _wrap_storage(patch, writes, name)
+        for name in _SPARK:
+            _wrap_spark(patch, writes, name)
+        for name, told in _DELTA_RS.items():
+            _wrap(patch, writes, deltalake.DeltaTable, name, told, lambda table, *_: str(table.table_uri))
+        for name in _DELTA:
+            _wrap(patch, writes, delta.tables.DeltaTable, name, name, lambda *_: "by Delta")
+        _wrap(patch, writes, deltalake.transaction, _MAKE_TABLE, "commit", lambda where, *_: str(where))
+        _wrap_commits(patch, writes)
+        yield writes
+
+
+def _wrap(  # noqa: PLR0917 - what is wrapped, and how it is told
+    patch: pytest.MonkeyPatch, writes: Writes, owner: Any, name: str, told: str, where: Callable[..., str]
+) -> None:
+    """A write that is there whole or not at all."""
+    write = getattr(owner, name)
+
+    def wrapped(*args: Any, **how: Any) -> Any:
+        return writes.make(told, where(*args), lambda: write(*args, **how), None)
+
+    patch.setattr(owner, name, wrapped)
+
+
+def _wrap_storage(patch: pytest.MonkeyPatch, writes: Writes, name: str) -> None:
+    write = getattr(Storage, name)
+
+    def wrapped(storage: Storage, location: str, *args: Any) -> Any:
+        def half() -> None:
+            path = Path(local_path(location))
+            if name in _DOCUMENTS:
+                temporary = _made(path.parent) / f".{path.name}.{uuid.uuid4().hex}.tmp"
+                temporary.write_bytes(args[0][: len(args[0]) // 2])
+            elif name == "delete_folder" and path.exists():
+                files = sorted(file for file in path.rglob("*") if file.is_file())
+                for file in files[: (len(files) + 1) // 2]:
+                    file.unlink()
+
+        def whole() -> Any:
+            return write(storage, location, *args)
+
+        return whole() if "/leases/" in location and writes.at is None else writes.make(name, location, whole, half)
+
+    patch.setattr(Storage, name, wrapped)
+
+
+def _wrap_spark(patch: pytest.MonkeyPatch, writes: Writes, name: str) -> None:
+    """Spark's own writers: of a Delta table a kill leaves files of no commit, of a folder some of its files."""
+    write = getattr(DataFrameWriter, name)
+
+    def wrapped(writer: DataFrameWriter, path: str | None = None, *args: Any, **how: Any) -> Any:
+        def half() -> None:
+            if name == "parquet":
+                write(writer, path, *args, **how)
+                for file in sorted(Path(local_path(path or "")).rglob("part-*"))[::2]:
+                    file.unlink()
+            else:
+                aside = Path(local_path(f"{path}-killed"))
+                _write_parquet(writer._df.write, str(aside))
+                for file in aside.glob("part-*"):
+                    file.rename(_made(Path(local_path(path or ""))) / file.name)
+                shutil.rmtree(aside)
+
+        if path is None:
+            # Rows that are only read through.
+            return write(writer, path, *args, **how)
+        return writes.make(f"Spark's {name}", path, lambda: write(writer, path, *args, **how), half)
+
+    patch.setattr(DataFrameWriter, name, wrapped)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _wrap_commits(patch: pytest.MonkeyPatch, writes: Writes) -> None:
+    """Spark's own commit of a batch: a kill just before it leaves all else of the batch."""
+    wait = QueryStarts.wait
+
+    def wrapped(starts: QueryStarts, query: Any) -> None:
+        commits = Path(local_path(starts.checkpoint)) / "commits"
+        before = set(commits.glob("*"))
+        wait(starts, query)
+        if writes.at is not None:
+            raise PowerCutError(writes.at)
+        try:
+            writes.make("Spark's commit", str(commits), lambda: None, None)
+        except PowerCutError:
+            for file in set(commits.glob("*")) - before if writes.cut.moment != "after" else ():
+                file.unlink()
+            raise
+
+    patch.setattr(QueryStarts, "wait", wrapped)

@@ -1,0 +1,152 @@
+"""What moves rows in the life of a stream that are there: backfills and releases, to their end and cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from sluice.auditing.release_rows import release_rows
+from sluice.errors import RefusedError, SluiceError
+from sluice.interval import Interval
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from tests.spark.history_inputs import DAYS
+from tests.spark.history_oracle import QUARANTINES
+from tests.spark.history_runs import Runs
+from tests.spark.history_streams import WIDE, Place
+from tests.spark.power_cuts import Cut, Moment
+
+
+@dataclass
+class MovedRows(Runs):
+    """A life with runs, backfills and releases."""
+
+    def backfill(self, day: int) -> None:
+        if self.inputs.newest("commits") >= 0:
+            self.heed_tables()
+            self._backfill(DAYS[day])
+
+    def cut_backfill(self, day: int, edit: Mapping[str, Any], *, match: str, nth: int, moment: Moment) -> None:
+        """It is asked for again at once, as Airflow does; what is declared may have changed since.
+
+        Where that is refused, the first may be half done, or done: it is declared as then, as the remedy says, or so
+        that nothing is bad.
+        """
+        gone = self.inputs.renamed or self.inputs.lost
+        if self.inputs.newest("commits") < 0 or self._is_left() or gone or self.releasing is not None:
+            return
+        self.heed_tables()
+        begun, chosen = self.declared, DAYS[day]
+        self.cut("backfill", Cut(match, nth, moment), lambda: self._replace(chosen))
+        if edit:
+            self.edit(**edit)
+            self.heed_tables()
+        transform = WIDE if "extra" in self.oracle.columns(begun.sink) else 1
+        for declared in (self.declared, begun, replace(begun, policy="warn", transform=transform)):
+            self.declared = declared
+            if self._backfill(chosen, is_half_done=True):
+                return
+        raise AssertionError("a killed backfill can't be done again")
+
+    def release(self, *, is_corrected: bool = False) -> None:
+        """Send the rows back that pass, or all of them, once the suite is corrected."""
+        if is_corrected and self._is_released():
+            self.edit(policy="warn")
+        if not self._is_released() or not (self.releasing or self.oracle.rows(self.declared.quarantine, "n")):
+            return
+        self.heed_tables()
+        self.declare()
+        moved = self._to_release() if self.releasing is None else self.releasing
+        self._release()
+        self.told.append(f"release: {sorted(moved)}")
+        self.releasing = None
+        self.oracle.settle(moved)
+        self.look(is_complete=False)
+
+    def cut_release(self, then: str, *, is_corrected: bool, match: str, nth: int, moment: Moment) -> None:
+        """It is asked for again, by whomever, before anything of the quarantine is declared otherwise."""
+        if is_corrected and self._is_released():
+            self.edit(policy="warn")
+        if not self._is_released() or not self.oracle.rows(self.declared.quarantine, "n"):
+            return
+        self.heed_tables()
+        self.releasing = self._to_release()
+        self.oracle.loose = {n: {place, self.oracle.place_of(n)} for n, place in self.releasing.items()}
+        self.cut("release", Cut(match, nth, moment), self._release)
+        if then == "run":
+            self.run()
+        elif then == "backfill":
+            self.backfill(0)
+        self.release()
+
+    def _backfill(self, day: date, *, is_half_done: bool = False) -> bool:
+        """Whether it was done, and not refused."""
+        self.declare()
+        newest = self.oracle.newest_batch(self.declared.sink, self.inputs.query_id())
+        must, may = self._refusals(day, newest)
+        try:
+            self._replace(day)
+        except SluiceError as exc:
+            code = exc.finding.code if isinstance(exc, RefusedError) else type(exc).__name__
+            self.told.append(f"backfill {day} refused: {exc}")
+            if code not in must | may:
+                raise
+            if not is_half_done:
+                self.look(is_complete=False)
+            return False
+        assert not must, f"a backfill is done in spite of {must}"
+        self.told.append(f"backfill {day}")
+        self.oracle.replaced(self.declared, day, self.inputs.batches(), newest)
+        return True
+
+    def _refusals(self, day: date, newest: int) -> tuple[set[str], set[str]]:
+        """For what a backfill must be refused, and for what it may be."""
+        gone = self.inputs.renamed.keys() | self.inputs.lost
+        rows = [n for batch, read in self.inputs.batches().items() if batch <= newest for n in read]
+        bad = [self.declared.may_be_bad(n) for n in rows if self.inputs.days[n] == day]
+        is_wide = "extra" in self.oracle.columns(self.declared.sink)
+        must = {
+            "QUARANTINE_LEFT": self._is_left(),
+            # It needs nothing of a batch that is not committed.
+            "BACKFILL_INPUT_GONE": bool(gone & self.inputs.committed_files()),
+            "QualityFailedError": self.declared.is_stopping and {True} in bad,
+            "DeclarationError": is_wide != self.declared.is_wide,
+        }
+        may = {
+            "BACKFILL_INPUT_GONE": bool(gone),
+            "RELEASE_UNFINISHED": self.releasing is not None,
+            "QualityFailedError": self.declared.is_stopping and {True, False} in bad,
+        }
+        return {code for code, is_so in must.items() if is_so}, {code for code, is_so in may.items() if is_so}
+
+    def _is_left(self) -> bool:
+        """Whether a former quarantine has rows, so that no interval is recomputed."""
+        own = self.declared.quarantine if self.declared.policy != "none" else ""
+        return any(place != own and self.oracle.rows(place, "n") for place in QUARANTINES)
+
+    def _replace(self, day: date) -> None:
+        start = datetime(day.year, day.month, day.day, tzinfo=UTC)
+        declared = self.lab.project.resolve(self.declared.stream())
+        request = BackfillRequest(declared, Interval(start, start + timedelta(days=1)))
+        backfill_stream(self.lab.project, request, session=self.lab.spark)
+
+    def _is_released(self) -> bool:
+        return self.declared.policy != "none" and self.inputs.newest("commits") >= 0
+
+    def _to_release(self) -> dict[int, Place]:
+        """The rows that a release sends, and where they are then: those that pass, as they are in the quarantine."""
+        passing = self.declared.policy in {"warn", "hold"}
+        rows = self.oracle.rows(self.declared.quarantine, "n", "bad")
+        there = {
+            n: place for row in rows if (place := self.oracle.known.get(n := row["n"])) and (passing or not row["bad"])
+        }
+        return {
+            n: (self.declared.sink, mark) for n, (table, mark) in there.items() if table == self.declared.quarantine
+        }
+
+    def _release(self) -> None:
+        project = self.lab.project
+        declared = project.resolve(self.declared.stream())
+        release_rows(project, declared, where=None, released_by="somebody", session=self.lab.spark)
