@@ -187,6 +187,17 @@ def make_delta(path: Path, *versions: Iterable[int], app_id: str | None = None) 
     return path
 
 
+def expire_commits(table: Path, *, keep: int = 1) -> Path:
+    """Do as log clean-up does: delete the commits of a Delta table, but for the newest ones."""
+    log = table / "_delta_log"
+    for commit in sorted(log.glob("*.json"))[:-keep]:
+        if commit.stem.isdigit():
+            commit.unlink()
+            for checksum in (commit.with_suffix(".crc"), log / f".{commit.name}.crc", log / f".{commit.stem}.crc.crc"):
+                checksum.unlink(missing_ok=True)
+    return table
+
+
 def commit_file(table: Path, version: int) -> Path:
     """The commit file of one version of a Delta table."""
     return table / "_delta_log" / f"{version:020d}.json"

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from sluice.delta_checkpoint import AppTransaction, LogCheckpoint, checkpoint_transactions, complete_checkpoints
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import is_local, join
 from sluice.storage import Storage
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _TRANSACTIONS_EXPIRE = "delta.setTransactionRetentionDuration"
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _LOOK = "check the table's _delta_log"
 _MAX_COMMIT_BYTES = 512 * 1024 * 1024
@@ -123,6 +123,8 @@ class DeltaLog:
     """The newest version."""
     versions: tuple[int, ...]
     """Versions whose commit file is still there, ascending."""
+    checkpoints: tuple[LogCheckpoint, ...] = ()
+    """What stands for those whose commit file is not, ascending."""
 
 
 def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
@@ -134,10 +136,11 @@ def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
     folder = storage.list_folder(join(location, "_delta_log"))
     names = folder.files if folder is not None else []
     versions = sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
-    if not versions:
+    checkpoints = complete_checkpoints(names)
+    if not versions and not checkpoints:
         return None
     table = load_table(location, storage=storage)
-    return DeltaLog(location, str(table.metadata().id), table.version(), tuple(versions))
+    return DeltaLog(location, str(table.metadata().id), table.version(), tuple(versions), checkpoints)
 
 
 def load_table(location: str, *, storage: Storage, version: int | None = None) -> DeltaTable:
@@ -183,11 +186,41 @@ def last_transaction(table: DeltaTable, location: str, application: str, *, stor
     if last is not None or _TRANSACTIONS_EXPIRE not in table.metadata().configuration:
         return last
     log = open_log(location, storage=storage)
-    for version in reversed(log.versions) if log is not None else ():
-        commit = read_commit(log, version, storage=storage) if log is not None else None
-        if commit is not None and application in commit.transactions:
-            return commit.transactions[application]
-    return None
+    noted = transactions(log, storage=storage) if log is not None else iter(())
+    return next((found.version for found in noted if found.application == application), None)
+
+
+def transactions(log: DeltaLog, *, storage: Storage) -> Iterator[AppTransaction]:
+    """All transactions that a log still knows, commit by commit, the newest first; then those of a checkpoint.
+
+    That of an application that comes first is its newest. Nothing is read before it is asked for.
+
+    Raises:
+        RefusedError: A commit is damaged.
+        StorageError: The log can't be read.
+    """
+    for version in reversed(log.versions):
+        commit = read_commit(log, version, storage=storage)
+        for application, number in commit.transactions.items() if commit is not None else ():
+            yield AppTransaction(application, number, commit.timestamp_ms if commit is not None else None)
+    yield from expired_transactions(log, storage=storage)
+
+
+def expired_transactions(log: DeltaLog, *, storage: Storage) -> list[AppTransaction]:
+    """The transactions that only a checkpoint tells of: the commits before it are gone.
+
+    It is the oldest checkpoint after which every commit is there: with those it knows what any newer one does, and
+    transactions that a newer one has let expire. Empty where the log begins with the table.
+
+    Raises:
+        StorageError: It can't be read.
+    """
+    there = set(log.versions)
+    first = log.latest + 1
+    while first - 1 in there:
+        first -= 1
+    standing = next((found for found in log.checkpoints if found.version >= first - 1), None) if first else None
+    return [] if standing is None else checkpoint_transactions(log.location, standing, storage=storage)
 
 
 def transaction_of(application: str, version: int) -> Transaction:
@@ -330,9 +363,8 @@ def is_version_gone(log: DeltaLog, version: int, *, storage: Storage) -> bool:
     there = {int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))}
     for match in filter(None, map(_COMPACTED.fullmatch, names)):
         there.update(range(int(match[1]), min(int(match[2]), version) + 1))
-    checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
     # Only the newest one below counts: from an older one, more commits are needed.
-    first = max((found + 1 for found in checkpoints if found <= version), default=0)
+    first = max((found.version + 1 for found in complete_checkpoints(names) if found.version <= version), default=0)
     return not there.issuperset(range(first, version + 1))
 
 

@@ -2,48 +2,83 @@
 
 A process may abort while it ends (exit code 134), its work done: that was seen with delta-rs' reader beside Spark, and
 C++ libraries keep threads, one of which may come back to a Python that is gone. So Python's own clean-up is done, and
-nothing after it.
+nothing after it, whatever goes wrong on the way: words that can't be written, as on a full disk, change nothing.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 
 def leave_with(work: Callable[[], int | None]) -> NoReturn:
     """Do the work of a process, and end it with the exit code that it gives, or that it exits with."""
+    code: int | None = 1
+    # Nothing gets out of this but by `os._exit`: no signal either, wherever it comes.
     try:
-        code = work()
+        sys.stderr = _Words.over(sys.stderr)
+        code = _code_of(work)
+        _clean_up()
+    finally:
+        os._exit((code or 0) & 0xFF)
+
+
+class _Words(io.TextIOWrapper):
+    """Standard error: what can't be written there is lost, and no work is given up for it."""
+
+    @classmethod
+    def over(cls, stream: TextIO | None) -> TextIO:
+        """What stands in the place of a stream; one that was closed is none, and prints would go to the output."""
+        if stream is None:
+            return open(os.devnull, "w", encoding="utf-8")
+        if not isinstance(stream, io.TextIOWrapper):
+            return stream
+        return cls(
+            stream.buffer, stream.encoding, stream.errors, line_buffering=True, write_through=stream.write_through
+        )
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            super().flush()
+
+
+def _code_of(work: Callable[[], int | None]) -> int | None:
+    try:
+        return work()
     except SystemExit as exc:
-        code = _code(exc)
+        if exc.code is None or isinstance(exc.code, int):
+            return exc.code
+        # As Python itself would.
+        words = str(exc.code)
     except BaseException:
-        traceback.print_exc()
-        code = 1
-    _clean_up()
-    os._exit(code or 0)
-
-
-def _code(exc: SystemExit) -> int | None:
-    """What Python itself would exit with."""
-    if exc.code is None or isinstance(exc.code, int):
-        return exc.code
-    sys.stderr.write(f"{exc.code}\n")
+        words = traceback.format_exc().rstrip("\n")
+    sys.stderr.write(f"{words}\n")
     return 1
 
 
 def _clean_up() -> None:
     """What Python does at its end: other threads' work is waited for, exit functions are called, output is written."""
     # Pools are told to end before their threads are waited for: nothing public does both.
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
-    atexit._run_exitfuncs()  # noqa: SLF001 - nothing public calls them
+    for step in (threading._shutdown, atexit._run_exitfuncs, _flush):  # type: ignore[attr-defined]  # noqa: SLF001
+        # Who presses Ctrl-C once more wants no more waiting; the work is done.
+        with contextlib.suppress(BaseException):
+            step()
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         # Whoever read it may be gone; that is no outcome of the work.
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):
             stream.flush()

@@ -8,18 +8,20 @@ fsynced; other schemes go through obstore, whose stores put an object atomically
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import posixpath
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from urllib.parse import unquote
 
 from sluice.errors import StorageError
 
 if TYPE_CHECKING:
+    from obstore import ReadableFile
     from obstore.store import ObjectStore
 from sluice.local_disk import (
     FileStat,
@@ -118,6 +120,26 @@ class Storage:
                 return bytes(found.bytes())
         except FileNotFoundError:
             return None
+
+    def open_file(self, location: str) -> BinaryIO:
+        """Open a file to read pieces of it: of an object, no more is fetched than what is asked for.
+
+        Raises:
+            FileNotFoundError: There is none.
+            StorageError: The file can't be opened.
+        """
+        if is_local(location):
+            try:
+                return open(local_path(location), "rb")
+            except FileNotFoundError:
+                raise
+            except (OSError, ValueError) as exc:
+                raise failed("open", location, exc) from exc
+        store, key = self._object(location)
+        from obstore import open_reader
+
+        with library_call("could not open it", location):
+            return cast("BinaryIO", _ObjectFile(open_reader(store, key)))
 
     def stat(self, location: str) -> FileStat | None:
         """Size and time of a file; None when there is none.
@@ -323,6 +345,28 @@ class Storage:
         }
         folders = [posixpath.basename(prefix.rstrip("/")) for prefix in found["common_prefixes"]]
         return _ObjectFolder(stats, folders) if stats or folders else None
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object as a file of Python's; obstore's own lacks what pyarrow asks a file for."""
+
+    def __init__(self, reader: ReadableFile) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._reader.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._reader.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self._reader.readall() if size < 0 else self._reader.read(size))
 
 
 @dataclass(frozen=True)

@@ -88,3 +88,28 @@ def test_every_exit_code_is_ours(tmp_path: Path) -> None:
     assert codes == {(command, 0): CAMPAIGN for command in ("run", "audit", "release", "backfill")}, (
         tmp_path / "log"
     ).read_text()[-4000:]
+
+
+READS = "for _ in range(8): DeltaTable({table!r}).to_pyarrow_table()"
+PLAIN = "from deltalake import DeltaTable\n" + READS
+OURS = f"""
+from deltalake import DeltaTable
+from sluice.exit_code import leave_with
+def work():
+    {READS}
+    return 4
+leave_with(work)
+"""
+
+
+@pytest.mark.timeout(0)
+def test_delta_rs_alone(tmp_path: Path) -> None:
+    """What aborts a process of Python's own in a few of a hundred ends with our code in every process of ours."""
+    table = str(make_delta(tmp_path / "known", *([number] for number in range(30))))
+    codes: Counter[tuple[str, int]] = Counter()
+    for _ in range(10 * CAMPAIGN):
+        for name, program in (("plain", PLAIN), ("ours", OURS)):
+            words = [sys.executable, "-c", program.format(table=table)]
+            codes[name, subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode] += 1
+    sys.stdout.write(f"{dict(codes)}\n")
+    assert codes["ours", 4] == 10 * CAMPAIGN

@@ -18,7 +18,7 @@ from sluice.errors import RefusedError
 from sluice.gate.judged_runs import require_judged
 from sluice.gate.state import GateState, keep_gate, read_gate
 from sluice.home import StreamHome
-from sluice.runs.record import QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from tests.builders import make_delta, put
 from tests.unit.quality.suites import document, row
@@ -334,3 +334,21 @@ def test_an_audit_without_a_suite_is_refused(project: Path) -> None:
 
     assert done.returncode == 2
     assert "there is no suite to audit the table with" in done.stderr
+
+
+def test_a_run_out_of_balance(project: Path) -> None:
+    """The list of runs tells the balance of the newest run, and what is wrong with any other."""
+    records = RunRecords(home(project))
+    whole, broken, *_ = records.run_ids()
+    for run_id, published in ((whole, 6), (broken, 5)):
+        record = records.read(run_id)
+        assert record is not None
+        batch = BatchRecord(
+            batch_id=4, kind="data", input_rows=7, output_rows=published, watermark=None, result_rows=7, dropped_rows=1
+        )
+        records.save(msgspec.structs.replace(record, batches=(batch,)))
+    listed = sluice(project, "visits", command="runs").stdout
+    assert f"run {whole}: 7 rows read; 7 made of them = 6 published" in listed
+    assert f"ROWS_NOT_IN_BALANCE: run {broken}: " in listed
+    assert "5 published + 0 put into quarantine + 1 dropped" in listed
+    assert listed.count("BALANCE") == 1

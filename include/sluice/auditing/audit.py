@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sluice.auditing import staged_batch
-from sluice.auditing.conservation import balanced
+from sluice.auditing.conservation import balanced, rows_in_quarantine
 from sluice.auditing.quarantine import kept_rows
 from sluice.auditing.run_gate import RunGate
 from sluice.auditing.suite_fit import fit_suite
@@ -148,13 +148,19 @@ class Audit:
             values = audit.values
         self._noted.add(batch.batch_id)
         values = self._keep_values(batch, values)
-        batch = with_measures(batch, values)
+        batch, taken = with_measures(batch, values), self._in_quarantine(batch)
         if audit is not None and audit.taken is not None:
-            batch = balanced(batch, self.plan, audit.values, audit.taken)
+            batch = balanced(batch, self.plan, audit.values, audit.taken, in_quarantine=taken)
         else:
-            batch = balanced(batch, self.plan, values)
+            batch = balanced(batch, self.plan, values, in_quarantine=taken)
         self.gate.note(batch)
         return batch
+
+    def _in_quarantine(self, batch: BatchRecord) -> int | None:
+        """What the quarantine's log says of a batch; None where it was not split, or is done since."""
+        storage, generation = self.home.storage, self.record.generation
+        decision = decided_batch.read_decision(self.home, generation, batch.batch_id)
+        return None if decision is None else rows_in_quarantine(decision, self.project, storage=storage)
 
     def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""

@@ -1,4 +1,4 @@
-"""The balance of a batch: every row that came out of the transform was published, put into quarantine, or dropped."""
+"""The balance of a batch: every row that was read was published, put aside, dropped, or left out by the transform."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any
 
 import msgspec
 
+from sluice.gate.decided_batch import Decision
+from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.runs.record import BatchRecord
+from sluice.spark.row_flow import RowFlow
+from sluice.storage import Storage
 
 logger = logging.getLogger(__name__)
+_LOOK = "look at the sink before anything is built on it"
 
 
 def balanced(
@@ -19,17 +24,20 @@ def balanced(
     plan: QualityPlan,
     values: Mapping[str, Any] | None,
     decided: Mapping[str, int] | None = None,
+    *,
+    in_quarantine: int | None = None,
 ) -> BatchRecord:
     """A batch's record with where its rows went, and a warning where some went nowhere, or to several places.
 
-    What came out was measured on the way; what was published is what the sink's own log says. Nothing is said where
-    one of the two is not known.
+    What came out was measured on the way; what was published and put aside is what the tables' own logs say. Nothing is
+    said where one of the two is not known.
 
     Args:
         batch: As committed.
         plan: The suite that split it.
         values: What was measured of it.
         decided: How many rows each policy took out, where another suite has split it.
+        in_quarantine: How many rows of it the quarantine's log tells of; None where it does not tell.
     """
     found = values or {}
     removed = {policy: found.get(name) for policy, name in plan.removals.items()} if decided is None else decided
@@ -37,12 +45,78 @@ def balanced(
     if not isinstance(result, int) or not all(isinstance(count, int) for count in removed.values()):
         return batch
     dropped, quarantined = removed.get("drop") or 0, removed.get("quarantine") or 0
+    if in_quarantine is not None:
+        quarantined = in_quarantine
     batch = msgspec.structs.replace(batch, result_rows=result, dropped_rows=dropped, quarantined_rows=quarantined)
     if batch.output_rows is None or batch.output_rows + dropped + quarantined == result:
         return batch
-    warning = (
+    return _warned(
+        batch,
         f"the transform gave {result:,} rows; {batch.output_rows:,} were published, {quarantined:,} put into quarantine"
-        f" and {dropped:,} dropped: look at the sink before anything is built on it"
+        f" and {dropped:,} dropped: {_LOOK}",
     )
+
+
+def rows_in_quarantine(decision: Decision, project: Project, *, storage: Storage) -> int | None:
+    """How many rows of a batch that was split its quarantine has taken, by the table's own log.
+
+    Asked for after the batch's commit; None where the log does not tell any more.
+
+    Raises:
+        StorageError: It can't be read.
+        RefusedError: Its log is damaged.
+    """
+    table, batch_id = decision.quarantine.sink(project), decision.batch_id
+    last = table.state(decision.query_id, storage=storage).last_batch
+    if last is None or last < batch_id:
+        return 0
+    outcome = table.outcome(decision.query_id, batch_id, storage=storage) if last == batch_id else None
+    return None if outcome is None else outcome.output_rows
+
+
+def as_decided(batch: BatchRecord, decision: Decision, in_quarantine: int | None) -> BatchRecord:
+    """A batch's record with where its rows went, where a former driver has split it, whatever suite there is today.
+
+    Args:
+        batch: As committed.
+        decision: What that driver had decided.
+        in_quarantine: How many rows of it the quarantine's log tells of; None where it does not tell.
+    """
+    quarantined = decision.quarantined if in_quarantine is None else in_quarantine
+    batch = msgspec.structs.replace(batch, quarantined_rows=quarantined, dropped_rows=decision.dropped)
+    # A balance that today's suite has told of is told.
+    if quarantined == decision.quarantined or batch.result_rows is not None:
+        return batch
+    told = f"{decision.quarantined:,} rows were to go into quarantine, and its log tells of {quarantined:,}: {_LOOK}"
+    return _warned(batch, told)
+
+
+def tied_to_input(batch: BatchRecord, flow: RowFlow | None, *, reads_more: bool) -> BatchRecord:
+    """A batch's record with how many rows the transform left out, and a warning where more are missing.
+
+    Args:
+        batch: With where the rows of the result went.
+        flow: What the transform makes of a row; None where it is not known.
+        reads_more: Whether Spark may count rows that a source does not give, as the deleted ones in Delta's files.
+    """
+    read, made = batch.input_rows, batch.result_rows
+    if made is None and batch.output_rows is not None:
+        made = batch.output_rows + batch.quarantined_rows + batch.dropped_rows
+    if flow is None or read is None or made is None:
+        return batch
+    left_out = max(read - made, 0)
+    if flow == "each" and left_out:
+        if reads_more or (made and not read % made):
+            # A row counts as often as it is read: the surplus is told of elsewhere.
+            return batch
+        left_out = 0
+    batch = msgspec.structs.replace(batch, unmatched_rows=left_out)
+    if read == made + left_out:
+        return batch
+    kept = "each of which the transform keeps" if flow == "each" else "of each of which the transform makes one or none"
+    return _warned(batch, f"the sources gave {read:,} rows, {kept}, and {made:,} came out: {_LOOK}")
+
+
+def _warned(batch: BatchRecord, warning: str) -> BatchRecord:
     logger.error("batch %d: %s", batch.batch_id, warning)
     return msgspec.structs.replace(batch, warnings=(*batch.warnings, warning))

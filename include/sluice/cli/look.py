@@ -78,6 +78,7 @@ def runs(
     """List the newest runs of a stream."""
     import msgspec
 
+    from sluice.runs.balance import balance_of, broken_balance
     from sluice.runs.record import RunRecords
 
     _, home = opened(project, stream, None)
@@ -113,6 +114,12 @@ def runs(
     rows += [(run_id, "damaged", error.problem, None, None, None, None) for run_id, error in damaged.items()]
     rows.sort(key=lambda row: row[0], reverse=True)
     print_table(f"Runs of {stream}", ("run", "status", "why", "batches", "rows in", "rows out", "watermark"), rows)
+    for record in reversed(records):
+        if (problem := broken_balance(record)) is not None:
+            print(f"{problem.code}: {problem.file}: {problem.cause}\n  consequence: {problem.consequence}")
+            print(f"  remedy: {problem.remedy}")
+        elif record is records[0] and (balance := balance_of(record)) is not None:
+            print(f"run {record.run_id}: {balance.text}")
     if checked is not None:
         print(f"skipped {checked.skips} times since, last at {checked.checked_at}: {checked.reason}")
     report_damaged(damaged.values())

@@ -14,6 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from sluice.auditing.audit import Audit, prepare_audit
+from sluice.auditing.conservation import as_decided, rows_in_quarantine, tied_to_input
 from sluice.auditing.judge_with_spark import settle_former
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
@@ -39,6 +40,7 @@ from sluice.spark.duplicates import find_ambiguous
 from sluice.spark.fingerprints import fingerprints
 from sluice.spark.java_options import Work
 from sluice.spark.query import Query, build_query, plan_reader
+from sluice.spark.row_flow import row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
 from sluice.spark.state_check import check_state
 from sluice.spark.watermark_log import WatermarkLog
@@ -182,8 +184,9 @@ class _Run:
         runner = BatchRunner(
             query, generation, home, self.lease, self.stop, state, watermarks, self.audit, followed, published
         )
+        flow, kinds = row_flow(query), {source.kind for source in query.stream.sources.values()}
         for batch in runner.run(plan):
-            done = self._told(batch, generation, decided)
+            done = tied_to_input(self._told(batch, generation, decided), flow, reads_more="delta" in kinds)
             generation = self._keep_sink_identity(generation)
             self._save(batches=(*self.record.batches, done))
             if decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):
@@ -211,8 +214,8 @@ class _Run:
         then, now = generation.declared_at(batch.batch_id), generation.begun_with[-1].declared
         changed = tuple(name for name, value in then.items() if now.get(name, value) != value)
         if decided is not None and decided_by is not None:
-            # Whatever suite there is today, or none.
-            batch = msgspec.structs.replace(batch, quarantined_rows=decided.quarantined, dropped_rows=decided.dropped)
+            taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
+            batch = as_decided(batch, decided, taken)
         return msgspec.structs.replace(batch, decided_by=decided_by, changed=changed)
 
     def _judge(self, *, is_last: bool) -> None:

@@ -37,6 +37,9 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     quarantined_rows: int = 0
     dropped_rows: int = 0
     """How many rows the suite's `drop` left out."""
+    unmatched_rows: int | None = None
+    """How many of the rows that were read the transform left out, which makes of each a row or none; None where it may
+    make more of one, or a part of one."""
     duration_ms: dict[str, int] = {}
     observed: dict[str, dict[str, Any]] = {}
     malformed_rows: dict[str, int] = {}

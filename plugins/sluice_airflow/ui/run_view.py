@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sluice.planning.backfill import downstream_effect
 from sluice.quality.report import QualityReport
+from sluice.runs.balance import balance_of, broken_balance
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.recorded_plan import RecordedPlan
 from sluice.runs.stop import StopRequest
@@ -22,6 +23,7 @@ from sluice_airflow.ui.rows import (
     RunRow,
     batch_row,
     describe_amount,
+    problem_view,
     run_row,
     run_seconds,
     sum_known,
@@ -151,7 +153,7 @@ def run_page(
         hidden_batches=done - len(shown),
         phases=_backfill_phases(record, now) if record.interval else _batch_phases(shown),
         quality=quality,
-        problems=_plan_problems(plan),
+        problems=(*_lost_rows(record), *_plan_problems(plan)),
         error_type=failure.type if failure else "",
         error=failure.whole if failure else "",
         retryable=_RETRYABLE.get(str(failure.retryable), "") if failure else "",
@@ -235,6 +237,10 @@ def _run_facts(record: RunRecord, plan: RecordedPlan | None, now: datetime, *, i
         rows_in = sum_known(batch.input_rows for batch in record.batches)
         rows_out = sum_known(batch.output_rows for batch in record.batches)
         facts.append(Fact("rows", f"{wording.count(rows_in)} in, {wording.count(rows_out)} out"))
+    balance = balance_of(record)
+    if balance is not None:
+        facts.append(Fact("balance", balance.text))
+    if record.batches:
         watermark = wording.read_moment(record.batches[-1].watermark)
         facts += [Fact("watermark", wording.moment(watermark))] if watermark else []
     if plan is not None and plan.strategy:
@@ -311,6 +317,12 @@ def _planned_rows(plan: RecordedPlan | None, done: set[int]) -> tuple[PlannedRow
         )
         rows.append(PlannedRow(str(batch.batch_id), batch.kind.replace("_", " "), ranges, batch.batch_id in done))
     return tuple(rows)
+
+
+def _lost_rows(record: RunRecord) -> tuple[ProblemView, ...]:
+    """What is said of a run whose rows are not in balance: louder than of anything else that did not end it."""
+    problem = broken_balance(record)
+    return () if problem is None else (replace(problem_view(problem), tone="bad"),)
 
 
 def _plan_problems(plan: RecordedPlan | None) -> tuple[ProblemView, ...]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from sluice.auditing.conservation import balanced
+from sluice.auditing.conservation import as_decided, balanced, rows_in_quarantine, tied_to_input
+from sluice.gate.decided_batch import Decision, Table
+from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.suite import parse_suite
+from sluice.runs.balance import is_broken
 from sluice.runs.record import BatchRecord, describe_batch
+from sluice.spark.row_flow import RowFlow
+from sluice.storage import Storage
+from tests.builders import QUERY_ID, make_delta
 from tests.unit.quality.suites import document, row
 
 
@@ -72,3 +79,93 @@ def test_what_is_not_known_is_not_said() -> None:
     assert balanced(batch(6), found, {found.rows: 9}) == batch(6)
     unknown = balanced(batch(None), found, values(found, 9, drop=2))
     assert (unknown.result_rows, unknown.dropped_rows, unknown.warnings) == (9, 2, ())
+
+
+def test_what_the_quarantine_has_counts(caplog: pytest.LogCaptureFixture) -> None:
+    """Not what was measured: rows that never came there are missed."""
+    found = plan("drop", "quarantine")
+
+    whole = balanced(batch(6), found, values(found, 9, drop=2, quarantine=1), in_quarantine=1)
+    lost = balanced(batch(6), found, values(found, 9, drop=2, quarantine=1), in_quarantine=0)
+
+    assert (whole.quarantined_rows, whole.warnings) == (1, ())
+    assert (lost.quarantined_rows, len(lost.warnings)) == (0, 1)
+    assert "6 were published, 0 put into quarantine and 2 dropped" in lost.warnings[0]
+    assert [log.levelname for log in caplog.records] == ["ERROR"]
+
+
+def decision(table: Path, **changes: Any) -> Decision:
+    there = Table(location=str(table), partition_by=(), options={})
+    known: dict[str, Any] = {"batch_id": 1, "query_id": QUERY_ID, "run_id": "r", "folder": "f", "files": {}}
+    known |= {"row_type": "", "sink": there, "quarantine": there, "values": {}, "quarantined": 2, "dropped": 1}
+    return Decision(**known | changes)
+
+
+def test_the_quarantines_log(tmp_path: Path) -> None:
+    """It tells of the newest batch that it has; one that it does not have has no rows; older ones are not known."""
+    project = Project(root=str(tmp_path), name="p", home=str(tmp_path / "home"), stream_folders=(), import_roots=())
+    table = tmp_path / "quarantine"
+
+    def told(batch_id: int) -> int | None:
+        return rows_in_quarantine(decision(table, batch_id=batch_id), project, storage=Storage())
+
+    assert told(0) == 0
+    make_delta(table, [1], [2, 3], app_id=QUERY_ID)
+    assert (told(2), told(1), told(0)) == (0, 2, None)
+
+
+def test_a_batch_that_a_dead_driver_has_split() -> None:
+    """What its decision says is compared with what the quarantine has."""
+    decided = decision(Path("/lake"))
+    assert as_decided(batch(6), decided, None) == msgspec.structs.replace(batch(6), quarantined_rows=2, dropped_rows=1)
+    assert as_decided(batch(6), decided, 2).warnings == ()
+    broken = as_decided(batch(6), decided, 1)
+    assert (broken.quarantined_rows, "2 rows were to go into quarantine" in broken.warnings[0]) == (1, True)
+
+
+class TestInput:
+    """What was read, tied to what came out."""
+
+    @pytest.mark.parametrize(
+        ("output_rows", "flow", "unmatched"),
+        [
+            (9, "each", 0),
+            (9, "some", 0),
+            (6, "some", 3),
+            (0, "some", 9),
+            (9, None, None),
+            (None, "each", None),
+            # Read three times: told of elsewhere.
+            (3, "each", None),
+        ],
+    )
+    def test_in_balance(self, output_rows: int | None, flow: RowFlow | None, unmatched: int | None) -> None:
+        """With a filter, what is missing was left out; what is not known is not said."""
+        done = tied_to_input(batch(output_rows), flow, reads_more=False)
+        assert (done.unmatched_rows, done.warnings) == (unmatched, ())
+
+    @pytest.mark.parametrize(("output_rows", "flow"), [(8, "each"), (0, "each"), (10, "each"), (10, "some")])
+    def test_not_in_balance(self, output_rows: int, flow: RowFlow, caplog: pytest.LogCaptureFixture) -> None:
+        """Rows that the transform keeps are missing, or came from nowhere."""
+        done = tied_to_input(batch(output_rows), flow, reads_more=False)
+        assert f"the sources gave 9 rows, {'each' if flow == 'each' else 'of each'}" in done.warnings[0]
+        assert f"{output_rows} came out" in done.warnings[0]
+        assert is_broken(done)
+        assert [log.levelname for log in caplog.records] == ["ERROR"]
+
+    def test_rows_that_only_spark_reads(self) -> None:
+        """Of Delta's files it may count rows that are deleted; none may come from nowhere."""
+        assert tied_to_input(batch(8), "each", reads_more=True) == batch(8)
+        assert tied_to_input(batch(10), "each", reads_more=True).warnings
+
+    def test_a_batch_that_the_sink_held(self) -> None:
+        """Nobody has read anything."""
+        held = msgspec.structs.replace(batch(6), input_rows=None, was_in_sink=True)
+        assert tied_to_input(held, "each", reads_more=False) == held
+
+    def test_a_suite(self) -> None:
+        """What the suite took out is no loss."""
+        found = plan("drop", "quarantine")
+        done = balanced(batch(5), found, values(found, 8, drop=2, quarantine=1))
+        assert tied_to_input(done, "some", reads_more=False).unmatched_rows == 1
+        assert tied_to_input(done, "each", reads_more=False).warnings

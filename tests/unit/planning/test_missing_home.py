@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from engine_lab import AppendingSink, Lab, TransactionalSink, make_lab
 
 from sluice import sinks
@@ -16,7 +17,7 @@ from sluice.home import FIRST_RUN, Generation
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import plan_stream
 from sluice.runs.record import RunRecords
-from tests.builders import QUERY_ID, make_delta, put
+from tests.builders import QUERY_ID, expire_commits, make_delta, put
 from tests.unit.runs.test_record import make_record
 
 
@@ -62,6 +63,15 @@ def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, beside: str,
     assert verdict(lab, limits) == "HOME_MISSING"
     (lab.home / FIRST_RUN).touch()
     assert lab.settle().status == "planned"
+
+
+def test_a_sink_whose_old_commits_are_gone(lab: Lab, tmp_path: Path) -> None:
+    """Log clean-up leaves a checkpoint in their place, which knows the query as well."""
+    table = make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
+    make_delta(table, [2], [3], [4])
+    DeltaTable(table).create_checkpoint()
+    expire_commits(table)
+    assert verdict(lab) == "HOME_MISSING"
 
 
 @pytest.mark.parametrize("app_id", [None, "a-job-of-mine"])

@@ -36,6 +36,7 @@ from sluice_airflow.ui.run_view import RunPage, run_page
 from sluice_airflow.ui.stream_view import StreamPage, stream_page
 from sluice_airflow.ui.streams_view import StreamRow, StreamsPage, is_found, part_of, stream_row, streams_page
 from tests.builders import NOW, NOW_MS, QUERY_ID, make_stream
+from tests.unit.runs.test_record import make_record
 
 RUN_ID = "20260131T110000000Z-0123abcd"
 JANUARY = RecordedInterval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
@@ -115,6 +116,19 @@ def show(
 ) -> RunPage:
     """The page of a run, for a user from whom one stream may be hidden."""
     return run_page("visits", run, stop, NOW, owner=owner, is_visible=lambda name: name != hidden)
+
+
+@pytest.mark.parametrize(("published", "tones"), [(6, []), (5, ["bad"])])
+def test_the_balance_of_a_run(published: int, tones: list[str]) -> None:
+    """Every run that has read rows tells where they went; rows that are missing are told first, as what is wrong."""
+    batch = BatchRecord(
+        batch_id=4, kind="data", input_rows=7, output_rows=published, watermark=None, dropped_rows=1, unmatched_rows=0
+    )
+    record = make_record("20260131T120000000Z-0f1e2d3c", batches=(batch,))
+    page = show(RunFile(record.run_id, record, None))
+    told = next(fact.value for fact in page.facts if fact.name == "balance")
+    assert told.startswith(f"7 rows read {'=' if published == 6 else chr(0x2260)} {published} published")
+    assert [problem.tone for problem in page.problems if problem.code == "ROWS_NOT_IN_BALANCE"] == tones
 
 
 def make_backfill(**changes: Any) -> RunFile:

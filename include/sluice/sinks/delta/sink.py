@@ -14,7 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
-from sluice.delta_table import Commit, find_table, last_transaction, load_table, open_log, read_commit, refuse_other
+from sluice.delta_table import (
+    Commit,
+    expired_transactions,
+    find_table,
+    last_transaction,
+    load_table,
+    open_log,
+    read_commit,
+    refuse_other,
+    transactions,
+)
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.locations import is_local, spark_location
@@ -103,9 +113,8 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)
         # The newest first: where a stream writes, nearly every commit is one of its batches.
-        for version in reversed(log.versions) if log is not None else ():
-            commit = read_commit(log, version, storage=storage) if log is not None else None
-            yield from filter(_QUERY_ID.fullmatch, commit.transactions if commit is not None else ())
+        noted = transactions(log, storage=storage) if log is not None else iter(())
+        yield from (found.application for found in noted if _QUERY_ID.fullmatch(found.application))
 
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         log = open_log(self.path, storage=storage)
@@ -211,12 +220,15 @@ class DeltaSink(ReplaceableSink, StagingSink):
             return None
         for version in reversed(log.versions):
             commit = read_commit(log, version, storage=storage)
-            if commit is None or (commit.timestamp_ms is not None and commit.timestamp_ms < since_ms):
-                break
-            for writer in commit.transactions:
+            if commit is not None and commit.timestamp_ms is not None and commit.timestamp_ms < since_ms:
+                return None
+            for writer in commit.transactions if commit is not None else ():
                 if writer not in own and _QUERY_ID.fullmatch(writer):
                     return writer
-        return None
+        # The commits of that time are gone: those that are there are younger.
+        expired = expired_transactions(log, storage=storage)
+        since = (found.application for found in expired if found.time_ms is not None and found.time_ms >= since_ms)
+        return next((writer for writer in since if writer not in own and _QUERY_ID.fullmatch(writer)), None)
 
     def write_aside(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
         return replacement.write_aside(self.path, frame, wanted, storage=storage)
