@@ -334,6 +334,17 @@ def _looked_for(exc: BaseException) -> tuple[str, str | None]:
     return "", None
 
 
+def check_booleans(place: str, **given: object) -> None:
+    """Refuse what is neither True nor False: every text is true to Python, `"no"` as well.
+
+    Raises:
+        DeclarationError: One is not.
+    """
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise DeclarationError(f"`{name}` is {value!r}", where=place, remedy="give True or False")
+
+
 def check_limit(value: int | None, name: str, place: str) -> None:
     """Refuse a per-batch limit that is not a positive number.
 

@@ -21,6 +21,7 @@ from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
 from sluice.spark_master import CONNECT_SCHEME, check_master, is_submitted
 from sluice.storage import Storage
+from sluice.storage_options import check_storage_options
 from sluice.stream import Stream
 
 FILE_NAME = "sluice.toml"
@@ -252,9 +253,15 @@ def load_project(file: Path) -> Project:
         stream_folders=folders("streams", "SLUICE_STREAMS", ["streams"]),
         import_roots=folders("path", "SLUICE_PATH", ["."]),
         spark_master=_spark_master(setting(spark, "master", "SLUICE_SPARK_MASTER", ""), place),
-        spark_conf={key: _conf_value(key, value, place) for key, value in conf.items()},
-        storage_options={key: expand(value, place=place) for key, value in storage.items()},
+        spark_conf={key: _setting(key, value, place, "[spark.conf]") for key, value in conf.items()},
+        storage_options=_storage_options(storage, place),
     )
+
+
+def _storage_options(given: Mapping[str, Any], place: str) -> dict[str, str]:
+    options = {key.lower(): _setting(key, value, place, "[storage]") for key, value in given.items()}
+    check_storage_options(options, f"{place}, [storage]")
+    return options
 
 
 def _secrets(settings: Mapping[str, Any]) -> Iterator[str]:
@@ -283,11 +290,10 @@ def _check_tables(tables: dict[str, Any], place: str) -> None:
         for key, value in keys.items():
             kinds = _TABLES[table]
             if table == "storage":
-                kind: type = str
-            elif key not in kinds:
+                continue
+            if key not in kinds:
                 _refuse_name(key, list(kinds), f"key in [{table}]", place)
-            else:
-                kind = kinds[key]
+            kind = kinds[key]
             if not isinstance(value, kind) or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
                 raise _wrong_type(f"`{key}` in [{table}]", value, place, f"give a {_KIND_NAMES[kind]}")
 
@@ -339,7 +345,7 @@ def _spark_master(given: str, place: str) -> str:
     return expand(ours, place=place) if ours else remote
 
 
-def _conf_value(key: str, value: Any, place: str) -> str:
+def _setting(key: str, value: Any, place: str, table: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -347,7 +353,7 @@ def _conf_value(key: str, value: Any, place: str) -> str:
     if isinstance(value, int | float):
         return str(value)
     remedy = "give a string, a number or a boolean; quote dotted keys"
-    raise _wrong_type(f"`{key}` in [spark.conf]", value, place, remedy)
+    raise _wrong_type(f"`{key}` in {table}", value, place, remedy)
 
 
 def _wrong_type(what: str, value: object, place: str, remedy: str) -> DeclarationError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _TOKEN = re.compile(
@@ -28,19 +28,28 @@ _UNCHECKED = ("interval", "geometry", "geography")
 _NESTED = ("array", "map", "struct")
 _MOST_DIGITS = 38
 _DEEPEST = 100
+_FLOAT_BITS = 24
+"""The most that SQL's `float(n)` may be precise to and still be a float; beyond, it is a double."""
 _MEANT: Mapping[str, str] = {
-    **dict.fromkeys(["str", "text", "char", "varchar", "object", "json", "uuid", "nvarchar", "utf8"], "string"),
+    **dict.fromkeys(["str", "text", "char", "varchar", "object", "json", "jsonb", "uuid", "utf8"], "string"),
+    **dict.fromkeys(["nvarchar", "varchar2", "nvarchar2", "nchar", "clob", "tinytext", "mediumtext"], "string"),
+    **dict.fromkeys(["longtext", "ntext", "enum", "guid", "uniqueidentifier", "inet", "xml", "category"], "string"),
     **dict.fromkeys(["bool", "bit"], "boolean"),
-    **dict.fromkeys(["int64", "longtype", "int8", "serial", "uint32"], "bigint"),
-    **dict.fromkeys(["int32", "integertype", "int4", "number"], "int"),
+    **dict.fromkeys(["int64", "longtype", "int8", "serial", "bigserial", "uint32"], "bigint"),
+    **dict.fromkeys(["int32", "integertype", "int4", "mediumint", "uint16"], "int"),
+    **dict.fromkeys(["int16", "int2", "smallserial", "uint8"], "smallint"),
     **dict.fromkeys(["float64", "doubletype", "float8"], "double"),
     **dict.fromkeys(["float32", "floattype", "float4"], "float"),
-    **dict.fromkeys(["datetime", "datetime64", "timestamptz", "timestamptype"], "timestamp"),
-    **dict.fromkeys(["bytes", "blob", "bytea", "varbinary"], "binary"),
+    **dict.fromkeys(["datetime", "datetime2", "datetime64", "datetimeoffset", "smalldatetime"], "timestamp"),
+    **dict.fromkeys(["timestamptz", "timestamp_tz", "timestamptype"], "timestamp"),
+    **dict.fromkeys(["bytes", "blob", "bytea", "varbinary", "longblob", "image", "raw"], "binary"),
     "list": "array<...>", "stringtype": "string", "datetype": "date", "booleantype": "boolean", "dict": "map<..., ...>",
-    "bignumeric": "decimal(38, 9)", "money": "decimal(19, 4)",
+    "record": "struct<...>", "bignumeric": "decimal(38, 9)", "money": "decimal(19, 4)", "smallmoney": "decimal(10, 4)",
+    "uint64": "decimal(20, 0)", "hugeint": "decimal(38, 0)", "int128": "decimal(38, 0)",
 }  # fmt: skip
 """Types of other systems, and ours."""
+_DECIMALS = ("number", "bignumeric", "decimaltype", "money")
+"""Types of other systems that take the digits of a decimal."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,16 @@ class SchemaProblem:
 
     problem: str
     remedy: str
+
+
+@dataclass(frozen=True)
+class SchemaText:
+    """What a schema says."""
+
+    columns: Mapping[str, str]
+    """The types by name, without what is in brackets: `decimal`, `array`."""
+    alike: tuple[str, str] | None
+    """Two names beside each other, also in a nested type, that differ by case only."""
 
 
 class _WrongError(Exception):
@@ -77,6 +96,15 @@ def schema_problem(schema: object) -> SchemaProblem | None:
     return None
 
 
+def read_schema(schema: str) -> SchemaText | None:
+    """What a schema says; None when there is something wrong with it, or only Spark can tell."""
+    try:
+        reader = _Reader(_tokens(schema))
+        return SchemaText(reader.columns(), reader.alike)
+    except (_WrongError, _UnsureError):
+        return None
+
+
 def _as_text(schema: object) -> str | None:
     """What somebody has probably meant who gave Spark's `StructType`, or names and types."""
     if isinstance(schema, Mapping):
@@ -102,6 +130,8 @@ class _Reader:
     at: int = 0
     opened: list[str] = field(default_factory=list)
     """The nested types around what is being read."""
+    alike: tuple[str, str] | None = None
+    """The first two names beside each other that differ by case only."""
 
     @property
     def kind(self) -> str:
@@ -118,18 +148,27 @@ class _Reader:
             return True
         return False
 
-    def columns(self) -> None:
+    def columns(self) -> dict[str, str]:
         if self.kind == "word" and [text.lower() for _, text in self.tokens[:2]] == ["struct", "<"]:
             raise _WrongError("it is a type, and not a list of columns", "leave out `struct<` and `>`")
+        found: dict[str, str] = {}
         while True:
             name = self.name()
+            self.beside(name, found)
             if self.text == ":":
                 raise _WrongError(f"there is a colon after `{name}`", f"leave it out: `{name} TYPE`")
-            self.type_of(name)
+            found[name] = self.type_of(name)
             self.rest(name)
             if self.kind == "end":
-                return
+                return found
             self.comma(name)
+
+    def beside(self, name: str, others: Iterable[str]) -> None:
+        """Note a name by those that stand before it, and refuse one that is there already."""
+        if name in others:
+            raise _WrongError(f"`{name}` is there twice", "leave one of the two out, or rename it")
+        if self.alike is None:
+            self.alike = next(((other, name) for other in others if other.lower() == name.lower()), None)
 
     def name(self) -> str:
         kind, text = self.kind, self.text
@@ -155,7 +194,7 @@ class _Reader:
             raise _WrongError("there are two commas in a row", "leave one out")
         raise _WrongError(f"`{text}` stands where a column's name is expected", f"give the columns as DDL: {_EXAMPLE}")
 
-    def type_of(self, name: str) -> None:
+    def type_of(self, name: str) -> str:
         kind, given = self.kind, self.text
         word = given.lower()
         if kind == "end" or (kind == "sign" and given in ",>)"):
@@ -169,9 +208,10 @@ class _Reader:
             raise _UnsureError
         if word in _NESTED:
             self.nested(word, name)
-            return
+            return word
         if word not in _PLAIN and word not in _SIZED:
-            raise _WrongError(f"`{name}` has the type `{given}`, which Spark does not have", _meant(word, name))
+            meant = _meant(word, name, self.numbers())
+            raise _WrongError(f"`{name}` has the type `{given}`, which Spark does not have", meant)
         if self.text == "<":
             raise _WrongError(
                 f"the type `{given}` of `{name}` takes nothing in `<>`", "use `array<...>`, `map<...>` or `struct<...>`"
@@ -179,6 +219,7 @@ class _Reader:
         self.sizes(word, name)
         if self.take("collate") or self.take("without") or self.take("with"):
             raise _UnsureError
+        return word
 
     def nested(self, word: str, name: str) -> None:
         if not self.take("<"):
@@ -205,8 +246,11 @@ class _Reader:
         self.opened.pop()
 
     def fields(self) -> None:
+        found: list[str] = []
         while True:
             name = self.name()
+            self.beside(name, found)
+            found.append(name)
             self.take(":")
             self.type_of(name)
             self.rest(name)
@@ -227,7 +271,8 @@ class _Reader:
                     f"the `{word}(` of `{name}` is not closed by numbers and `)`", f"write it as {_sized(word)}"
                 )
             if not 1 <= len(numbers) <= _SIZED.get(word, 0):
-                takes = f"write it as {_sized(word)}" if word in _SIZED else f"write `{name} {word}`"
+                plain = "double" if word == "float" and numbers and numbers[0] > _FLOAT_BITS else word
+                takes = f"write it as {_sized(word)}" if word in _SIZED else f"write `{name} {plain}`"
                 raise _WrongError(
                     f"the type `{word}` of `{name}` does not take ({', '.join(map(str, numbers))})", takes
                 )
@@ -238,6 +283,12 @@ class _Reader:
                 f"`{name}` is a decimal of {numbers[0]} digits, {sum(numbers[1:])} of them behind the point",
                 f"at most {_MOST_DIGITS} in all: `decimal(18, 2)`",
             )  # fmt: skip
+
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers in brackets that stand next, which are not passed; none where there are none."""
+        ahead = "".join(text for _, text in self.tokens[self.at : self.at + 5])
+        found = re.match(r"\((\d{1,9})(?:,(\d{1,9}))?\)", ahead)
+        return tuple(int(number) for number in found.groups() if number) if found else ()
 
     def rest(self, name: str) -> None:
         """What may follow a type: `NOT NULL`, then a comment."""
@@ -275,7 +326,11 @@ def _sized(word: str) -> str:
     return "`decimal(18, 2)`" if _SIZED[word] == 2 else f"`{word}(6)`" if word == "time" else f"`{word}(20)`"
 
 
-def _meant(word: str, name: str) -> str:
+def _meant(word: str, name: str, numbers: Sequence[int]) -> str:
+    if word in _DECIMALS and numbers and numbers[0] <= _MOST_DIGITS:
+        return f"use `decimal({','.join(map(str, numbers))})`"
+    if word in {"number", "decimaltype"}:
+        return "use `bigint` for whole numbers, else `decimal(18, 2)` or `double`"
     if word in _MEANT:
         return f"use `{_MEANT[word]}`"
     if name.lower() in _PLAIN:

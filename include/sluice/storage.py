@@ -35,6 +35,7 @@ from sluice.local_disk import (
 )
 from sluice.locations import is_local, join, local_path
 from sluice.storage_failures import failed, library_call, too_large
+from sluice.storage_options import CLIENT_OPTIONS
 
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is read unless the caller allows more."""
@@ -42,28 +43,6 @@ _MOST_COPIED = 2**40
 """The largest file that is copied from or to an object store; a snapshot of state may be large."""
 _SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https", "file", "memory")
 """Of URLs that obstore knows."""
-_CLIENT_OPTIONS = {
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "default_content_type",
-    "http1_only",
-    "http2_keep_alive_interval",
-    "http2_keep_alive_timeout",
-    "http2_keep_alive_while_idle",
-    "http2_only",
-    "pool_idle_timeout",
-    "pool_max_idle_per_host",
-    "proxy_ca_certificate",
-    "proxy_excludes",
-    "proxy_url",
-    "randomize_addresses",
-    "read_timeout",
-    "root_certificate",
-    "timeout",
-    "user_agent",
-}
-"""What obstore wants to be told of its HTTP client apart from the store; delta-rs takes both together."""
 
 
 class Folder(Protocol):
@@ -301,8 +280,8 @@ class Storage:
                     where=location,
                     remedy=f"without Spark, these can: {', '.join(f'{known}://' for known in _SCHEMES)}",
                 )
-            client = {key: value for key, value in self.options.items() if key in _CLIENT_OPTIONS}
-            ours = {key: value for key, value in self.options.items() if key not in _CLIENT_OPTIONS}
+            client = {key: value for key, value in self.options.items() if key in CLIENT_OPTIONS}
+            ours = {key: value for key, value in self.options.items() if key not in CLIENT_OPTIONS}
             with library_call("could not open it", location, passing=()):
                 self._stores[root] = from_url(root, client_options=client or None, **ours)  # type: ignore[call-overload]
         return self._stores[root], key.strip("/")

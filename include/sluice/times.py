@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -9,6 +10,8 @@ from sluice.errors import DeclarationError
 
 Clock = Callable[[], datetime]
 """Tells the time, in UTC."""
+_DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,6 +41,25 @@ def parse_time(text: str | None, *, where: str = "--until") -> datetime | None:
             f"{text!r} is no time", where=where, remedy="write ISO 8601: 2026-01-31 or 2026-01-31T12:00:00Z"
         ) from exc
     return moment
+
+
+def duration_ms(text: object, name: str, place: str) -> int:
+    """Read how long something lasts, in milliseconds: `7d`, `12h` or `30min`.
+
+    Args:
+        text: What somebody wrote.
+        name: What they gave it to.
+        place: Where they did.
+
+    Raises:
+        DeclarationError: It is no such text.
+    """
+    match = _DURATION.fullmatch(str(text))
+    if match is None:
+        raise DeclarationError(
+            f"`{name}` is {text!r}", where=place, remedy='give a number and a unit, such as "7d", "12h" or "30min"'
+        )
+    return int(match[1]) * _UNIT_MS[match[2]]
 
 
 def iso_time(moment: datetime) -> str:

@@ -19,7 +19,7 @@ master = "local[2]"
 conf = { "spark.driver.memory" = "2g", "spark.ui.enabled" = false, "spark.task.maxFailures" = 1 }
 
 [storage]
-endpoint = "http://localhost:9000"
+endpoint = "https://localhost:9000"
 """
 DECLARATION = """
 from sluice import Stream, sinks, sources

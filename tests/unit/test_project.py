@@ -34,7 +34,7 @@ class TestToml:
             "spark.ui.enabled": "false",
             "spark.task.maxFailures": "1",
         }
-        assert project.storage().options == {"endpoint": "http://localhost:9000"}
+        assert project.storage().options == {"endpoint": "https://localhost:9000"}
 
     def test_defaults(self, tmp_path: Path) -> None:
         """An empty file is a project named as its folder."""
@@ -92,10 +92,10 @@ class TestToml:
     def test_secrets_come_from_the_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """`${NAME}` is expanded in storage options and Spark's settings."""
         monkeypatch.setenv("SHOP_KEY", "abc")
-        toml = '[storage]\nkey = "${SHOP_KEY}"\n[spark.conf]\n"spark.key" = "x-${SHOP_KEY}"\n'
+        toml = '[storage]\ntoken = "${SHOP_KEY}"\n[spark.conf]\n"spark.key" = "x-${SHOP_KEY}"\n'
         project = make_project(tmp_path, toml)
 
-        assert project.storage_options == {"key": "abc"}
+        assert project.storage_options == {"token": "abc"}
         assert project.spark_conf == {"spark.key": "x-abc"}
 
     @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class TestToml:
     def test_repr_tells_no_settings(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A project, and what it is declared with, can be logged: no setting and no option is in its `repr`."""
         monkeypatch.setenv("SHOP_KEY", "c4nary-value")
-        toml = '[storage]\nkey = "${SHOP_KEY}"\n[spark]\nmaster = "sc://h/;token=${SHOP_KEY}"\n'
+        toml = '[storage]\ntoken = "${SHOP_KEY}"\n[spark]\nmaster = "sc://h/;token=${SHOP_KEY}"\n'
         project = make_project(tmp_path, f'{toml}conf = {{ "spark.key" = "${{SHOP_KEY}}" }}')
         declared = [
             sources.files("in", format="csv", schema="a STRING", null_value="c4nary-value"),
@@ -143,7 +143,7 @@ class TestToml:
         monkeypatch.delenv("SHOP_KEY", raising=False)
 
         with pytest.raises(DeclarationError, match="SHOP_KEY is not set"):
-            make_project(tmp_path, '[storage]\nkey = "${SHOP_KEY}"')
+            make_project(tmp_path, '[storage]\ntoken = "${SHOP_KEY}"')
 
     @pytest.mark.parametrize(
         ("toml", "unknown", "nearest"),
@@ -170,7 +170,7 @@ class TestToml:
             ('[project]\nstreams = "streams"', "give a list of strings"),
             ("[project]\nstreams = [1]", "give a list of strings"),
             ("[spark]\nconf = 1", "give a table"),
-            ("[storage]\nkey = 1", "give a string"),
+            ("[storage]\nkey = [1]", "give a string, a number or a boolean; quote dotted keys"),
             ("project = 1", "write [project]"),
             ("[spark.conf]\nspark.driver.memory = '2g'", "give a string, a number or a boolean; quote dotted keys"),
         ],

@@ -3,39 +3,121 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperGroup
 
-_COMMANDS_ELSEWHERE = {
-    **dict.fromkeys(["start", "execute", "trigger", "submit"], "`sluice run STREAM` runs a stream once"),
-    **dict.fromkeys(["build", "apply"], "`sluice run STREAM` runs a stream once"),
-    **dict.fromkeys(
-        ["explain", "compile", "dry-run", "dryrun", "diff"], "`sluice plan STREAM` says what a run would do"
-    ),
-    **dict.fromkeys(["test", "validate", "debug", "parse"], "`sluice check` checks every declaration"),
-    **dict.fromkeys(["ls", "streams", "show"], "`sluice list` lists the streams"),
-    **dict.fromkeys(["history", "log", "logs", "status"], "`sluice runs STREAM` lists the runs of a stream"),
-    **dict.fromkeys(["checkpoint", "describe"], "`sluice inspect STREAM` shows a checkpoint"),
-    **dict.fromkeys(["release", "audit", "suggest"], "it is a command of `sluice quality`"),
-    **dict.fromkeys(["new", "create"], "`sluice init DIR` makes a project"),
-    "schedule": "a DAG says when its streams run: `stream_dag(...)`",
-}
-"""What is typed as a command, and what to type."""
-_OPTIONS_ELSEWHERE = {
-    **dict.fromkeys(["--stream", "--select", "--model", "--name", "-s", "-m"], "name the stream without an option"),
-    **dict.fromkeys(["--full-refresh", "--reset"], "a backfill recomputes an interval: `sluice backfill STREAM`"),
-    **dict.fromkeys(["--from-date", "--start-date", "--event-time-start", "--from"], "write it as --start"),
-    **dict.fromkeys(["--to-date", "--end-date", "--event-time-end", "--to"], "write it as --end"),
-    **dict.fromkeys(["--trigger", "--once", "--available-now"], "leave it out: a run takes what is there and stops"),
-    **dict.fromkeys(["--project-dir", "--profiles-dir"], "write it as --project"),
-    **dict.fromkeys(["--dry-run", "-n"], "`sluice plan STREAM` says what a run would do"),
-    **dict.fromkeys(["--batches", "--max-batch"], "write it as --max-batches"),
-    **dict.fromkeys(["--master", "--conf"], "write it into `sluice.toml`, under [spark]"),
-    "--checkpoint-location": "write it as --checkpoint",
-    "--output": "write it as --json, and send the output where you want it",
-}
-"""What is typed as an option, and what to do."""
+_RUN = "`sluice run STREAM` runs a stream once"
+_GOES_ON = "`sluice run STREAM` goes on where the last run ended"
+_ANEW = (
+    "a backfill recomputes an interval: `sluice backfill STREAM --start TIME --end TIME`; for a fresh start, declare"
+    " the stream under another name, with a sink of its own"
+)
+_AIRFLOW = "it is a command of Airflow: type `airflow` in front of it"
+
+
+def _each(names: str, answer: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), answer)
+
+
+COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "sluice": {
+        **_each("start execute trigger submit build apply once", _RUN),
+        **_each("explain compile dry-run dryrun diff preview", "`sluice plan STREAM` says what a run would do"),
+        **_each("test validate debug parse lint", "`sluice check` checks every declaration"),
+        **_each("ls streams show", "`sluice list` lists the streams"),
+        **_each("history log logs status", "`sluice runs STREAM` lists the runs of a stream"),
+        **_each("checkpoint checkpoints describe state offsets", "`sluice inspect STREAM` shows a checkpoint"),
+        **_each("freshness source waiting", "`sluice lag STREAM` shows what waits in every source"),
+        **_each("release audit suggest", "it is a command of `sluice quality`"),
+        **_each("new create scaffold", "`sluice init DIR` makes a project"),
+        **_each("schedule", "a DAG says when its streams run: `stream_dag(...)`"),
+        **_each("stop cancel kill abort pause",
+                "end its process by SIGTERM: a run stops after the batch under way"),
+        **_each("retry rerun resume restart continue clear", _GOES_ON),
+        **_each("reset delete drop remove rm destroy rewind refresh truncate", _ANEW),
+        **_each("clean cleanup gc", "leave it out: nothing has to be cleaned before a run"),
+        **_each("dags tasks scheduler webserver standalone triggerer api-server db connections variables", _AIRFLOW),
+        **_each("pools users assets datasets", _AIRFLOW),
+        **_each("seed", "put the files where a source reads, and run the stream: `sluice run STREAM`"),
+        **_each("snapshot clone", "a Delta table keeps its versions: `VERSION AS OF` reads one as it was"),
+        **_each("deps install packages", "`sluice jars fetch` fetches what Spark needs beside its own"),
+        **_each("docs lineage graph ui serve web",
+                "the pages in Airflow show the streams and what reads which: Browse > Streams"),
+        **_each("vacuum optimize compact zorder maintain", "Delta does it, in Spark SQL: `OPTIMIZE` and `VACUUM`"),
+        **_each("version", "`sluice --version` prints it"),
+        **_each("help", "`sluice --help` lists the commands"),
+    },
+    "jars": _each("install download get update pull", "`sluice jars fetch` fetches them")
+    | _each("ls show", "`sluice jars list` lists them"),
+    "profile": _each("create make new update", "`sluice profile build` builds it")
+    | _each("list ls status", "`sluice profile show` shows it"),
+}  # fmt: skip
+"""By group, what is typed as a command, and what to type."""
+
+_INTERVAL = "an interval is recomputed by a backfill: `sluice backfill STREAM --start TIME --end TIME`"
+_SPARK = "write it into `sluice.toml`, under [spark]"
+_SPARK_CONF = "write it into `sluice.toml`, under [spark.conf]"
+_VARIABLE = "write ${NAME} into `sluice.toml` or into a path, and set it in the environment"
+_TARGET = (
+    "name another project by --project, or say by SLUICE_HOME and SLUICE_SPARK_MASTER in the environment where this one"
+    " keeps its records, and which Spark it takes"
+)
+_NAME = "name the stream without an option"
+
+Answers = Sequence[tuple[str, str]]
+"""An option of the command, and what to say where it has that one; `""` is for all others."""
+
+
+def _options(names: str, *answers: tuple[str, str]) -> dict[str, Answers]:
+    return dict.fromkeys(names.split(), answers)
+
+
+OPTIONS: Mapping[str, Answers] = {
+    **_options("--stream --streams --select --model --models --name -m", ("", _NAME)),
+    **_options("--dag-id --dag -d", ("", _NAME)),
+    **_options("--full-refresh --reset --reset-dagruns", ("", _ANEW)),
+    **_options("--from-date --start-date --event-time-start --from --since",
+               ("--start", "write it as --start"), ("--last", "write it as --last N: the newest are listed"),
+               ("", _INTERVAL)),
+    **_options("-s", ("--start", "write it as --start"), ("", _NAME)),
+    **_options("--to-date --end-date --event-time-end --to --before --logical-date --execution-date -e",
+               ("--end", "write it as --end"), ("--until", "write it as --until"), ("", _INTERVAL)),
+    **_options("--trigger --once --available-now", ("", "leave it out: a run takes what is there and stops")),
+    **_options("--project-dir --profiles-dir --project-path --dir", ("--project", "write it as --project")),
+    **_options("--dry-run", ("--run-key", "`sluice plan STREAM` says what a run would do"),
+               ("--checkpoint", "leave it out: it changes nothing")),
+    **_options("-n --limit --count --tail", ("--last", "write it as --last"),
+               ("--max-batches", "write it as --max-batches; `sluice plan STREAM` says what a run would do")),
+    **_options("--batches --max-batch --max-files", ("--max-batches", "write it as --max-batches")),
+    **_options("--master --deploy-mode", ("", _SPARK)),
+    **_options("--conf --driver-memory --executor-memory --executor-cores --num-executors --packages --jars --py-files",
+               ("", _SPARK_CONF)),
+    **_options("--threads --parallelism", ("", 'write `master = "local[N]"` into `sluice.toml`, under [spark]')),
+    **_options("--vars --var --env --params", ("", _VARIABLE)),
+    **_options("--target --profile -t", ("--project", _TARGET)),
+    **_options("--exclude", ("", "leave it out: a command is about one stream")),
+    **_options("--force -f --yes -y", ("", "leave it out: a refusal says which decision it needs")),
+    **_options("--checkpoint-location --checkpoint-dir", ("--checkpoint", "write it as --checkpoint"),
+               ("", "declare it: `Stream(checkpoint=...)`")),
+    **_options("--output --format -o", ("--json", "write it as --json, and send the output where you want it")),
+}  # fmt: skip
+"""What is typed as an option, and what to do, by what the command has."""
+_WORDS = ("create", "start", "run", "list", "show", "get", "new", "trigger", "stream", "streams", "dag")
+"""What is typed between a command and the stream."""
+
+
+def answer_to_option(option: str, known: Collection[str]) -> str | None:
+    """What to say of an option that a command does not have; None when there is no answer.
+
+    Args:
+        option: What was typed.
+        known: The command's options.
+    """
+    if option in known:
+        return None
+    return next((text for needed, text in OPTIONS.get(option, ()) if not needed or needed in known), None)
 
 
 class Answering(TyperGroup):
@@ -43,15 +125,23 @@ class Answering(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that was typed."""
-        answer = _COMMANDS_ELSEWHERE.get(args[0]) if args[0] not in self.commands else None
+        words = COMMANDS.get(self.name or "", COMMANDS["sluice"] if ctx.parent is None else {})
+        answer = words.get(args[0]) if args[0] not in self.commands else None
         if answer is not None:
             ctx.fail(f"no command `{args[0]}`: {answer}")
         name, command, rest = super().resolve_command(ctx, args)
-        known = {option for parameter in getattr(command, "params", ()) for option in parameter.opts}
+        if "commands" in vars(command):
+            return name, command, rest
+        parameters = getattr(command, "params", ())
+        known = {option for parameter in parameters for option in parameter.opts}
         for word in rest:
             option = word.partition("=")[0]
-            if option in _OPTIONS_ELSEWHERE and option not in known and "commands" not in vars(command):
-                ctx.fail(f"no option `{option}` of `{name}`: {_OPTIONS_ELSEWHERE[option]}")
+            said = answer_to_option(option, known)
+            if said is not None:
+                ctx.fail(f"no option `{option}` of `{name}`: {said}")
+        takes = [parameter.name for parameter in parameters if parameter.param_type_name == "argument"]
+        if takes == ["stream"] and len(rest) > 1 and rest[0] in _WORDS and not rest[1].startswith("-"):
+            ctx.fail(f"no `{rest[0]}` in `{name}`: name the stream at once, as in `sluice {name} {rest[1]}`")
         return name, command, rest
 
 

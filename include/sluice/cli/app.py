@@ -43,13 +43,18 @@ quality_app.command("release")(quality.release_quality)
 quality_app.command("suggest")(quality.suggest_quality)
 app.add_typer(quality_app, name="quality")
 
-jars_app = typer.Typer(help="The jars that Spark needs beside its own.", no_args_is_help=True, rich_markup_mode=None)
+jars_app = typer.Typer(
+    help="The jars that Spark needs beside its own.", cls=Answering, no_args_is_help=True, rich_markup_mode=None
+)
 jars_app.command("fetch")(installation.fetch_jars)
 jars_app.command("list")(installation.list_jars)
 app.add_typer(jars_app, name="jars")
 
 profile_app = typer.Typer(
-    help="The launch profile, with which Spark starts in half the time.", no_args_is_help=True, rich_markup_mode=None
+    help="The launch profile, with which Spark starts in half the time.",
+    cls=Answering,
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 profile_app.command("build")(installation.build_launch_profile)
 profile_app.command("show")(installation.show_launch_profile)

@@ -88,10 +88,14 @@ def check_declared(project: Project, stream: Stream) -> None:
     """Refuse what a declaration alone shows to be wrong.
 
     Raises:
-        DeclarationError: The transform does not take the sources, or the stream writes where it reads.
+        DeclarationError: The transform does not take the sources, the stream writes where it reads, or Spark takes an
+            option with other settings only.
     """
     check_functions(project, stream)
     check_own_output(stream, project.home)
+    for name, source in stream.sources.items():
+        source.check_settings(project.spark_conf, place=f"{stream.place}, source `{name}`")
+    stream.sink.check_settings(project.spark_conf, place=f"{stream.place}, sink")
 
 
 def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, *, shared: Problem | None) -> Plan:
@@ -112,7 +116,8 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
         limits = replace(limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.former, seen, home)))
     plan = gated(build_plan(seen, limits, wanted.now), unsettled(project, seen, home), wanted.former)
     if seen.sink.exists and plan.verdict != "refuse":
-        stream.sink.check_table(stream.output_mode, place=stream.place, storage=home.storage)
+        columns = stream.output_mode, stream.interval_column
+        stream.sink.check_table(*columns, project.spark_conf, place=stream.place, storage=home.storage)
     if shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, shared))
     return _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from sluice.auditing.suite_fit import fit_suite
 from sluice.errors import DeclarationError, SluiceError
 from sluice.gate.choice import choose_gate
-from sluice.planning.own_output import check_own_output
 from sluice.planning.shared_sinks import shared_sink
-from sluice.planning.transform_text import check_functions
+from sluice.planning.verdict import check_declared
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import failing_columns, quality_failed
@@ -61,9 +60,8 @@ def _check_stream(
     project: Project, stream: Stream, streams: Mapping[str, Stream], *, analyse: bool
 ) -> SluiceError | None:
     try:
-        check_own_output(stream, project.home)
+        check_declared(project, stream)
         shared_sink(stream, streams)
-        check_functions(project, stream)
         project.check_function(stream.transform)
         if stream.sink.function is not None:
             project.check_function(stream.sink.function)

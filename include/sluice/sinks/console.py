@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declaring import SINK_WORDS, check_limit, declares
+from sluice.declaring import SINK_WORDS, check_booleans, check_limit, declares
 from sluice.sinks.contract import FunctionLoader, Sink
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def console(*, num_rows: int = 20, truncate: bool = True) -> ConsoleSink:
         truncate: Cut long values.
 
     Raises:
-        DeclarationError: `num_rows` is not above 0.
+        DeclarationError: `num_rows` is not above 0, or `truncate` is neither True nor False.
     """
+    check_booleans("sinks.console()", truncate=truncate)
     check_limit(num_rows, "num_rows", "sinks.console()")
     return ConsoleSink(num_rows, truncate)

@@ -7,7 +7,7 @@ What only some can do are contracts of their own, found by what a sink can: an i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -77,11 +77,32 @@ class Sink(ABC):
         """The columns of the result that it can't do without."""
         return ()
 
-    def check_table(self, output_mode: OutputMode, *, place: str, storage: Storage) -> None:  # noqa: B027 - most have none
+    def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:  # noqa: B027 - most have none
+        """Make sure that Spark takes what is declared with the settings that a project has.
+
+        Args:
+            conf: The project's settings of Spark.
+            place: What is declared, for messages.
+
+        Raises:
+            DeclarationError: It does not.
+        """
+
+    def check_table(  # noqa: B027 - most have none
+        self,
+        output_mode: OutputMode,
+        interval_column: str | None,
+        conf: Mapping[str, str],
+        *,
+        place: str,
+        storage: Storage,
+    ) -> None:
         """Make sure that what is there already takes what is declared.
 
         Args:
             output_mode: The stream's.
+            interval_column: The stream's.
+            conf: The project's settings of Spark.
             place: The stream, for messages.
             storage: Where to look.
 

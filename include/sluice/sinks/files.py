@@ -15,7 +15,7 @@ from sluice.declaring import KIND_WORDS, SINK_WORDS, check_path, declares, parti
 from sluice.locations import spark_location
 from sluice.paths import resolve_path
 from sluice.sinks.contract import FunctionLoader, OutputMode, Sink, SinkState
-from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
+from sluice.spark_options import FORMATS, check_format, check_settings, options_elsewhere, spark_options
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class FilesSink(Sink):
 
     def resolved(self, project_root: str) -> FilesSink:
         return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.files({self.path!r})"))
+
+    def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
+        check_settings(self.format, self.options, conf, place=place)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -82,6 +85,6 @@ def files(
     check_format(format, place, {**KIND_WORDS["sluice.sinks"], "delta": "write it as `sinks.delta(PATH)`"})
     words = {**options_elsewhere(format), **SINK_WORDS}
     # Spark's writers know no `mode` but that of the batch, which the stream's output mode is.
-    known = [option for option in FORMATS[format] if option != "mode"]
+    known = {option: check for option, check in FORMATS[format].items() if option != "mode"}
     given = spark_options(options, known, place=place, ours=("format", "partition_by"), words=words)
     return FilesSink(path, format, partition_columns(partition_by, place), given)

@@ -130,6 +130,17 @@ class Source(ABC):
         """How much it has."""
         return total(step.amount for step in found.steps) if found.steps else {self.unit: 0, "bytes": 0, "rows": 0}
 
+    def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:  # noqa: B027 - most have none
+        """Make sure that Spark takes what is declared with the settings that a project has.
+
+        Args:
+            conf: The project's settings of Spark.
+            place: What is declared, for messages.
+
+        Raises:
+            DeclarationError: It does not.
+        """
+
     @abstractmethod
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         """Find what is there beyond `position`: without a JVM, read-only, and the same for the same input.

@@ -163,7 +163,7 @@ class TestSnapshot:
         """A table that is yet to be made has no version."""
         assert sinks.delta(str(tmp_path / "lake")).snapshot("day", QUERY, storage=Storage()) is None
 
-    @pytest.mark.parametrize(("column", "told"), [("n", "is of type long"), ("dya", "is none of its columns")])
+    @pytest.mark.parametrize(("column", "told"), [("n", "is of type long"), ("dya", "is no column of the table")])
     def test_column(self, tmp_path: Path, column: str, told: str) -> None:
         """A column that is none, or has no times, is named."""
         append(tmp_path, [(1, 1)], 0)

@@ -31,6 +31,7 @@ from sluice.interval import Interval
 from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside, Replaced, Replacement, SinkSnapshot
 from sluice.sinks.delta import parquet_aside
+from sluice.sinks.delta.declared_columns import interval_kind
 from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.sql_text import identifier
 from sluice.storage import Storage
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
-_KINDS = ("date", "timestamp", "timestamp_ntz")
 RELEASE_PREFIX = "sluice-release-"
 """What names a release of quarantined rows in the log begins so: such rows are recomputed with the interval."""
 
@@ -75,20 +75,13 @@ def snapshot(location: str, column: str, query_id: str, *, storage: Storage) -> 
             where=location,
             remedy="unset that property of the table, if its rows may be replaced",
         )
-    kinds = {found.name: getattr(found.type, "type", "nested") for found in table.schema().fields}
-    if kinds.get(column) not in _KINDS:
-        what = f"is of type {kinds[column]}" if column in kinds else f"is none of its columns ({', '.join(kinds)})"
-        raise DeclarationError(
-            f"`interval_column` is `{column}`, which {what}",
-            where=location,
-            remedy="name a column of type date or timestamp",
-        )
+    kind = interval_kind(table, column, place=location) or ""
     return SinkSnapshot(
         version=table.version(),
         identity=str(metadata.id),
         last_batch=last_transaction(table, location, query_id, storage=storage),
-        column_kind=kinds[column],
-        obstacle=_obstacle(table, column, kinds[column]),
+        column_kind=kind,
+        obstacle=_obstacle(table, column, kind),
     )
 
 

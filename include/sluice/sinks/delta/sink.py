@@ -7,7 +7,6 @@ without a JVM, which batch it holds.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +24,9 @@ from sluice.delta_table import (
     refuse_other,
     transactions,
 )
-from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.locations import is_local, spark_location
+from sluice.option_values import any_text, boolean, whole_number
 from sluice.paths import resolve_path
 from sluice.sinks.contract import (
     Aside,
@@ -43,6 +42,7 @@ from sluice.sinks.contract import (
     StagingSink,
 )
 from sluice.sinks.delta import published_batch, replacement
+from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.spark_options import spark_options
 from sluice.storage import Storage
 
@@ -50,9 +50,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Spark's id of a query; other writers that name their transactions choose names of their own."""
-_OPTIONS = ("mergeSchema", "overwriteSchema", "userMetadata", "optimizeWrite", "maxRecordsPerFile")
+_OPTIONS = {
+    **dict.fromkeys(["mergeSchema", "overwriteSchema", "optimizeWrite"], boolean),
+    "maxRecordsPerFile": whole_number,
+    "userMetadata": any_text,
+}
 
 
 @dataclass(frozen=True)
@@ -89,26 +94,26 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def partition_columns(self) -> tuple[str, ...]:
         return self.partition_by
 
-    def check_table(self, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+    def check_table(
+        self,
+        output_mode: OutputMode,
+        interval_column: str | None,
+        conf: Mapping[str, str],
+        *,
+        place: str,
+        storage: Storage,
+    ) -> None:
         is_made_anew = output_mode == "complete" and self.options.get("overwriteSchema") == "true"
-        table = None if not self.partition_by or is_made_anew else find_table(self.path, storage=storage)
+        is_asked = bool(self.partition_by) or interval_column is not None
+        table = find_table(self.path, storage=storage) if is_asked and not is_made_anew else None
         if table is None:
             return
-        there = table.metadata().partition_columns
-        if [name.lower() for name in self.partition_by] == [name.lower() for name in there]:
-            return
-        columns = [column.name for column in table.schema().fields]
-        known = {name.lower() for name in columns}
-        missing = next((name for name in self.partition_by if name.lower() not in known), None)
-        near = difflib.get_close_matches(missing, columns, n=1) if missing is not None else []
-        declared = f"it is partitioned by {', '.join(f'`{name}`' for name in there) or 'nothing'}"
-        raise DeclarationError(
-            f"`partition_by` names `{missing}`, which is no column of the table"
-            if missing is not None
-            else f"`partition_by` is {list(self.partition_by)}, which the table is not",
-            where=f"{place}, {self.path}",
-            remedy=f"did you mean `{near[0]}`?" if near else f"{declared}: declare that, or write to a new table",
-        )
+        where = f"{place}, {self.path}"
+        if self.partition_by:
+            check_partitions(table, self.partition_by, place=where)
+        if interval_column is not None:
+            may_come = "true" in {self.options.get("mergeSchema"), conf.get(_AUTO_MERGE, "").lower()}
+            interval_kind(table, interval_column, place=where, may_come=may_come)
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)

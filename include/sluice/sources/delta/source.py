@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.amounts import known
-from sluice.declaring import SOURCE_WORDS, check_limit, check_path, declares
+from sluice.declaring import SOURCE_WORDS, check_booleans, check_limit, check_path, declares
 from sluice.delta_table import (
     AddedFile,
     Commit,
@@ -33,6 +33,7 @@ from sluice.delta_table import (
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.interval import Interval
 from sluice.locations import same_for_every_name, spark_location
+from sluice.option_values import any_text, boolean
 from sluice.paths import resolve_path
 from sluice.sources.contract import (
     SOURCE_TAG,
@@ -57,7 +58,10 @@ from sluice.sources.delta.refusals import behind, files_gone, not_append, table_
 
 _MOST_FILES_BY_DEFAULT = 1000
 """Delta's own default."""
-_OPTIONS = ("excludeRegex", "failOnDataLoss", "readChangeFeed", "withEventTimeOrder", "schemaTrackingLocation")
+_OPTIONS = {
+    **dict.fromkeys(["failOnDataLoss", "readChangeFeed", "withEventTimeOrder"], boolean),
+    **dict.fromkeys(["excludeRegex", "schemaTrackingLocation"], any_text),
+}
 _ITS_OWN = (
     "starting",
     "starting_version",
@@ -463,6 +467,7 @@ def delta(
     check_limit(max_files_per_batch, "max_files_per_batch", place)
     check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
     check_limit(max_offsets_per_batch, "max_offsets_per_batch", place)
+    check_booleans(place, skip_change_commits=skip_change_commits, ignore_deletes=ignore_deletes)
     if starting_version is not None:
         if not isinstance(starting_version, int) or isinstance(starting_version, bool) or starting_version < 0:
             raise DeclarationError(

@@ -155,6 +155,8 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     while rest:
         token = _GLOB_TOKEN.match(rest)
         text = token[0] if token else rest[0]
+        if text == "\\":
+            raise DeclarationError("a backslash stands at the end", where=glob, remedy="leave it out, or write `\\\\`")
         rest = rest[len(text) :]
         if text == "[":
             raise DeclarationError("a `[` is not closed", where=glob, remedy="close it, or write `\\[`")

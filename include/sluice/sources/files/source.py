@@ -21,10 +21,11 @@ from sluice.amounts import known
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.checkpoint.source_log import LogEntry, SourceLog
-from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_limit, check_path, declares
+from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_booleans, check_limit, check_path, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.locations import is_local, join, local_path, spark_location
+from sluice.option_values import any_text, boolean
 from sluice.paths import resolve_path
 from sluice.schema_text import schema_problem
 from sluice.sources.contract import (
@@ -52,9 +53,16 @@ from sluice.sources.files.listing import (
 )
 from sluice.sources.files.observed_reading import ObservedReading
 from sluice.sources.parquet_columns import parquet_columns
-from sluice.spark_options import FORMATS, check_format, options_elsewhere, spark_options
+from sluice.spark_options import (
+    FORMATS,
+    check_format,
+    check_reading,
+    check_settings,
+    options_elsewhere,
+    spark_options,
+)
 from sluice.storage import Storage
-from sluice.times import epoch_micros
+from sluice.times import duration_ms, epoch_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -63,23 +71,13 @@ from sluice.sources.files.changed_files import changed, without_renamed
 from sluice.sources.files.refusals import hidden_by_age, input_gone, read_and_gone
 
 _FOR_EVER = "36500d"
-_DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*")
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
 """`* ? [ \\ ] { }`, as a URI spells them."""
 _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PASSED_THROUGH = ("ignoreMissingFiles", "ignoreCorruptFiles", "basePath")
+_PASSED_THROUGH = {"ignoreMissingFiles": boolean, "ignoreCorruptFiles": boolean, "basePath": any_text}
 _ITS_OWN = (
-    "format",
-    "schema",
-    "starting",
-    "max_files_per_batch",
-    "max_bytes_per_batch",
-    "max_file_age",
-    "latest_first",
-    "file_name_only",
-    "recursive_file_lookup",
-    "path_glob_filter",
+    *("format", "schema", "starting", "max_files_per_batch", "max_bytes_per_batch", "max_file_age", "latest_first"),
+    *("file_name_only", "recursive_file_lookup", "path_glob_filter"),
 )
 
 
@@ -108,6 +106,9 @@ class FilesSource(Source):
     @property
     def location(self) -> str:
         return self.path
+
+    def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
+        check_settings(self.format, self.options, conf, schema=self.schema, place=place)
 
     def reads_from(self, place: str) -> bool:
         return is_listed(self.path, place, recursive=self.recursive_file_lookup)
@@ -408,6 +409,12 @@ def files(
     check_format(format, place, {**KIND_WORDS["sluice.sources"], **FORMAT_WORDS})
     check_limit(max_files_per_batch, "max_files_per_batch", place)
     check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
+    flags = {"file_name_only": file_name_only, "recursive_file_lookup": recursive_file_lookup}
+    check_booleans(place, latest_first=latest_first, **flags)
+    if path_glob_filter is not None and (not isinstance(path_glob_filter, str) or not path_glob_filter):
+        raise DeclarationError(
+            f"`path_glob_filter` is {path_glob_filter!r}", where=place, remedy='give a pattern, as "*.json"'
+        )
     if max_files_per_batch is not None and max_bytes_per_batch is not None:
         raise DeclarationError(
             "`max_files_per_batch` and `max_bytes_per_batch` are both set",
@@ -420,6 +427,9 @@ def files(
         raise DeclarationError(
             "`schema` is missing", where=place, remedy='give the columns as DDL: schema="id bigint, at timestamp"'
         )
+    words = {**options_elsewhere(format), **SOURCE_WORDS}
+    given = spark_options(options, FORMATS[format] | _PASSED_THROUGH, place=place, ours=_ITS_OWN, words=words)
+    check_reading(format, given, schema, place)
     return FilesSource(
         path=path,
         format=format,
@@ -427,18 +437,12 @@ def files(
         starting=parse_starting(starting, place),
         max_files_per_batch=max_files_per_batch,
         max_bytes_per_batch=max_bytes_per_batch,
-        max_file_age_ms=None if max_file_age is None else _duration_ms(max_file_age, place),
+        max_file_age_ms=None if max_file_age is None else duration_ms(max_file_age, "max_file_age", place),
         latest_first=latest_first,
         file_name_only=file_name_only,
         recursive_file_lookup=recursive_file_lookup,
         path_glob_filter=path_glob_filter,
-        options=spark_options(
-            options,
-            (*FORMATS[format], *_PASSED_THROUGH),
-            place=place,
-            ours=_ITS_OWN,
-            words={**options_elsewhere(format), **SOURCE_WORDS},
-        ),
+        options=given,
     )
 
 
@@ -492,14 +496,3 @@ def _orphans(log: SourceLog, log_offset: int, storage: Storage) -> Iterator[Step
 
 def _offset(log_id: int) -> str:
     return f'{{"logOffset":{log_id}}}'
-
-
-def _duration_ms(text: str, place: str) -> int:
-    match = _DURATION.fullmatch(str(text))
-    if match is None:
-        raise DeclarationError(
-            f"`max_file_age` is {text!r}",
-            where=place,
-            remedy='give a number and a unit, such as "7d", "12h" or "30min"',
-        )
-    return int(match[1]) * _UNIT_MS[match[2]]
