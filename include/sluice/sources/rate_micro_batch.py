@@ -77,7 +77,9 @@ class RateMicroBatchSource(Source):
             steps.append(Step(msgspec.json.encode(at).decode(), known(rows=self.rows_per_batch)))
         return Available(steps)
 
-    def check_inputs(self, position: Position, end: str, *, storage: Storage) -> tuple[Problem, ...]:
+    def check_inputs(
+        self, position: Position, end: str, *, storage: Storage, is_read: bool = True
+    ) -> tuple[Problem, ...]:
         """Rows that are made can't be gone."""
         self._read(end)
         return ()
