@@ -3,7 +3,12 @@
 <home>/<stream>/current.json              which generation is live
 <home>/<stream>/generations/0001/         a Spark checkpoint, untouched Spark layout
 <home>/<stream>/generations/0001.json     what we know of it
+<home>/<stream>/generations/0001.replay/  a copy of the checkpoint, while a batch is measured again
 <home>/<stream>/leases/0001/<token>.json
+<home>/<stream>/leases/<interval>/        the same for the backfill of an interval
+<home>/<stream>/backfills/<interval>/     checkpoints of backfills that run as a stream; removed afterwards
+<home>/<stream>/drivers/<run_id>.json     which process drives a run that Airflow has started; its log beside it
+<home>/<stream>/stops/<run_id>.json       somebody wants the run ended
 <home>/<stream>/runs/<run_id>.json
 <home>/<stream>/summary.json              what lists tell of the newest runs; the records are the truth
 <home>/<stream>/checked.json              the last skip
@@ -12,10 +17,11 @@
 <home>/<stream>/taken/0001/<n>/<id>.json  the sizes of the files that a file source took, by the ids of its log
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
-<home>/<stream>/staged/0001/<batch_id>.json  what was decided of a batch that goes into two tables, beside its rows
+<home>/<stream>/staged/0001/              a batch on its way into two tables: its rows, and what was decided of them
 <home>/<stream>/quarantines/<digest>.json a table that has taken rows of the stream
 <home>/<stream>/releases/<release_id>.json  rows of the quarantine that were sent back
 <home>/<stream>/table_audits/<audit_id>.json  what came of an audit of the sink's table
+<home>/<stream>/first-run                 somebody says that the stream has no past, whatever its sink says
 
 <checkpoint>/_sluice/leases/<token>.json  those of a checkpoint that is elsewhere: whoever names it finds them
 <checkpoint>/_sluice/owner.json           whose it is
@@ -42,8 +48,7 @@ from sluice.watermarks import Watermarks
 
 _GENERATION = re.compile(r"(.+)/generations/(\d{4})")
 """Where the checkpoint of a generation is, in whatever home."""
-FIRST_RUN = "first-run"
-"""The file that says that a stream has no past, whatever its sink says."""
+_GENERATION_FILE = re.compile(r"([0-9]{4,9})\.json")
 _BESIDE = "_sluice"
 """The folder of ours in a checkpoint that is elsewhere; Spark passes over it."""
 
@@ -175,8 +180,22 @@ class StreamHome:
         Raises:
             RefusedError: `current.json` is damaged.
         """
-        current = read_document(self.storage, join(self.location, "current.json"), _Current)
+        current = read_document(self.storage, self.current_file(), _Current)
         return 1 if current is None else current.generation
+
+    def current_file(self) -> str:
+        """Which generation is live."""
+        return join(self.location, "current.json")
+
+    def generation_numbers(self) -> list[int]:
+        """The generations that something is known of, in order.
+
+        Raises:
+            StorageError: The home can't be read.
+        """
+        listed = self.storage.list_folder(join(self.location, "generations"))
+        names = listed.files if listed is not None else ()
+        return sorted(int(match[1]) for name in names if (match := _GENERATION_FILE.fullmatch(name)))
 
     def checkpoint_location(self, generation: int) -> str:
         """Where a generation's Spark checkpoint is."""
@@ -199,7 +218,7 @@ class StreamHome:
         """
         self.storage.replace(self._generation_file(generation.generation), encode_document(generation))
         current = _Current(generation=generation.generation)
-        self.storage.put_if_absent(join(self.location, "current.json"), encode_document(current))
+        self.storage.put_if_absent(self.current_file(), encode_document(current))
 
     def watermarks(self, number: int) -> Watermarks | None:
         """How far each `withWatermark` of a generation's query has come; None when nothing was measured.
@@ -271,7 +290,7 @@ class StreamHome:
         Raises:
             StorageError: The home can't be read.
         """
-        files = (self._generation_file(generation), join(self.location, "current.json"))
+        files = (self._generation_file(generation), self.current_file())
         return any(self.storage.stat(file) is not None for file in files)
 
     def is_first_run(self) -> bool:
@@ -280,7 +299,11 @@ class StreamHome:
         Raises:
             StorageError: The home can't be read.
         """
-        return self.storage.stat(join(self.location, FIRST_RUN)) is not None
+        return self.storage.stat(self.first_run_file()) is not None
+
+    def first_run_file(self) -> str:
+        """What somebody makes to say that the stream has no past, whatever its sink says."""
+        return join(self.location, "first-run")
 
     def known_queries(self) -> frozenset[str]:
         """The query ids of all streams of this home; what is damaged in one of them tells of none.
@@ -315,6 +338,14 @@ class StreamHome:
     def backfill_folder(self, start: datetime, end: datetime) -> str:
         """Where the backfills of an interval keep their own checkpoints."""
         return join(self.location, "backfills", _interval_name(start, end))
+
+    def drivers_folder(self) -> str:
+        """Where it is kept which processes drive runs, with their logs."""
+        return join(self.location, "drivers")
+
+    def stops_folder(self) -> str:
+        """Where requests to end a run are."""
+        return join(self.location, "stops")
 
     def runs_folder(self) -> str:
         """Where the run records are."""
@@ -410,6 +441,10 @@ class StreamHome:
     def releases_folder(self) -> str:
         """Where the releases of quarantined rows are."""
         return join(self.location, "releases")
+
+    def table_audits_folder(self) -> str:
+        """Where the audits of the sink's table are."""
+        return join(self.location, "table_audits")
 
     def _watermarks_file(self, number: int) -> str:
         return join(self.location, "watermarks", f"{number:04d}.json")

@@ -65,7 +65,11 @@ class Project:
 
     def stream_home(self, stream: Stream) -> StreamHome:
         """The folder of a stream in the project's home."""
-        return StreamHome(join(self.home, stream.name), self.storage(), stream.checkpoint)
+        return self.home_named(stream.name, stream.checkpoint)
+
+    def home_named(self, name: str, checkpoint: str | None = None) -> StreamHome:
+        """The folder of a stream by its name: its declaration may be gone, or wrong, by now."""
+        return StreamHome(join(self.home, name), self.storage(), checkpoint)
 
     def place(self, location: str) -> str:
         """A location from the project's folder where it lies in it: the same after the project was moved."""

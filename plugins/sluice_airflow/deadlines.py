@@ -86,13 +86,11 @@ class StreamWatermark(BaseDeadlineReference):
         Raises:
             SluiceError: The project is not right, or the checkpoint can't be read.
         """
-        from sluice.home import StreamHome
-        from sluice.locations import join
         from sluice.monitoring.progress import read_progress
         from sluice_airflow.projects import airflow_project
 
         project = airflow_project(self.project)
-        home = StreamHome(join(project.home, self.stream), project.storage(), self.checkpoint)
+        home = project.home_named(self.stream, self.checkpoint)
         return read_progress(home).watermark_ms
 
 

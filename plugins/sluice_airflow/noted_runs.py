@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sluice.home import StreamHome
-from sluice.locations import join
 from sluice.runs.record import RunRecords
 from sluice.runs.stop import request_stop
 from sluice_airflow.projects import airflow_project
@@ -37,7 +35,7 @@ class NotedRun:
             SluiceError: The project, or the home, can't be read.
         """
         project = airflow_project(self.project)
-        home = StreamHome(join(project.home, self.stream), project.storage())
+        home = project.home_named(self.stream)
         record = RunRecords(home).read(self.run_id)
         if record is not None and record.status in _OPEN:
             request_stop(home, self.run_id, requested_by=requested_by, now=datetime.now(UTC))

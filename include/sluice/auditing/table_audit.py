@@ -153,7 +153,7 @@ def read_table_audit(home: StreamHome, audit_id: str) -> TableAudit | None:
 
 
 def _file(home: StreamHome, audit_id: str) -> str:
-    return join(home.location, "table_audits", f"{audit_id}.json")
+    return join(home.table_audits_folder(), f"{audit_id}.json")
 
 
 def _suite(project: Project, request: TableAuditRequest, home: StreamHome) -> Suite:

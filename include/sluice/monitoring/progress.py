@@ -101,7 +101,7 @@ class ProgressReader:
         commits = join(self._home.checkpoint_location(number), "commits")
         if not is_local(self._home.location) or not is_local(commits):
             return None
-        stats = [self._home.storage.stat(file) for file in (join(self._home.location, "current.json"), commits)]
+        stats = [self._home.storage.stat(file) for file in (self._home.current_file(), commits)]
         return tuple(None if stat is None else stat.mtime_ms for stat in stats)
 
 

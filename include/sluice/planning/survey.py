@@ -12,8 +12,7 @@ from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
-from sluice.home import FIRST_RUN, Generation, SourceLine, StreamHome, log_keys
-from sluice.locations import join
+from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.next_watermark import usable
 from sluice.planning.pending_inputs import pending_problems
@@ -127,7 +126,7 @@ def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, n
                 f" {stream.sink.location}, which is none of another stream of this home",
                 consequence=consequence,
                 remedy="mount or restore the home; if this really is the stream's first run, make an empty file"
-                f" {join(home.location, FIRST_RUN)}",
+                f" {home.first_run_file()}",
             )
         )
 

@@ -247,12 +247,12 @@ class Drivers:
         self.home.storage.replace(self._file(driver.run_id), encode_document(driver))
 
     def _file(self, run_id: str) -> str:
-        return join(self.home.location, "drivers", f"{run_id}.json")
+        return join(self.home.drivers_folder(), f"{run_id}.json")
 
     def _log_folder(self) -> Path:
         """Beside the driver's file where that is on a disk, else in a folder of this user's for temporary files."""
         if is_local(self.home.location):
-            folder = local_path(join(self.home.location, "drivers"))
+            folder = local_path(self.home.drivers_folder())
             make_folder(folder)
             return Path(folder)
         return private_folder(Path(tempfile.gettempdir(), f"sluice-{os.getuid()}"))

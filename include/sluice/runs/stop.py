@@ -102,4 +102,4 @@ def watching(home: StreamHome, run_id: str, stop: StopEvent) -> Iterator[None]:
 
 
 def _file(home: StreamHome, run_id: str) -> str:
-    return join(home.location, "stops", f"{run_id}.json")
+    return join(home.stops_folder(), f"{run_id}.json")

@@ -178,7 +178,7 @@ class RunStreamOperator(BaseOperator):
         with as_airflow_errors():
             project = task_project(self.project)
             # By its name: the declaration may be gone, or wrong, by now.
-            home = StreamHome(join(project.home, self.stream), project.storage())
+            home = project.home_named(self.stream)
             try:
                 return self._end(context, project, home, event["run_id"])
             except LeaseTakenError as exc:

@@ -14,7 +14,6 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from sluice.errors import SluiceError, StorageError
 from sluice.home import StreamHome
-from sluice.locations import join
 from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.runs.stop import request_stop
@@ -120,7 +119,7 @@ class RunTrigger(BaseTrigger):
     @cached_property
     def _home(self) -> StreamHome:
         project = airflow_project(self.project)
-        return StreamHome(join(project.home, self.stream), project.storage())
+        return project.home_named(self.stream)
 
     @cached_property
     def _drivers(self) -> Drivers:

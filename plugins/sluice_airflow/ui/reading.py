@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +17,6 @@ from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.runs.stop import StopRequest, stop_request
 from sluice.runs.summary import RUN_ID
 
-_GENERATION_NAME = re.compile(r"([0-9]{4,9})\.json")
 _KEY_SUFFIX_LENGTH = 9
 
 
@@ -113,10 +111,8 @@ def read_generations(home: StreamHome) -> tuple[list[Generation], list[str]]:
     Raises:
         StorageError: The folder can't be listed.
     """
-    listed = home.storage.list_folder(join(home.location, "generations"))
-    names = [match[1] for name in (listed.files if listed else []) if (match := _GENERATION_NAME.fullmatch(name))]
     found, errors = [], []
-    for number in sorted(map(int, names), reverse=True):
+    for number in reversed(home.generation_numbers()):
         try:
             generation = home.generation(number)
         except SluiceError as exc:
