@@ -192,18 +192,14 @@ def _environment() -> dict[str, str]:
 
 
 def _arguments(request: Request | BackfillRequest) -> list[str]:
-    """What `sluice/running/submit.py` is called with; never part of a shell's command line."""
+    """What `sluice/running/submit.py` is called with; never part of a shell's command line.
+
+    How far a run goes stands in its record, which is there before the driver is.
+    """
     arguments = ["--run-key", request.run_key or ""]
     if isinstance(request, BackfillRequest):
         start, end = request.interval.start.isoformat(), request.interval.end.isoformat()
         return [*arguments, "--start", start, "--end", end]
-    bound = request.limits.bound
-    if bound.until is not None:
-        arguments += ["--until", bound.until.isoformat()]
-    if bound.to_version is not None:
-        arguments += ["--to-version", str(bound.to_version)]
-    if request.limits.max_batches is not None:
-        arguments += ["--max-batches", str(request.limits.max_batches)]
     return arguments
 
 

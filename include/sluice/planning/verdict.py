@@ -35,12 +35,12 @@ class Request:
     stream: Stream
     limits: Limits = Limits()
     run_key: str | None = None
-    """Names the run for its retries: they keep the bound and the clock of the first try, and finish what it began."""
+    """Names the run for its retries: they keep the limits and the clock of the first try, and finish what it began."""
 
 
 @dataclass(frozen=True)
 class Try:
-    """A request, and the try of the same run before it, whose bound and clock a retry keeps."""
+    """A request, and the try of the same run before it, whose limits and clock a retry keeps."""
 
     request: Request
     former: RunRecord | None
@@ -58,7 +58,7 @@ class Try:
         former = records.find(request.run_key) if request.run_key else None
         if former is None:
             return cls(request, None, clock())
-        limits = replace(request.limits, bound=first_bound(former), max_batches=former.max_batches)
+        limits = Limits(first_bound(former), former.max_batches, former.strategy)
         return cls(replace(request, limits=limits), former, former.planned_at)
 
 

@@ -69,7 +69,7 @@ class Preparation:
 
     @classmethod
     def of(cls, project: Project, request: Request, clock: Clock) -> Preparation:
-        """Prepare a run. A retry keeps the bound and the clock of the first try."""
+        """Prepare a run. A retry keeps the limits and the clock of the first try."""
         journal = open_journal(project, request.stream, clock)
         return cls(project, Try.of(request, journal.records, clock), journal)
 
@@ -197,6 +197,7 @@ class Preparation:
             until=request.limits.bound.until,
             to_version=request.limits.bound.to_version,
             max_batches=request.limits.max_batches,
+            strategy=request.limits.strategy,
             plan=plan.as_json(),
             status="planned",
         )

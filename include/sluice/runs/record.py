@@ -15,6 +15,7 @@ from sluice.documents import Document, damaged_document, encode_document, read_d
 from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.locations import join
+from sluice.plan import Strategy
 from sluice.runs.kept_table import Table
 from sluice.runs.recorded_plan import RecordedPlan, read_plan
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
@@ -192,6 +193,8 @@ class RunRecord(Document, frozen=True, kw_only=True):
     until: datetime | None = None
     to_version: int | None = None
     max_batches: int | None = None
+    strategy: Strategy | None = None
+    """What was asked for; None where the planner was to choose."""
     plan: dict[str, Any]
     status: Status
     started_at: str | None = None

@@ -209,6 +209,13 @@ class TestRetry:
         assert lab.sink.ids() == {0: 1, 1: 1, 2: 1}
         assert record.until == EPOCH + timedelta(seconds=5)
 
+    def test_it_keeps_the_strategy(self, lab: Lab) -> None:
+        """What was left to Spark is left to it again, whoever retries without saying so."""
+        lab.arrive(1)
+        with pytest.raises(KilledError):
+            lab.run(Limits(strategy="drain"), "key", observer=Watcher(on_plan=lab.fault.kill))
+        assert lab.settle(run_key="key").planned().strategy == "drain"
+
     def test_without_a_bound_it_takes_what_was_there_at_first(self, lab: Lab) -> None:
         """A first try without a bound is bounded by its own time."""
         die_in_second_batch(lab)
