@@ -71,6 +71,16 @@ class Project:
         """The folder of a stream by its name: its declaration may be gone, or wrong, by now."""
         return StreamHome(join(self.home, name), self.storage(), checkpoint)
 
+    def conf_of(self, stream: Stream) -> Mapping[str, str]:
+        """Spark's settings for a stream: those of `[spark.conf]`, and its own, which win.
+
+        Raises:
+            DeclarationError: A variable of the environment that one of them names is not set.
+        """
+        remember_secrets(_secrets(stream.settings))
+        own = {key: expand(value, place=stream.place) for key, value in stream.settings.items()}
+        return {**self.spark_conf, **own}
+
     def place(self, location: str) -> str:
         """A location from the project's folder where it lies in it: the same after the project was moved."""
         return location.removeprefix(self.root.rstrip("/") + "/")

@@ -23,6 +23,9 @@ from sluice.sources.contract import Source
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_MEMORY = re.compile(r"[1-9]\d{0,5}[kmgtKMGT]")
+DRIVER_MEMORY = "spark.driver.memory"
+"""The setting of Spark that `Stream(memory=...)` is."""
 _LATENESS = re.compile(r"\s*(\d{1,6})\s*(minute|hour|day|week)s?\s*")
 
 
@@ -44,6 +47,8 @@ class Stream:
             Python file.
         quarantine: The Delta table for rows that fail an expectation with the policy `quarantine`; beside the sink,
             with `_quarantine` after its name, when it is not given.
+        conf: Settings of Spark for this stream alone, by their names; they win over `[spark.conf]` of the project.
+        memory: How much memory Spark's driver has, such as `"4g"`; on a server, that is the server's business.
 
     Raises:
         DeclarationError: A field is not what it must be.
@@ -59,6 +64,8 @@ class Stream:
     lateness: str | None = None
     quality: str | None = None
     quarantine: Sink | None = None
+    conf: Mapping[str, str | int | float | bool] | None = field(default=None, repr=False)
+    memory: str | None = None
     declared_at: str | None = field(default=None, compare=False, repr=False)
     """`file:line` of its declaration; found out, not declared."""
 
@@ -75,6 +82,13 @@ class Stream:
         """Where it is declared, for messages."""
         named = f"stream `{self.name}`"
         return named if self.declared_at is None else f"{self.declared_at}: {named}"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """`conf` and `memory` as settings of Spark; variables of the environment stand in them as they are declared."""
+        own = {key: str(value).lower() if isinstance(value, bool) else str(value)
+               for key, value in (self.conf or {}).items()}  # fmt: skip
+        return own if self.memory is None else own | {DRIVER_MEMORY: self.memory}
 
     @property
     def backfill_obstacle(self) -> str | None:
@@ -147,8 +161,38 @@ class Stream:
                 where=place,
                 remedy=f"use one of: {', '.join(self.sink.output_modes)}",
             )
+        self._check_spark(place)
         self._check_quality(place)
         self._check_backfill(place)
+
+    def _check_spark(self, place: str) -> None:
+        if self.conf is not None and not isinstance(self.conf, Mapping):
+            raise DeclarationError(
+                f"`conf` is a {type(self.conf).__name__}",
+                where=place,
+                remedy='give settings by their names: conf={"spark.sql.shuffle.partitions": 8}',
+            )
+        for key, value in (self.conf or {}).items():
+            if not isinstance(key, str) or not key.startswith("spark."):
+                raise DeclarationError(
+                    f"`conf` has {key!r}", where=place, remedy="settings of Spark begin with `spark.`"
+                )
+            if not isinstance(value, str | int | float | bool):
+                # What it is may be a secret.
+                kind = type(value).__name__
+                raise DeclarationError(
+                    f"`{key}` in `conf` is a {kind}", where=place, remedy="give a string, a number or a boolean"
+                )
+        if self.memory is None:
+            return
+        if not isinstance(self.memory, str) or not _MEMORY.fullmatch(self.memory):
+            raise DeclarationError(
+                f"`memory` is {self.memory!r}", where=place, remedy='give a number and a unit, such as "4g" or "900m"'
+            )
+        if DRIVER_MEMORY in (self.conf or {}):
+            raise DeclarationError(
+                f"`memory` and `{DRIVER_MEMORY}` in `conf` say the same", where=place, remedy="leave one of them out"
+            )
 
     def _check_quality(self, place: str) -> None:
         if self.quality is not None and (not isinstance(self.quality, str) or not self.quality.strip()):

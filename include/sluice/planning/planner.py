@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
@@ -319,4 +319,22 @@ def _describe(available: Mapping[str, Available]) -> str:
 def _warnings(seen: Survey) -> tuple[Problem, ...]:
     noticed = [problem for problem in seen.checkpoint.problems if not problem.is_blocking]
     unneeded = [problem for problem in seen.pending_problems if not problem.is_blocking]
-    return (*noticed, *unneeded, *(problem for found in seen.available.values() for problem in found.problems))
+    of_sources = (problem for found in seen.available.values() for problem in found.problems)
+    return (*noticed, *unneeded, *of_sources, *_pinned_settings(seen))
+
+
+def _pinned_settings(seen: Survey) -> Iterator[Problem]:
+    """Settings of the stream that its checkpoint has with another value: Spark goes by the checkpoint's."""
+    if (planned := seen.checkpoint.planned) is None:
+        return
+    for key, wanted in seen.stream.settings.items():
+        pinned = planned.conf.get(key)
+        if pinned is not None and pinned != wanted:
+            yield Problem(
+                code="SETTING_PINNED",
+                file=join(seen.checkpoint.location, "offsets", str(planned.batch_id)),
+                cause=f"`{key}` is {wanted} in `Stream(conf=...)`, and the checkpoint began with {pinned}",
+                consequence="Spark goes on with what the checkpoint began with",
+                remedy="leave it out; or declare a new stream with a sink of its own",
+                is_blocking=False,
+            )

@@ -93,9 +93,10 @@ def check_declared(project: Project, stream: Stream) -> None:
     """
     check_functions(project, stream)
     check_own_output(stream, project.home)
+    conf = project.conf_of(stream)
     for name, source in stream.sources.items():
-        source.check_settings(project.spark_conf, place=f"{stream.place}, source `{name}`")
-    stream.sink.check_settings(project.spark_conf, place=f"{stream.place}, sink")
+        source.check_settings(conf, place=f"{stream.place}, source `{name}`")
+    stream.sink.check_settings(conf, place=f"{stream.place}, sink")
 
 
 def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, *, shared: Problem | None) -> Plan:
@@ -117,7 +118,7 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
     plan = gated(build_plan(seen, limits, wanted.now), unsettled(project, seen, home), wanted.former)
     if seen.sink.exists and plan.verdict != "refuse":
         columns = stream.output_mode, stream.interval_column
-        stream.sink.check_table(*columns, project.spark_conf, place=stream.place, storage=home.storage)
+        stream.sink.check_table(*columns, project.conf_of(stream), place=stream.place, storage=home.storage)
     if shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, shared))
     return _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)

@@ -153,7 +153,7 @@ class _Run:
         check_home(project, session, self.preparation.journal.records.file(self.record.run_id))
         if seen.checkpoint.is_new:
             largest = max((_size(batch) for batch in plan.batches), default=0)
-            choose_shuffle_partitions(session, project.spark_conf, largest)
+            choose_shuffle_partitions(session, project.conf_of(stream), largest)
         self.observer.phase("analysing the query")
         started_at = seen.starts
         query = build_query(project, stream, session, started_at)

@@ -16,7 +16,7 @@ from sluice.spark.connect_session import close_remote, is_connected, open_remote
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark_master import is_submitted
-from sluice.stream import Stream
+from sluice.stream import DRIVER_MEMORY, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,8 +93,7 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         DeclarationError: The project sets what planning relies on.
         JarsError: The stream needs jars that are not in the cache.
     """
-    is_local = is_local_master(master)
-    _check_conf(project)
+    is_local, declared = is_local_master(master), _declared_conf(project, stream)
     conf = _DEFAULTS | _SESSION | _FIXED
     if is_local:
         conf |= _LOCAL
@@ -102,16 +101,19 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         paths = jars.class_path()
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
-    options = java_options(project.spark_conf.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
-    return conf | dict(project.spark_conf) | {EXTRA_JAVA_OPTIONS: options}
+    options = java_options(declared.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
+    return conf | declared | {EXTRA_JAVA_OPTIONS: options}
 
 
-def _check_conf(project: Project) -> None:
+def _declared_conf(project: Project, stream: Stream) -> dict[str, str]:
+    declared = dict(project.conf_of(stream))
     for key, value in _FIXED.items():
-        if key in project.spark_conf:
+        if key in declared:
+            where = "[spark] conf" if key in project.spark_conf else f"{stream.place}, conf"
             raise DeclarationError(
-                f"`{key}` can't be set", where="[spark] conf", remedy=f"remove it; planning relies on {value}"
+                f"`{key}` can't be set", where=where, remedy=f"remove it; planning relies on {value}"
             )
+    return declared
 
 
 def _threads(master: str) -> int:
@@ -145,10 +147,12 @@ def open_session(project: Project, stream: Stream, *, work: Work | None = None) 
         JarsError: The stream needs jars that are not in the cache.
     """
     if project.is_remote:
-        _check_conf(project)
-        needs_delta = uses_delta(stream)
+        declared, needs_delta = _declared_conf(project, stream), uses_delta(stream)
+        if stream.memory is not None:
+            # The driver's memory is the server's.
+            declared.pop(DRIVER_MEMORY)
         settings = _SESSION | _FIXED | (_DELTA_SESSION if needs_delta else {})
-        opened: SparkSession = open_remote(project.spark_master, settings, project.spark_conf, needs_delta=needs_delta)
+        opened: SparkSession = open_remote(project.spark_master, settings, declared, needs_delta=needs_delta)
         return opened
     return _open_classic(project, stream, work)
 

@@ -138,6 +138,15 @@ def landing(lab: Lab, name: str) -> Path:
     return Path(lab.stream.sources["landing"].location, name)
 
 
+def with_conf(conf: dict[str, str | int | float | bool] | None) -> Callable[[Lab], None]:
+    """Other settings of the stream."""
+
+    def change(lab: Lab) -> None:
+        lab.stream = replace(lab.stream, conf=conf)
+
+    return change
+
+
 def with_source(**changes: object) -> Callable[[Lab], None]:
     """Declare the source with changes."""
 
@@ -316,6 +325,9 @@ WALKS: dict[str, dict[str, Walk]] = {
     },
     "FILE_RENAMED": {
         "": Walk(moved("00001.json", "renamed.json"), "give it its old name back", moved("renamed.json", "00001.json"))
+    },
+    "SETTING_PINNED": {
+        "": Walk(with_conf({"spark.sql.shuffle.partitions": 77}), "leave it out", with_conf(None), blocks=False)
     },
     "FILE_BESIDE_PARTITIONS": {
         "": Walk(
