@@ -10,6 +10,7 @@
 | `sluice.rows.dropped`, `sluice.rows.quarantined` | counter | rows that the suite has taken away |
 | `sluice.watermark_delay` | gauge | seconds from the committed watermark to now |
 | `sluice.backlog.files`, `.bytes`, `.rows`, `.age` | gauge | what waits in all sources together; the age in seconds |
+| `sluice.backlog.held_back` | gauge | files that no run takes, because they look like renamed ones |
 
 Each bears the tags `stream` and `dag_id`. Plain StatsD has no tags: there the stream stands in the name, as in
 `sluice.departures.rows.in`. What is not known is not sent: it is never reported as 0.
@@ -120,6 +121,7 @@ def backlog_measurements(lags: Iterable[SourceLag], now: datetime) -> Iterator[M
         return
     yield Measurement("backlog.files", "gauge", sum(lag.files for lag in found))
     yield Measurement("backlog.bytes", "gauge", sum(lag.size_bytes for lag in found))
+    yield Measurement("backlog.held_back", "gauge", sum(lag.held_back for lag in found))
     rows = [lag.rows for lag in found]
     if None not in rows:
         yield Measurement("backlog.rows", "gauge", sum(row for row in rows if row is not None))

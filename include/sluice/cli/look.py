@@ -130,7 +130,7 @@ def lag(
         return
     from sluice.cli.printing import print_table
 
-    columns = ("files", "bytes", "rows", "oldest", "age_seconds", "unreadable")
+    columns = ("files", "bytes", "rows", "oldest", "age_seconds", "held_back", "unreadable")
     rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
     print_table(f"Lag of {stream}", ("source", *columns), rows)
 
@@ -153,9 +153,9 @@ def _print_checkpoint(document: dict[str, Any]) -> None:
     print_table("Checkpoint", ("", ""), [(key, value) for key, value in document.items() if key not in nested])
     offsets, lags = document["sources"], document["lag"]
     if offsets or lags:
-        waiting = ("files", "bytes", "oldest", "unreadable")
+        waiting = ("files", "bytes", "oldest", "held_back", "unreadable")
         rows = [(name, cell(offsets.get(name)), *map(lags.get(name, {}).get, waiting)) for name in offsets | lags]
-        columns = ("source", "read up to", "files waiting", "bytes waiting", "oldest", "unreadable")
+        columns = ("source", "read up to", "files waiting", "bytes waiting", "oldest", "held back", "unreadable")
         print_table("Sources", columns, rows)
     if document["operators"]:
         rows = [tuple(map(cell, operator.values())) for operator in document["operators"]]

@@ -31,6 +31,8 @@ class SourceLag:
     """Arrival of the oldest thing that waits, in milliseconds since the epoch."""
     unreadable: str | None = None
     """Why nothing is known of this source, if so."""
+    held_back: int = 0
+    """How many files no run takes, because they look like ones that were read, under another name."""
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The lag with its age in seconds."""
@@ -41,6 +43,7 @@ class SourceLag:
             "rows": self.rows,
             "oldest": iso_millis(self.oldest_ms),
             "age_seconds": None if age is None else round(age, 3),
+            "held_back": self.held_back,
             "unreadable": self.unreadable,
         }
 
@@ -144,4 +147,5 @@ def _lag(found: Available) -> SourceLag:
         size_bytes=sum(step.size_bytes or 0 for step in found.steps),
         rows=None if None in rows else sum(row for row in rows if row is not None),
         oldest_ms=found.oldest_ms,
+        held_back=found.held_back,
     )

@@ -306,7 +306,8 @@ def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
     if seen.checkpoint.is_pending:
         again = f"batch {seen.checkpoint.planned_id} was planned and not committed"
         return f"{again}; {new}{limit}" if len(batches) > 1 else again
-    return f"{new}{limit}" if batches else f"nothing new{limit}{_later(seen.available)}"
+    held_back = _held_back(seen.available)
+    return f"{new}{limit}{held_back}" if batches else f"nothing new{limit}{_later(seen.available)}{held_back}"
 
 
 def _later(available: Mapping[str, Available]) -> str:
@@ -314,6 +315,15 @@ def _later(available: Mapping[str, Available]) -> str:
     if not files:
         return ""
     return f"; left to a later run: {files:,} file{'s' if files != 1 else ''} that arrived after that"
+
+
+def _held_back(available: Mapping[str, Available]) -> str:
+    files = sum(found.held_back for found in available.values())
+    if not files:
+        return ""
+    return "; held back: " + (
+        f"{files:,} files that look like renamed ones" if files > 1 else "1 file that looks like a renamed one"
+    )
 
 
 def _describe(available: Mapping[str, Available]) -> str:

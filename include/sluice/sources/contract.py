@@ -93,6 +93,8 @@ class Available:
     """Why AvailableNow would take something else; None when it would not."""
     later_files: int = 0
     """How many files have arrived beyond the bound, as far as the source tells."""
+    held_back: int = 0
+    """How many files are left out because they look like ones that were read, under another name."""
 
 
 @dataclass(frozen=True)

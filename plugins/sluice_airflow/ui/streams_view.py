@@ -20,7 +20,7 @@ from sluice_airflow.ui.rows import (
     Badge,
     RunRow,
     describe_amount,
-    describe_oldest,
+    describe_waiting,
     line_row,
     run_seconds,
 )
@@ -210,7 +210,7 @@ def _lag(lags: Sequence[SourceLag], now: datetime, *, is_known: bool) -> tuple[s
         return wording.NONE, ""
     return describe_amount(
         [lag.files for lag in lags], [lag.size_bytes for lag in lags], [lag.rows for lag in lags]
-    ), describe_oldest([lag.oldest_ms for lag in lags], now)
+    ), describe_waiting(lags, now)
 
 
 def _runs_picture(runs: Sequence[RunLine]) -> Chart:
