@@ -10,6 +10,7 @@
 | `sluice.rows.dropped`, `sluice.rows.quarantined` | counter | rows that the suite has taken away |
 | `sluice.watermark_delay` | gauge | seconds from the committed watermark to now |
 | `sluice.backlog.files`, `.offsets`, `.bytes`, `.rows`, `.age` | gauge | what waits in all sources; age in seconds |
+| `sluice.backlog.held_back` | gauge | files that no run takes, because they look like renamed ones |
 
 Each bears the tags `stream` and `dag_id`. Plain StatsD has no tags: there the stream stands in the name, as in
 `sluice.departures.rows.in`. What is not known is not sent: it is never reported as 0.
@@ -121,6 +122,7 @@ def backlog_measurements(lags: Iterable[SourceLag], now: datetime) -> Iterator[M
         return
     for unit, count in total(lag.amount for lag in found).items():
         yield Measurement(f"backlog.{unit}", "gauge", count)
+    yield Measurement("backlog.held_back", "gauge", sum(sum(lag.held_back.values()) for lag in found))
     ages = (lag.as_json(now)["age_seconds"] for lag in found)
     yield Measurement("backlog.age", "gauge", max((age for age in ages if age is not None), default=0.0))
 

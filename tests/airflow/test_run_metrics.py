@@ -94,7 +94,7 @@ def test_the_backlog_is_measured_without_a_record(stream_project: StreamProject)
 
     assert 60 <= found.pop("backlog.age") < 120
     assert found.pop("backlog.bytes") > 0
-    assert found == {"run.skipped": 1, "backlog.files": 2}
+    assert found == {"run.skipped": 1, "backlog.files": 2, "backlog.held_back": 0}
 
 
 def test_a_try_before_the_last_counts_no_batch(stream_project: StreamProject) -> None:

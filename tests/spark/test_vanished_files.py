@@ -259,6 +259,8 @@ class TestDrained:
         self.bring_back(lab)
         lab.run(stream, DRAIN)
         assert calls == [[0], [1], [2]]
+        (lab.root / "in" / "0002.json").rename(lab.root / "in" / "renamed.json")
+        assert lab.plan(stream).verdict == "skip"
 
     def test_a_sink_that_commits_by_itself(self, lab: Lab) -> None:
         """The run fails once it is over, and has recorded every batch that Spark committed."""

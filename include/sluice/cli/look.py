@@ -139,7 +139,7 @@ def lag(
         return
     from sluice.cli.printing import print_table
 
-    columns = (*_units(lags.values()), "oldest", "age_seconds", "unreadable")
+    columns = (*_units(lags.values()), "oldest", "age_seconds", "held_back", "unreadable")
     rows = [(name, *(found[column] for column in columns)) for name, found in lags.items()]
     print_table(f"Lag of {stream}", ("source", *columns), rows)
 
@@ -168,9 +168,10 @@ def _print_checkpoint(document: dict[str, Any]) -> None:
     offsets, lags = document["sources"], document["lag"]
     if offsets or lags:
         units = _units(lags.values())
-        waiting = (*units, "oldest", "unreadable")
+        waiting = (*units, "oldest", "held_back", "unreadable")
         rows = [(name, cell(offsets.get(name)), *map(lags.get(name, {}).get, waiting)) for name in offsets | lags]
-        columns = ("source", "read up to", *(f"{unit} waiting" for unit in units), "oldest", "unreadable")
+        told = (*(f"{unit} waiting" for unit in units), "oldest", "held back", "unreadable")
+        columns = ("source", "read up to", *told)
         print_table("Sources", columns, rows)
     if document["operators"]:
         rows = [tuple(map(cell, operator.values())) for operator in document["operators"]]

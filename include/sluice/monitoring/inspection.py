@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +29,8 @@ class SourceLag:
     """Arrival of the oldest thing that waits, in milliseconds since the epoch."""
     unreadable: str | None = None
     """Why nothing is known of this source, if so."""
+    held_back: Amount = field(default_factory=dict)
+    """What no run takes, because it looks like something that was read, under another name."""
 
     def as_json(self, now: datetime) -> dict[str, Any]:
         """The lag with its age in seconds."""
@@ -37,6 +39,7 @@ class SourceLag:
             **amount_json(self.amount),
             "oldest": iso_millis(self.oldest_ms),
             "age_seconds": None if age is None else round(age, 3),
+            "held_back": sum(self.held_back.values()),
             "unreadable": self.unreadable,
         }
 
@@ -59,7 +62,7 @@ def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Sou
 def source_lags(seen: Survey) -> dict[str, SourceLag]:
     """What waits in every source, by what was seen of them."""
     lags = {
-        name: SourceLag(seen.stream.sources[name].waiting(found), found.oldest_ms)
+        name: SourceLag(seen.stream.sources[name].waiting(found), found.oldest_ms, held_back=found.held_back)
         for name, found in seen.available.items()
     }
     return lags | {name: SourceLag({}, unreadable=reason) for name, reason in seen.unreadable.items()}

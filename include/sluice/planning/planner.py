@@ -299,12 +299,21 @@ def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
     if seen.checkpoint.is_pending:
         again = f"batch {seen.checkpoint.planned_id} was planned and not committed"
         return f"{again}; {new}{limit}" if len(batches) > 1 else again
-    return f"{new}{limit}" if batches else f"nothing new{limit}{_later(seen.available)}"
+    held_back = _held_back(seen.available)
+    return f"{new}{limit}{held_back}" if batches else f"nothing new{limit}{_later(seen.available)}{held_back}"
 
 
 def _later(available: Mapping[str, Available]) -> str:
     later = total(found.later for found in available.values())
     return f"; left to a later run: {describe_count(later)} that arrived after that" if any(later.values()) else ""
+
+
+def _held_back(available: Mapping[str, Available]) -> str:
+    held_back = total(found.held_back for found in available.values())
+    if not any(held_back.values()):
+        return ""
+    seems = "look like renamed ones" if sum(held_back.values()) > 1 else "looks like a renamed one"
+    return f"; held back: {describe_count(held_back)} that {seems}"
 
 
 def _describe(available: Mapping[str, Available]) -> str:

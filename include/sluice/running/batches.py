@@ -30,6 +30,7 @@ from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
 from sluice.running.drained_files import DrainedFiles
+from sluice.running.logged_files import LoggedFiles
 from sluice.running.planned_files import PlannedFiles
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
@@ -88,6 +89,7 @@ class BatchRunner:
         self._session = query.frame.sparkSession
         self._starts = QueryStarts(query.stream.name, lease, state.location, home.storage, audit)
         self._files = PlannedFiles(query, generation, home.storage)
+        self._logged = LoggedFiles(query.stream, generation, home)
         self.is_complete = False
         """Whether everything that was planned, and what became due by it, is done."""
 
@@ -163,6 +165,9 @@ class BatchRunner:
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, progress, was_in_sink=was_in_sink)
+        if batch.kind == "uncommitted" or any(source.is_logged for source in batch.sources.values()):
+            # Spark may have planned it.
+            self._logged.keep_sizes(batch.batch_id)
         failure = self._difference(batch, planned, report) or self._files.shortfall(batch.batch_id, taken, query)
         if not self._query.knows_files:
             warnings += self._files.doubts(batch.batch_id, taken)
@@ -208,9 +213,9 @@ class BatchRunner:
         self._lease.check()
         written = self._written(None)
         is_guarded = self._query.knows_files and written.function_of_batches() is not None
-        files = DrainedFiles(self._files, self._generation, self._home, is_guarded)
+        files = DrainedFiles(self._files, self._logged, is_guarded)
         first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
-        query = self._starts.start(self._guarded(written, files.must_be_there), once=False)
+        query = self._starts.start(self._guarded(written, self._logged.must_be_there), once=False)
         failure: BatchFailedError | None = None
         try:
             while failure is None and not self._stop.is_set() and not self._starts.has_ended(query):
@@ -218,7 +223,7 @@ class BatchRunner:
                 known = progress.latest(query)
                 while next_id in known and self._committed(next_id) is not None:
                     self._keep_drained(query, known, range(first, next_id + 1))
-                    yield self._drained(next_id, known[next_id], files)
+                    yield self._drained(next_id, known[next_id])
                     failure = failure or files.failure(next_id)
                     next_id += 1
             self._starts.end(query)
@@ -229,7 +234,7 @@ class BatchRunner:
             left = range(next_id, self._newest_commit() + 1)
             reports = progress.reports(query, left)
             for batch_id in left:
-                yield self._drained(batch_id, reports.get(batch_id, {}), files)
+                yield self._drained(batch_id, reports.get(batch_id, {}))
             raise
         finally:
             self._starts.end(query)
@@ -241,7 +246,7 @@ class BatchRunner:
         self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
         self._watermarks.catch_up(self._state, progress, check=self._lease.check)
         for batch_id in left:
-            yield self._drained(batch_id, reports.get(batch_id, {}), files)
+            yield self._drained(batch_id, reports.get(batch_id, {}))
             failure = failure or files.failure(batch_id)
         if failure is not None:
             raise failure
@@ -258,7 +263,7 @@ class BatchRunner:
         if event_times is not None:
             self._watermarks.keep(done[-1], event_times)
 
-    def _drained(self, batch_id: int, report: Report, files: DrainedFiles) -> BatchRecord:
+    def _drained(self, batch_id: int, report: Report) -> BatchRecord:
         """What became of a batch that Spark took by itself: the plan has nothing of what came after it.
 
         Raises:
@@ -267,7 +272,7 @@ class BatchRunner:
         committed = self._committed(batch_id)
         if committed is None:
             raise self._differs(batch_id, "it was reported and is not committed")
-        files.keep_sizes(batch_id)
+        self._logged.keep_sizes(batch_id)
         kind = "data" if report.get("numInputRows") or not report else "no_data"
         return self._record(batch_id, kind, committed, report, was_in_sink=False)
 

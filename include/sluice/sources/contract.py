@@ -92,6 +92,8 @@ class Available:
     """Why AvailableNow would take something else; None when it would not."""
     later: Amount = field(default_factory=dict)
     """What has arrived beyond the bound, as far as the source tells."""
+    held_back: Amount = field(default_factory=dict)
+    """What is left out because it looks like something that was read, under another name."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sluice.amounts import UNITS, Amount, count_of
+from sluice.amounts import UNITS, Amount, count_of, describe_count, total
 from sluice.errors import Problem
+from sluice.monitoring.inspection import SourceLag
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.summary import RunLine, line_of
 from sluice.times import iso_millis
@@ -117,6 +118,13 @@ def describe_oldest(oldest_ms: Sequence[int | None], now: datetime) -> str:
     known = [value for value in oldest_ms if value is not None]
     at = wording.read_moment(iso_millis(min(known))) if known else None
     return f"oldest {wording.ago(at, now)}" if at else ""
+
+
+def describe_waiting(lags: Sequence[SourceLag], now: datetime) -> str:
+    """How long ago the oldest thing arrived that waits, and how much is held back for what it looks like."""
+    amount = total(lag.held_back for lag in lags)
+    held_back = f"{describe_count(amount)} held back" if any(amount.values()) else ""
+    return ", ".join(filter(None, (describe_oldest([lag.oldest_ms for lag in lags], now), held_back)))
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:

@@ -26,7 +26,7 @@ from sluice_airflow.ui.rows import (
     RunRow,
     batch_row,
     describe_amount,
-    describe_oldest,
+    describe_waiting,
     problem_view,
     run_row,
 )
@@ -184,7 +184,7 @@ def _source_row(stream: Stream, name: str, next_run: NextRun | None, now: dateti
         planned_exact=planned or "",
         is_ahead=planned != committed,
         waiting=describe_amount(lag.amount) if lag and not lag.unreadable else wording.NONE,
-        oldest=describe_oldest([lag.oldest_ms], now) if lag else "",
+        oldest=describe_waiting([lag], now) if lag else "",
         unreadable=(lag.unreadable or "") if lag else "",
     )
 

@@ -21,7 +21,7 @@ from sluice_airflow.ui.rows import (
     Badge,
     RunRow,
     describe_amount,
-    describe_oldest,
+    describe_waiting,
     line_row,
     run_seconds,
 )
@@ -209,7 +209,7 @@ def _lag(lags: Sequence[SourceLag], now: datetime, *, is_known: bool) -> tuple[s
         return "unknown", wording.short(unreadable[0])
     if not is_known or not lags:
         return wording.NONE, ""
-    return describe_amount(total(lag.amount for lag in lags)), describe_oldest([lag.oldest_ms for lag in lags], now)
+    return describe_amount(total(lag.amount for lag in lags)), describe_waiting(lags, now)
 
 
 def _runs_picture(runs: Sequence[RunLine]) -> Chart:

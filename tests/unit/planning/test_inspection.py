@@ -155,6 +155,7 @@ class TestLag:
             "rows": None,
             "oldest": "2026-01-01T00:00:30.000Z",
             "age_seconds": 3570.0,
+            "held_back": 0,
             "unreadable": None,
         }
         assert (found["b"]["files"], found["b"]["bytes"], found["b"]["oldest"], found["b"]["age_seconds"]) == (

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from engine_lab import Lab, make_lab, write_file
 
+from sluice.monitoring.inspection import stream_lag
+from tests.builders import NOW
+
 
 def rename(lab: Lab, old: str, new: str) -> Path:
     landing = Path(lab.stream.sources["landing"].location)
@@ -35,6 +38,28 @@ def test_a_renamed_file_is_held_back(tmp_path: Path) -> None:
     os.utime(renamed, (1, 1))
     lab.run()
     assert lab.sink.ids() == Counter([*range(4), 1])
+
+
+def test_a_new_file_that_looks_like_one_that_was_cleaned_up(tmp_path: Path) -> None:
+    """It is held back as long as it has that time and size: the plan, and what waits, count it."""
+    lab = make_lab(tmp_path)
+    lab.arrive(0, "0.json")
+    lab.run()
+    landing = Path(lab.stream.sources["landing"].location)
+    (landing / "0.json").unlink()
+    lab.arrive(0, "1.json")
+
+    plan = lab.plan()
+
+    assert (plan.verdict, plan.reason) == ("skip", "nothing new; held back: 1 file that looks like a renamed one")
+    (lag,) = stream_lag(lab.stream, lab.project.stream_home(lab.stream), NOW).values()
+    assert (lag.amount["files"], lag.held_back, lag.as_json(NOW)["held_back"]) == (0, {"files": 1}, 1)
+    lab.arrive(5, "2.json")
+    lab.arrive(0, "3.json")
+    assert lab.plan().reason == "`landing`: 1 new file; held back: 2 files that look like renamed ones"
+    os.utime(landing / "1.json", (1, 1))
+    os.utime(landing / "3.json", (1, 1))
+    assert lab.plan().reason == "`landing`: 3 new files"
 
 
 def test_a_file_that_spark_took_by_itself(tmp_path: Path) -> None:

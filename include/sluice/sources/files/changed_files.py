@@ -10,9 +10,10 @@ from urllib.parse import unquote
 
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import Problem
+from sluice.local_disk import FileStat
 from sluice.locations import is_local, local_path
 from sluice.sources.files.listing import ListedFile
-from sluice.storage import FileStat, Storage
+from sluice.storage import Storage
 
 _PACKING = re.compile(r"\.(?:gz|bz2|zst|lz4|snappy|deflate)$")
 _MOST_REGARDED = 100

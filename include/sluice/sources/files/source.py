@@ -141,7 +141,7 @@ class FilesSource(Source):
             problems.append(hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
             waiting = young
         kept, renamed = without_renamed(waiting, log, position.sizes, storage)
-        is_held, waiting = len(kept) < len(waiting), kept
+        held_back, waiting = len(waiting) - len(kept), kept
         problems += renamed
         problems += changed(log, position.sizes, storage)
         steps = list(_orphans(log, self._log_offset(position.offset), storage))
@@ -158,8 +158,9 @@ class FilesSource(Source):
             started_at=started_at,
             problems=tuple(problems),
             oldest_ms=min((file.mtime_ms for file in waiting), default=None),
-            undrainable=self._undrainable(waiting, started_at, is_held=is_held, are_patterns=are_patterns),
+            undrainable=self._undrainable(waiting, started_at, is_held=held_back > 0, are_patterns=are_patterns),
             later=known(files=sum(file.mtime_ms >= until_ms for file in listing.files)),
+            held_back=known(files=held_back),
         )
 
     def _undrainable(
