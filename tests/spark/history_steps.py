@@ -68,7 +68,7 @@ def _run(draw: Draw) -> Step:
 
 
 def _cut_run(draw: Draw) -> Step:
-    how: dict[str, Any] = _cut(draw, _OF_A_RUN)
+    how: dict[str, Any] = {"days": [draw.randint(0, 1) for _ in range(4)], **_cut(draw, _OF_A_RUN)}
     if draw.random() < 0.15:
         how["is_drained"] = True
     elif draw.random() < 0.4:
