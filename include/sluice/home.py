@@ -316,7 +316,8 @@ class StreamHome:
         for name in streams.folders if streams is not None else ():
             folder = join(self.root, name, "generations")
             listed = self.storage.list_folder(folder)
-            for file in listed.files if listed is not None else ():
+            # What a killed driver has half written has another ending.
+            for file in (name for name in (listed.files if listed is not None else ()) if name.endswith(".json")):
                 with contextlib.suppress(RefusedError):
                     generation = read_document(self.storage, join(folder, file), Generation)
                     found.update(() if generation is None else (generation.query_id,))

@@ -70,7 +70,8 @@ class Life:
             except Exception:
                 if writes.at is None:
                     raise
-        self.told.append(f"{what} cut {cut.moment} {writes.at}" if writes.at else f"{what} not cut")
+        done = f"not cut: {len(writes.seen)} writes" if writes.at is None else f"cut {cut.moment} {writes.at}"
+        self.told.append(f"{what} {done}")
         for lease in (self.lab.root / "home" / "s" / "leases").rglob("*.json"):
             content = json.loads(lease.read_bytes())
             lease.write_text(json.dumps(content | {"expires_at": "2026-01-01T00:00:00Z"}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,8 +43,18 @@ class Runs(Life):
         return ended
 
     def cut_run(
-        self, *, match: str, nth: int, moment: Moment, max_batches: int | None = None, is_drained: bool = False
+        self,
+        *,
+        days: Sequence[int],
+        match: str,
+        nth: int,
+        moment: Moment,
+        max_batches: int | None = None,
+        is_drained: bool = False,
     ) -> None:
+        """Cut a run that has something to do: rows arrive, if nothing waits."""
+        if self.inputs.files.keys() <= self.inputs.logged():
+            self.inputs.write_file(self.inputs.make_rows(days))
         self.bring_back()
         limits = Limits(max_batches=max_batches, strategy="drain" if is_drained else None)
         logged = self.inputs.logged()

@@ -23,7 +23,7 @@ _KEPT = Path(__file__).parent / "kept_histories.json"
 _OF_A_RUN = ("/offsets/*", "staged/*", "staged", "commit out", "save out", "Spark's commit", "audit", "gate", "runs/*")
 _OF_A_BACKFILL = ("commit out", "save out", "save out_quarantine", "save elsewhere", "parquet out", "runs/*")
 _OF_A_RELEASE = ("commit out", "save out", "by Delta", "by Delta", "releases")
-"""Writes that matter most, by a part of their names; half of the cuts are at any other."""
+"""Writes that matter most, by a part of their names; half of the cuts are at any of as many as there usually are."""
 
 
 def draw_history(seed: int, length: int) -> list[Step]:
@@ -68,7 +68,7 @@ def _run(draw: Draw) -> Step:
 
 
 def _cut_run(draw: Draw) -> Step:
-    how: dict[str, Any] = _cut(draw, _OF_A_RUN)
+    how: dict[str, Any] = {"days": [draw.randint(0, 1) for _ in range(4)], **_cut(draw, 25, _OF_A_RUN)}
     if draw.random() < 0.15:
         how["is_drained"] = True
     elif draw.random() < 0.4:
@@ -91,12 +91,12 @@ def _edit(draw: Draw) -> Step:
 
 def _cut_backfill(draw: Draw) -> Step:
     edit = _edit(draw)[1] if draw.random() < 0.5 else {}
-    return "cut_backfill", {"day": draw.randint(0, 1), "edit": edit, **_cut(draw, _OF_A_BACKFILL)}
+    return "cut_backfill", {"day": draw.randint(0, 1), "edit": edit, **_cut(draw, 18, _OF_A_BACKFILL)}
 
 
 def _cut_release(draw: Draw) -> Step:
     how = {"then": draw.choice(["", "run", "backfill"]), "is_corrected": draw.random() < 0.7}
-    return "cut_release", how | _cut(draw, _OF_A_RELEASE)
+    return "cut_release", how | _cut(draw, 8, _OF_A_RELEASE)
 
 
 def _maintain(draw: Draw) -> Step:
@@ -107,10 +107,10 @@ def _write_by_others(draw: Draw) -> Step:
     return "write_by_others", {"what": draw.choice(["delete", "merge", "mend"]), "pick": draw.randint(0, 99)}
 
 
-def _cut(draw: Draw, matter: tuple[str, ...]) -> dict[str, Any]:
+def _cut(draw: Draw, writes: int, matter: tuple[str, ...]) -> dict[str, Any]:
     moment = draw.choice(get_args(Moment))
     if draw.random() < 0.5:
-        return {"match": "", "nth": draw.randint(1, 30), "moment": moment}
+        return {"match": "", "nth": draw.randint(1, writes), "moment": moment}
     return {"match": draw.choice(matter), "nth": draw.choice([1, 1, 1, 2]), "moment": moment}
 
 

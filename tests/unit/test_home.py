@@ -68,6 +68,16 @@ def test_keep_generation(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "visits/current.json").read_bytes()) == {"format": 1, "generation": 3}
 
 
+def test_a_generation_that_nobody_has_kept(tmp_path: Path) -> None:
+    """A driver that is killed before it gives the file its name has kept none: its query is nobody's."""
+    home = make_home(tmp_path)
+    home.keep_generation(make_generation())
+    (file,) = (tmp_path / "visits" / "generations").glob("*.json")
+    file.rename(file.with_name(f".{file.name}.0123.tmp"))
+
+    assert home.known_queries() == frozenset()
+
+
 def test_keeping_another_generation_switches_nothing(tmp_path: Path) -> None:
     """Only the first generation becomes live by being kept."""
     home = make_home(tmp_path)

@@ -58,7 +58,8 @@ def _file(home: StreamHome, place: str, interval_column: str | None) -> str:
 def _known(home: StreamHome, *, but: str = "") -> Iterator[tuple[str, _Quarantine]]:
     """What was noted, with the file of each note; one file may be left unread."""
     folder = home.storage.list_folder(home.quarantines_folder())
-    for name in sorted(folder.files) if folder is not None else ():
+    # What a killed driver has half written has another ending.
+    for name in sorted(name for name in (folder.files if folder is not None else ()) if name.endswith(".json")):
         file = join(home.quarantines_folder(), name)
         known = read_document(home.storage, file, _Quarantine) if file != but else None
         if known is not None:

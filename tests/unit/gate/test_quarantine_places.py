@@ -96,3 +96,16 @@ def test_a_home_of_before(project: Project) -> None:
     noted.write_text(json.dumps(document))
 
     assert refusal(project, declared(project, "d1")) == ""
+
+
+def test_half_of_a_note(project: Project) -> None:
+    """A driver that is killed while it writes one leaves it under another name, where it counts for nothing."""
+    stream = declared(project, "d1")
+    put_rows(project, stream)
+    (note,) = Path(project.stream_home(stream).quarantines_folder()).iterdir()
+    content = note.read_bytes()
+    note.with_name(f".{note.name}.0123.tmp").write_bytes(content[: len(content) // 2])
+
+    assert refusal(project, stream) == ""
+    put_rows(project, declared(project, "d2"))
+    assert "was `d1`" in refusal(project, declared(project, "d2"))
