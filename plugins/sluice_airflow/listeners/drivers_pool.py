@@ -8,6 +8,8 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
+from sluice_airflow.listeners.failing_alone import failing_alone
+
 logger = logging.getLogger(__name__)
 
 POOL = "sluice"
@@ -25,10 +27,8 @@ def on_starting(component: Any) -> None:
     """
     if type(component).__name__ != "Job":
         return
-    try:
+    with failing_alone(logger, f"the pool {POOL!r} could not be made: `airflow pools set` makes it"):
         _make_pool()
-    except Exception:
-        logger.warning("the pool %r could not be made: `airflow pools set` makes it", POOL, exc_info=True)
 
 
 def _make_pool() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
+from sluice_airflow.listeners.failing_alone import failing_alone
+
 logger = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 5.0
@@ -40,12 +42,10 @@ def _end_driver(previous_state: Any, task_instance: Any) -> None:
     # worker the driver goes on for the next try.
     if previous_state is not None:
         return
-    try:
+    with failing_alone(logger, "the driver of a task that was marked could not be asked to end"):
         from sluice_airflow.noted_runs import noted_run
         from sluice_airflow.time_limit import look_within
 
         run = noted_run(task_instance)
         if run is not None:
             look_within(_PATIENCE_SECONDS, lambda: run.end("Airflow: the task was marked"))
-    except Exception:
-        logger.warning("the driver of a task that was marked could not be asked to end", exc_info=True)

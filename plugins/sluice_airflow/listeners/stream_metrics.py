@@ -11,6 +11,8 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
+from sluice_airflow.listeners.failing_alone import failing_alone
+
 logger = logging.getLogger(__name__)
 
 _OPERATOR = "sluice_airflow.operators.run_stream"
@@ -36,12 +38,10 @@ def on_task_instance_failed(task_instance: Any) -> None:
 
 
 def _send(task_instance: Any, outcome: str) -> None:
-    try:
+    with failing_alone(logger, "metrics of a stream could not be sent"):
         task = getattr(task_instance, "task", None)
         # A task that a person marks in the UI comes from the database, without its operator: it measured nothing.
         if any(kind.__module__ == _OPERATOR for kind in type(task).__mro__):
             from sluice_airflow.run_metrics import send_metrics
 
             send_metrics(task_instance, outcome)
-    except Exception:
-        logger.warning("metrics of a stream could not be sent", exc_info=True)
