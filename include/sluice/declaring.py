@@ -163,7 +163,7 @@ def partition_columns(given: object, place: str) -> tuple[str, ...]:
             f"`partition_by` is {given!r}", where=place, remedy=f"give the names of columns, as in {example}"
         )
     for name in given:
-        if (meant := _no_column(name)) is not None:
+        if (meant := no_column(name)) is not None:
             raise DeclarationError(f"`partition_by` names `{name}`, which is no column", where=place, remedy=meant)
     twice = next((name for index, name in enumerate(given) if name in given[:index]), None)
     if twice is not None:
@@ -171,10 +171,10 @@ def partition_columns(given: object, place: str) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _no_column(name: str) -> str | None:
+def no_column(name: str) -> str | None:
     """What to write in place of something that is surely not the name of a column alone; None when it may be one."""
     if (sorted_by := re.fullmatch(r"(.*\S)\s+(asc|desc)", name.strip(), re.IGNORECASE)) is not None:
-        return f"write `{sorted_by[1]}`: partitions have no order"
+        return f"write `{sorted_by[1]}` alone"
     if re.fullmatch(r"\w+\(.*\)", name.strip()):
         return "compute it in the transform, and name the column that it makes"
     if len(name) > 2 and name[0] == name[-1] == "`":

@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
 
-from sluice.declaring import check_call, check_reference, declaring_line
+from sluice.declaring import check_call, check_reference, declaring_line, no_column
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
 from sluice.sinks.contract import OutputMode, ReplaceableSink, Sink, StagingSink
@@ -171,6 +171,8 @@ class Stream:
             raise DeclarationError(
                 f"`interval_column` is {column!r}", where=place, remedy="name a date or time column of the result"
             )
+        if column is not None and (meant := no_column(column)) is not None:
+            raise DeclarationError(f"`interval_column` is {column!r}, which is no column", where=place, remedy=meant)
         if column is not None and self.backfill_obstacle is not None:
             raise DeclarationError(
                 f"`interval_column` is set, but {self.backfill_obstacle}",
