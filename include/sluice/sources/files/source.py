@@ -423,7 +423,7 @@ def files(
             "`schema` is missing", where=place, remedy='give the columns as DDL: schema="id bigint, at timestamp"'
         )
     words = {**options_elsewhere(format), **SOURCE_WORDS}
-    given = spark_options(options, FORMATS[format] | _PASSED_THROUGH, place=place, ours=_ITS_OWN, words=words)
+    given = spark_options(options, {**FORMATS[format], **_PASSED_THROUGH}, place=place, ours=_ITS_OWN, words=words)
     check_reading(format, given, schema, place)
     return FilesSource(
         path=path,
