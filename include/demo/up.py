@@ -28,15 +28,25 @@ def main() -> None:
     print("starting Airflow", flush=True)
     with Standalone(REPOSITORY / "var" / "airflow", REPOSITORY / "dags", REPOSITORY) as airflow:
         airflow.wait_until_healthy()
-        print(f"\nAirflow is at {airflow.url}\n  user     {USER}\n  password {airflow.password}")
-        command = airflow.keep_command().relative_to(REPOSITORY)
-        print(f"  log      {airflow.log_file}\n  command  {command}, which is `airflow` with this Airflow's settings:")
-        print(f"           {command} dags list, {command} backfill create --help")
-        print(f"{_WHAT_HAPPENS}\nCtrl-C ends it.", flush=True)
+        print(f"\n{how_to_use(airflow)}\n{_WHAT_HAPPENS}\nCtrl-C ends it.", flush=True)
         try:
             signal.pause()
         except KeyboardInterrupt:
             print("ending Airflow", flush=True)
+
+
+def how_to_use(airflow: Standalone) -> str:
+    """Where an Airflow is, how to come in, and the command that works on it, which is made."""
+    command = airflow.keep_command()
+    return f"""\
+Airflow is at {airflow.url}
+  user     {USER}
+  password {airflow.password}
+  log      {airflow.log_file}
+  command  {command}
+`airflow` by itself would look into another home: this command has the settings of this Airflow, as in
+  {command} dags list
+  {command} backfill create --help"""
 
 
 if __name__ == "__main__":

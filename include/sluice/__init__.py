@@ -44,4 +44,7 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
+    if name in import_module("sluice.other_names").KIND_WORDS["sluice"]:
+        # Not an AttributeError, of which `from sluice import ...` would leave nothing but that there is no such name.
+        raise import_module("sluice.declaring").no_such_kind("sluice", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

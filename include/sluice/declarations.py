@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -141,12 +142,16 @@ def import_file(file: str, what: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise DeclarationError("the file can't be imported", where=file, remedy="give it the ending .py")
     module = importlib.util.module_from_spec(spec)
+    # Where dataclasses and others look up what annotations name.
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except SluiceError as exc:
+        sys.modules.pop(name, None)
         found = DeclarationError(exc.problem, where=exc.where, remedy=exc.remedy)
         raise found.at(error_line(exc, file) or file) from exc
     except BaseException as exc:
+        sys.modules.pop(name, None)
         if not is_failure(exc):
             raise
         found = missing_kind(exc) or DeclarationError(

@@ -16,8 +16,9 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
 
-from sluice.declaring import STREAM_WORDS, check_call, check_reference, declaring_line
+from sluice.declaring import check_call, check_reference, declaring_line, no_column
 from sluice.errors import DeclarationError
+from sluice.other_names import STREAM_WORDS
 from sluice.sinks.contract import OutputMode, ReplaceableSink, Sink, StagingSink
 from sluice.sources.contract import Source
 
@@ -26,6 +27,8 @@ _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _MEMORY = re.compile(r"[1-9]\d{0,5}[kmgtKMGT]")
 DRIVER_MEMORY = "spark.driver.memory"
 """The setting of Spark that `Stream(memory=...)` is."""
+_FOUND_OUT = ("declared_at",)
+"""Fields that nobody types; copies bring them along."""
 _LATENESS = re.compile(r"\s*(\d{1,6})\s*(minute|hour|day|week)s?\s*")
 
 
@@ -73,8 +76,9 @@ class Stream:
         # Copies and pickles are made without arguments.
         if args or given:
             parameters = [inspect.Parameter(found.name, inspect.Parameter.KEYWORD_ONLY, default=_default(found))
-                          for found in fields(cls)]  # fmt: skip
-            check_call(parameters, args, given, place="Stream(...)", words=STREAM_WORDS)
+                          for found in fields(cls) if found.name not in _FOUND_OUT]  # fmt: skip
+            typed = {name: value for name, value in given.items() if name not in _FOUND_OUT}
+            check_call(parameters, args, typed, place="Stream(...)", words=STREAM_WORDS)
         return super().__new__(cls)
 
     @property
@@ -211,6 +215,8 @@ class Stream:
             raise DeclarationError(
                 f"`interval_column` is {column!r}", where=place, remedy="name a date or time column of the result"
             )
+        if column is not None and (meant := no_column(column)) is not None:
+            raise DeclarationError(f"`interval_column` is {column!r}, which is no column", where=place, remedy=meant)
         if column is not None and self.backfill_obstacle is not None:
             raise DeclarationError(
                 f"`interval_column` is set, but {self.backfill_obstacle}",

@@ -5,6 +5,7 @@ The table lies in `mistakes.txt`: a line with what was typed, and below it, inde
 
 from __future__ import annotations
 
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pytest
 from airflow.sdk import DAG, task
 
 from demo.standalone import Standalone
+from demo.up import how_to_use
 from sluice.errors import DeclarationError
 from sluice_airflow.operators.audit_stream import AuditStreamOperator
 from sluice_airflow.operators.run_stream import RunStreamOperator
@@ -58,6 +60,31 @@ def test_what_airflow_takes_is_taken(stream_project: StreamProject, monkeypatch:
 
         decorated.override(retries=2)()
     assert list(dag.task_dict) == ["run", "audit", "lag", "watermark", "mapped", "decorated"]
+
+
+def test_what_make_up_prints(tmp_path: Path) -> None:
+    """It says where Airflow is and how to come in, and every command line that it prints is one that works."""
+    airflow = Standalone(tmp_path, tmp_path / "dags", tmp_path, port=8080, password="open sesame")
+
+    said = how_to_use(airflow)
+
+    command = tmp_path / "airflow"
+    assert (
+        said
+        == f"""\
+Airflow is at http://127.0.0.1:8080
+  user     admin
+  password open sesame
+  log      {tmp_path}/airflow.log
+  command  {command}
+`airflow` by itself would look into another home: this command has the settings of this Airflow, as in
+  {command} dags list
+  {command} backfill create --help"""
+    )
+    for line in (line for line in said.splitlines() if line.startswith(f"  {command} ")):
+        # Without a database, only what a command takes can be asked.
+        asked = subprocess.run([*line.split(), "--help"], capture_output=True, text=True, check=True)
+        assert asked.stdout.startswith("Usage: airflow")
 
 
 def test_the_command_beside_make_up(tmp_path: Path) -> None:

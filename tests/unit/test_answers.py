@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
 
+import sluice
 from sluice.cli.answers import COMMANDS, OPTIONS, answer_to_option
 from sluice.cli.app import app
+from sluice.other_names import FORMAT_WORDS, KIND_WORDS, SINK_WORDS, SOURCE_WORDS, STREAM_WORDS
+
+REPOSITORY = Path(__file__).parents[2]
 
 ROOT = typer.main.get_command(app)
 
@@ -61,6 +67,32 @@ def test_options(path: tuple[str, ...]) -> None:
         typed: [] for typed, said in answers.items() if said is not None
     }
     assert all(answers[typed] is None for typed in answers if typed in KNOWN[path])
+
+
+def words() -> Iterator[tuple[str, str]]:
+    tables = {"Stream": STREAM_WORDS, "source": SOURCE_WORDS, "sink": SINK_WORDS, "format": FORMAT_WORDS, **KIND_WORDS}
+    yield from ((f"{place} {typed}", said) for place, table in tables.items() for typed, said in table.items())
+
+
+@pytest.mark.parametrize(("typed", "said"), list(words()), ids=lambda text: text if len(text) < 40 else "")
+def test_declarations(typed: str, said: str) -> None:
+    """An answer to a name in a declaration names commands, options and names to import that there are."""
+    assert list(wrong_in(said, set())) == []
+    for module, name in re.findall(r"from (sluice[\w.]*) import (\w+)", said):
+        file = REPOSITORY / ("plugins" if module.startswith("sluice_") else "include") / module.replace(".", "/")
+        file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        assert re.search(rf"(class|def|import) {name}\b|import .*\b{name}\b", file.read_text("utf-8"))
+    for package, function in re.findall(r"`(sources|sinks)\.(\w+)", said):
+        assert hasattr(getattr(sluice, package), function)
+    for argument in re.findall(r"`Stream\((\w+)=", said):
+        assert argument in {field.name for field in dataclasses.fields(sluice.Stream)}
+
+
+def test_no_module_is_answered_away() -> None:
+    """A name that is answered is no module of the package, which an import would look for in the same way."""
+    modules = {file.stem for file in Path(sluice.__file__ or "").parent.iterdir()}
+    assert modules & set(KIND_WORDS["sluice"]) == set()
+    assert not hasattr(sluice, "anything_else")
 
 
 def test_the_check_finds_what_is_wrong() -> None:

@@ -158,6 +158,30 @@ class TestDeclarations:
         with pytest.raises(DeclarationError, match="can't be imported"):
             load_declarations(str(put(tmp_path / "visits.txt")))
 
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "from dataclasses import dataclass\n@dataclass\nclass Place:\n    path: str\n",
+            "from typing import NamedTuple\nclass Place(NamedTuple):\n    path: str\n",
+            "from enum import Enum\nclass Place(Enum):\n    path = 'x'\n",
+            "import msgspec\nclass Place(msgspec.Struct):\n    path: str\nmsgspec.convert({'path': 'x'}, Place)\n",
+            "import typing\nclass Place:\n    path: str\ntyping.get_type_hints(Place)\n",
+        ],
+    )
+    def test_classes(self, tmp_path: Path, content: str) -> None:
+        """A file may have classes of its own, whose annotations are looked up in the module."""
+        file = put(tmp_path / "visits.py", f"from __future__ import annotations\n{content}{DECLARATION}")
+
+        assert [stream.name for stream in load_declarations(str(file))] == ["visits"]
+
+    def test_a_broken_file_leaves_no_module(self, tmp_path: Path) -> None:
+        """What did not import is not there."""
+        before = set(sys.modules)
+        with pytest.raises(DeclarationError):
+            load_declarations(str(put(tmp_path / "visits.py", "import this_is_not_there")))
+
+        assert not {name for name in set(sys.modules) - before if name.startswith("_sluice_")}
+
     def test_same_file_name_in_two_projects(self, tmp_path: Path) -> None:
         """Declarations are loaded under private names: two projects' `visits.py` do not meet."""
         one = put(tmp_path / "one" / "visits.py", DECLARATION)

@@ -1,7 +1,11 @@
 """The documents keep up with the code: problem codes, options, commands, exit codes, links, and the shape of ADRs."""
 
+import ast
+import builtins
 import inspect
 import re
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +13,10 @@ from typer.main import get_command
 
 from sluice import sinks, sources
 from sluice.cli.app import app
+from sluice.declarations import load_declarations
 from sluice.errors import SluiceError
+from sluice.project import load_project
+from tests.builders import put
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
@@ -75,6 +82,43 @@ def test_named_commands_exist(page: Path) -> None:
     known = get_command(app).commands  # type: ignore[attr-defined]
     named = re.findall(r"(?:`|^ {4}|^\$ )sluice ([a-z]+)", page.read_text("utf-8"), re.MULTILINE)
     assert [command for command in named if command not in known] == []
+
+
+def snippets(page: str, language: str) -> list[str]:
+    """The blocks of code in a page."""
+    found = re.findall(rf"^ *```{language}\n(.*?)^ *```", page, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(snippet) for snippet in found]
+
+
+def undefined(snippet: str) -> Iterator[str]:
+    """The names that a snippet uses, and neither makes nor imports."""
+    nodes = list(ast.walk(ast.parse(snippet)))
+    made = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    made |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    yield from (node.id for node in nodes if isinstance(node, ast.Name) and node.id not in made | set(dir(builtins)))
+
+
+@pytest.mark.parametrize("snippet", snippets(GUIDE, "python"), ids=lambda text: text.strip().splitlines()[-1])
+def test_snippets_of_the_guide_are_whole(snippet: str) -> None:
+    """Who types a snippet of the guide lacks no import."""
+    assert list(undefined(snippet)) == []
+
+
+def test_declarations_of_the_guide(tmp_path: Path) -> None:
+    """The stream of the guide is declared as it stands there."""
+    snippet = next(text for text in snippets(GUIDE, "python") if "Stream(" in text)
+    assert [stream.name for stream in load_declarations(str(put(tmp_path / "orders.py", snippet)))] == ["orders"]
+
+
+def test_project_file_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The project file of the guide is read as it stands there, with the variable that it names."""
+    monkeypatch.setenv("S3_ENDPOINT", "https://s3.example.com")
+    (text,) = snippets(GUIDE, "toml")
+    assert load_project(put(tmp_path / "sluice.toml", text)).storage_options == {
+        "aws_endpoint": "https://s3.example.com"
+    }
 
 
 def test_every_exit_code_is_in_the_guide() -> None:

@@ -14,10 +14,10 @@ REPOSITORY = Path(__file__).parents[2]
 ROOTS = (REPOSITORY / "include" / "sluice", REPOSITORY / "plugins" / "sluice_airflow")
 
 GROUND = (
-    "errors", "amounts", "extras", "redaction", "declaring", "memory", "option_values", "schema_text", "sql_text",
-    "spark_master", "spark_options", "spark_setting", "foreign_code", "exit_code", "times", "interval", "paths",
-    "locations", "local_disk", "storage_failures", "storage", "storage_options", "documents", "delta_checkpoint",
-    "delta_table", "watermarks",
+    "errors", "amounts", "extras", "redaction", "declaring", "other_names", "memory", "option_values", "schema_text",
+    "sql_text", "spark_master", "spark_options", "spark_setting", "foreign_code", "exit_code", "times", "interval",
+    "paths", "locations", "local_disk", "storage_failures", "storage", "storage_options", "documents",
+    "delta_checkpoint", "delta_table", "watermarks",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,

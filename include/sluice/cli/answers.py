@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperGroup
@@ -81,6 +81,9 @@ OPTIONS: Mapping[str, Answers] = {
     **_options("--from-date --start-date --event-time-start --from --since",
                ("--start", "write it as --start"), ("--last", "write it as --last N: the newest are listed"),
                ("", _INTERVAL)),
+    **_options("--start", ("", _INTERVAL)),
+    **_options("--end", ("--until", "write it as --until"), ("", _INTERVAL)),
+    **_options("--until", ("--end", "write it as --end")),
     **_options("-s", ("--start", "write it as --start"), ("", _NAME)),
     **_options("--to-date --end-date --event-time-end --to --before --logical-date --execution-date -e",
                ("--end", "write it as --end"), ("--until", "write it as --until"), ("", _INTERVAL)),
@@ -136,13 +139,32 @@ class Answering(TyperGroup):
         known = {option for parameter in parameters for option in parameter.opts}
         for word in rest:
             option = word.partition("=")[0]
-            said = answer_to_option(option, known)
+            said = answer_to_option(option, known) or _of_others(option, known, ctx.find_root().command)
             if said is not None:
                 ctx.fail(f"no option `{option}` of `{name}`: {said}")
         takes = [parameter.name for parameter in parameters if parameter.param_type_name == "argument"]
         if takes == ["stream"] and len(rest) > 1 and rest[0] in _WORDS and not rest[1].startswith("-"):
             ctx.fail(f"no `{rest[0]}` in `{name}`: name the stream at once, as in `sluice {name} {rest[1]}`")
+        if not takes and rest and not rest[0].startswith("-"):
+            ctx.fail(f"no `{rest[0]}` in `{name}`: leave it out")
         return name, command, rest
+
+
+def _of_others(option: str, known: Collection[str], group: Any, path: str = "sluice") -> str | None:
+    """What to say of an option that other commands have; None when none has it, or this one does."""
+    if option in known or not option.startswith("--"):
+        return None
+    found = [f"`{name}`" for name, options in _commands(group, path) if option in options]
+    return f"it is one of {' and '.join(found)}" if found else None
+
+
+def _commands(group: Any, path: str) -> Iterator[tuple[str, set[str]]]:
+    """Every command below a group, as it is typed, with its options."""
+    for name, command in group.commands.items():
+        if "commands" in vars(command):
+            yield from _commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", {option for parameter in command.params for option in parameter.opts}
 
 
 class StreamFirst(Answering):

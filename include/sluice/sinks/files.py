@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.checkpoint.manifest import latest_batch
-from sluice.declaring import KIND_WORDS, SINK_WORDS, check_path, declares, partition_columns
+from sluice.declaring import check_path, declares, partition_columns
 from sluice.locations import spark_location
+from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
 from sluice.sinks.contract import FunctionLoader, OutputMode, Sink, SinkState
 from sluice.spark_options import FORMATS, check_format, check_settings, options_elsewhere, spark_options

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declaring import SINK_WORDS, check_reference, declares
+from sluice.declaring import check_reference, declares
+from sluice.other_names import SINK_WORDS
 from sluice.sinks.contract import BatchSink, FunctionLoader, SinkBatch
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declaring import SINK_WORDS, declares
+from sluice.declaring import declares
 from sluice.errors import DeclarationError
+from sluice.other_names import SINK_WORDS
 from sluice.sinks.contract import BatchSink, FunctionLoader, SinkBatch
 
 if TYPE_CHECKING:

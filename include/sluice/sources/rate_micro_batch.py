@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from sluice.amounts import known
-from sluice.declaring import SOURCE_WORDS, check_limit, declares
+from sluice.declaring import check_limit, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
+from sluice.other_names import SOURCE_WORDS
 from sluice.sources.contract import (
     SOURCE_TAG,
     Available,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.declaring import SINK_WORDS, check_path, declares, partition_columns
+from sluice.declaring import check_path, declares, partition_columns
 from sluice.delta_table import (
     Commit,
     expired_transactions,
@@ -27,6 +27,7 @@ from sluice.delta_table import (
 from sluice.interval import Interval
 from sluice.locations import is_local, spark_location
 from sluice.option_values import any_text, boolean, whole_number
+from sluice.other_names import SINK_WORDS
 from sluice.paths import resolve_path
 from sluice.sinks.contract import (
     Aside,

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.amounts import known
-from sluice.declaring import SOURCE_WORDS, check_booleans, check_limit, check_path, declares
+from sluice.declaring import check_booleans, check_limit, check_path, declares
 from sluice.delta_table import (
     AddedFile,
     Commit,
@@ -34,6 +34,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.interval import Interval
 from sluice.locations import same_for_every_name, spark_location
 from sluice.option_values import any_text, boolean
+from sluice.other_names import SOURCE_WORDS
 from sluice.paths import resolve_path
 from sluice.sources.contract import (
     SOURCE_TAG,

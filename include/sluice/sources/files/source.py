@@ -21,11 +21,12 @@ from sluice.amounts import known
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.checkpoint.source_log import LogEntry, SourceLog
-from sluice.declaring import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS, check_booleans, check_limit, check_path, declares
+from sluice.declaring import check_booleans, check_limit, check_path, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.locations import is_local, join, local_path, spark_location
 from sluice.option_values import any_text, boolean
+from sluice.other_names import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS
 from sluice.paths import resolve_path
 from sluice.schema_text import schema_problem
 from sluice.sources.contract import (
@@ -429,7 +430,7 @@ def files(
             "`schema` is missing", where=place, remedy='give the columns as DDL: schema="id bigint, at timestamp"'
         )
     words = {**options_elsewhere(format), **SOURCE_WORDS}
-    given = spark_options(options, FORMATS[format] | _PASSED_THROUGH, place=place, ours=_ITS_OWN, words=words)
+    given = spark_options(options, {**FORMATS[format], **_PASSED_THROUGH}, place=place, ours=_ITS_OWN, words=words)
     check_reading(format, given, schema, place)
     return FilesSource(
         path=path,
