@@ -226,14 +226,17 @@ def test_the_sample_can_be_backfilled(airflow: Backfilled, days: FlightDays) -> 
         ("hourly", "`flight_date` has dates, and 2013-01-01T01:00:00+00:00 is no midnight (UTC)"),
     ],
 )
-def test_what_can_not_be_backfilled_says_so(airflow: Backfilled, dag_id: str, said: str) -> None:
+def test_what_can_not_be_backfilled_says_so(airflow: Backfilled, days: FlightDays, dag_id: str, said: str) -> None:
     """Its tasks fail at once, for good and without Spark; the DAG's documentation has told it before."""
+    airflow.live_run()
+    rows = days.rows()
     day = ("--from-date", "2013-01-01", "--to-date", "2013-01-01T00:00:00+00:00")
     airflow.backfill(*day, dag_id=dag_id)
     airflow.wait_for(lambda: airflow.states(dag_id)["failed"] == 1, "a run that failed", 200)
 
     assert said in airflow.logs(dag_id)
     assert "started the driver" not in airflow.logs(dag_id)
+    assert days.rows() == rows
     details: dict[str, Any] = airflow.api("GET", f"/dags/{dag_id}/details")
     assert ("can't be backfilled" if dag_id == "fixed" else "not whole days (UTC)") in details["doc_md"]
 
