@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pendulum
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
-from airflow.utils.types import DagRunType
 
 from sluice_airflow.arguments import check_dag_arguments
 from sluice_airflow.assets import outlets
@@ -43,8 +42,9 @@ def stream_dag(
 
     Who starts a run by hand may bound it by the parameters `until` (a time) and `max_batches`.
 
-    A backfill recomputes the rows of its intervals, stream by stream. Where a declaration does not support that, the
-    DAG allows no backfills, and its documentation says why; so it does where the intervals are not whole days.
+    A backfill recomputes the rows of its intervals, stream by stream. Where a declaration does not support that, each
+    task of a backfill fails at once and says why, as the DAG's documentation does; so it is where the intervals are not
+    whole days. (Airflow could be told to make no such runs; its command then ends in a traceback without a reason.)
 
     Args:
         streams: The streams' names; each becomes a task of the same name.
@@ -62,9 +62,6 @@ def stream_dag(
     declared = {name: loaded.stream(name) for name in streams}
     given = dag_arguments.pop("params", None)
     obstacles = _backfill_obstacles(declared)
-    if obstacles:
-        without = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
-        dag_arguments.setdefault("allowed_run_types", without)
     said = _documentation(declared, obstacles)
     if not obstacles:
         said += _parts_of_days(declared, schedule, dag_arguments.get("start_date"))
@@ -88,6 +85,7 @@ def stream_dag(
                 trigger_rule="none_failed",
                 outlets=outlets(stream, project=project),
             )
+            tasks[name].backfill_obstacle = _refusal(obstacles)
             for parent in upstream:
                 tasks[parent] >> tasks[name]
     return dag
@@ -162,6 +160,18 @@ def _backfill_obstacles(streams: dict[str, Stream]) -> dict[str, str]:
     return {name: obstacle for name, obstacle in found.items() if obstacle is not None}
 
 
+def _refusal(obstacles: dict[str, str]) -> str | None:
+    """What each task of a backfill fails with: what one stream replaced, the next would be refused over."""
+    if not obstacles:
+        return None
+    reasons = "; ".join(f"`{name}`: {obstacle}" for name, obstacle in obstacles.items())
+    return (
+        f"this DAG can't be backfilled, and nothing was changed: {reasons}. To make it so, declare"
+        ' `interval_column="..."` (a date or time column of the result) with a Delta sink in each of its streams, and'
+        " `skip_change_commits=True` where one reads another; or give a stream that can be backfilled a DAG of its own"
+    )
+
+
 def _parts_of_days(streams: dict[str, Stream], schedule: Any, start_date: datetime | None) -> list[str]:
     """What to know of backfills where the schedule's intervals are certainly not whole days, as dates are (UTC)."""
     columns = [f"- `{name}`: `{stream.interval_column}`" for name, stream in streams.items() if stream.interval_column]
@@ -190,6 +200,6 @@ def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> lis
         suite = f"`{stream.quality}`" if stream.quality else "-"
         lines.append(f"| {name} | {reads} | `{stream.transform}` | {writes} | {column} | {suite} |")
     if obstacles:
-        lines += ["", "This DAG allows no backfills:", ""]
+        lines += ["", "This DAG can't be backfilled; each task of a backfill fails at once:", ""]
         lines += [f"- `{name}`: {obstacle}" for name, obstacle in obstacles.items()]
     return lines

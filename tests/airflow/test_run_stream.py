@@ -244,6 +244,24 @@ def test_a_backfill_without_an_interval_says_what_to_do(stream_project: StreamPr
         operator.execute(_context("backfill"))
 
 
+def test_a_dag_of_which_one_stream_can_not_be_backfilled(stream_project: StreamProject) -> None:
+    """Every task fails at once and says which one and why: half a backfill would leave the rest refused."""
+    declaration = stream_project.root / "streams" / "events.py"
+    text = declaration.read_text()
+    declaration.write_text(
+        text.replace('sinks.delta("out/events"),', 'sinks.delta("out/events"), interval_column="d",', 1)
+    )
+    dag = stream_dag("events", "hourly", project=str(stream_project.root), schedule="@daily", start_date=START)
+
+    for name in ("events", "hourly"):
+        with pytest.raises(AirflowFailException) as failed:
+            dag.get_task(name).execute(_context("backfill"))
+        assert "can't be backfilled, and nothing was changed: `hourly`: it reads `events` without" in str(failed.value)
+        assert "`skip_change_commits=True` where one reads another" in str(failed.value)
+    assert dag.allowed_run_types is None
+    assert "`hourly`: it reads `events` without" in str(dag.doc_md)
+
+
 def test_a_function_says_how_far(stream_project: StreamProject) -> None:
     """`@task.stream`: its function is called when the task runs, and its result is checked."""
     stream_project.arrive(1, at=START - timedelta(days=1))

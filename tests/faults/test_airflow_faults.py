@@ -154,6 +154,52 @@ def test_clearing_a_running_task_ends_its_driver_and_goes_on(airflow: FaultyAirf
 
 
 @in_campaigns
+@pytest.mark.parametrize("moment", ["untriggered", "deferred"])
+def test_clearing_a_deferred_task_ends_its_driver_and_goes_on(
+    airflow: FaultyAirflow, tmp_path: Path, moment: str
+) -> None:
+    """Its trigger does, or where none is at work yet, the next try before it plans."""
+    dag_id = f"cleared_{moment}"
+    numbers = make_numbers(tmp_path, delay_ms=30_000)
+    numbers.arrive(1)
+    _add_dag(airflow, dag_id, numbers, deferrable=True)
+    with counting_drivers(numbers.root) as most:
+        with airflow.standing_still("triggerer") if moment == "untriggered" else nullcontext():
+            run_id = _start(airflow, dag_id, numbers, moment)
+            numbers.delay(0)
+            _clear(airflow, dag_id, run_id)
+            airflow.wait_for(lambda: numbers.records()[0].status == "stopped", "the end of the driver", 60)
+        airflow.wait_for(lambda: _state(airflow, dag_id, run_id) in {"success", "failed"}, "the cleared task", 120)
+
+    assert _state(airflow, dag_id, run_id) == "success"
+    assert numbers.rows() == list(range(numbers.arrived))
+    assert most() == 1
+
+
+@in_campaigns
+def test_a_task_that_is_cleared_at_once_in_a_paused_dag(airflow: FaultyAirflow, tmp_path: Path) -> None:
+    """Nobody tells the driver, so it ends by itself; the next try finds nothing left to do."""
+    dag_id = "cleared_paused"
+    numbers = make_numbers(tmp_path, delay_ms=10_000)
+    numbers.arrive(1)
+    _add_dag(airflow, dag_id, numbers, deferrable=True)
+    with counting_drivers(numbers.root) as most:
+        with airflow.standing_still("triggerer"):
+            run_id = _start(airflow, dag_id, numbers, "untriggered")
+            airflow.api("PATCH", f"/dags/{dag_id}?update_mask=is_paused", {"is_paused": True})
+            _clear(airflow, dag_id, run_id)
+            airflow.wait_for(lambda: not drivers(numbers.root), "the end of the driver", 120)
+        assert [record.status for record in numbers.records()] == ["succeeded"]
+        airflow.api("PATCH", f"/dags/{dag_id}?update_mask=is_paused", {"is_paused": False})
+        airflow.wait_for(lambda: _state(airflow, dag_id, run_id) in {"success", "failed"}, "the cleared task", 120)
+
+    assert _state(airflow, dag_id, run_id) == "success"
+    assert airflow.task(dag_id, run_id)["state"] == "skipped"
+    assert numbers.rows() == list(range(numbers.arrived))
+    assert most() == 1
+
+
+@in_campaigns
 def test_pausing_a_dag_lets_its_run_end(airflow: FaultyAirflow, tmp_path: Path) -> None:
     """The driver finishes what is planned; the task hears of it once the DAG goes on, and starts no other."""
     dag_id = "paused"

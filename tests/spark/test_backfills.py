@@ -31,6 +31,7 @@ from sluice.runs.lease import acquire
 from sluice.runs.record import RunRecord
 from tests.campaign import in_campaigns
 from tests.flight_days import DAYS, KEY, SCHEMA, FlightDays
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, bounded, snapshot, write_files
 
 pytestmark = pytest.mark.spark
@@ -228,9 +229,15 @@ def test_duplicates_across_intervals(flights: Flights, transform: str) -> None:
     with pytest.raises(RefusedError, match="with `flight_date`, or the columns") as refused:
         flights.backfill(stream, 8, 9)
 
-    assert refused.value.finding.code == "BACKFILL_DUPLICATES"
     assert flights.rows() == rows
     assert len({row[0] for row in rows}) > 1
+
+    read_remedy(refused.value, "BACKFILL_DUPLICATES", "leave this stream as it is.*a new stream with a sink of its own")
+    anew = replace(flights.stream("once_each"), name="anew", sink=sinks.delta("anew", partition_by=["flight_date"]))
+    flights.lab.run(anew)
+    flights.backfill(anew, 8, 9)
+    assert flights.lab.table("anew").count() == sum(flights.expected(1, DAYS).values())
+    assert flights.lab.run(stream).status == "skipped"
 
 
 @in_campaigns
@@ -256,12 +263,12 @@ def test_rows_that_the_live_stream_keeps_back(flights: Flights) -> None:
     counts = {row["flight_date"].day: row["sum(n)"] for row in by_day(flights)}
     with pytest.raises(RefusedError) as refused:
         flights.backfill(stream, 1, 5)
+    read_remedy(refused.value, "BACKFILL_BEYOND_WATERMARK", "end the interval at or before the watermark")
     flights.land(1, 1, rest=True)
     flights.lab.run(stream)
 
     record = flights.backfill(stream, 1, 2)
 
-    assert refused.value.finding.code == "BACKFILL_BEYOND_WATERMARK"
     assert [found["status"] for found in flights.lab.records(stream)].count("refused") == 1
     after = {row["flight_date"].day: row["sum(n)"] for row in by_day(flights)}
     assert set(after) == set(counts) == {1, 2, 3}
@@ -546,7 +553,7 @@ def test_a_chain_whose_live_stream_is_behind(flights: Flights) -> None:
 
     with pytest.raises(RefusedError, match="has yet to read") as refused:
         flights.backfill(counts, 1, 1)
-    assert refused.value.finding.code == "BACKFILL_BEHIND_SOURCE"
+    read_remedy(refused.value, "BACKFILL_BEHIND_SOURCE", "run the live stream, which passes .*, then backfill again")
     flights.lab.run(counts)
     flights.backfill(counts, 1, 1)
 

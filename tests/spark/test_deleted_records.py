@@ -8,6 +8,7 @@ from sluice import sinks
 from sluice.errors import HeldError, QualityFailedError
 from sluice.gate.state import GateState, keep_gate, release_gate
 from sluice.times import system_clock
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream
 from tests.spark.test_quality_stopped import at_most
@@ -51,6 +52,8 @@ def test_a_held_stream_stays_held(lab: Lab) -> None:
 def test_a_held_stream_is_released(lab: Lab) -> None:
     """By a person, as before."""
     hold(lab)
+    says = "correct the suite, and it is judged anew; or let the stream go on with"
+    read_remedy(lab.plan(HELD).problem, "HELD_BY_QUALITY", says)
     assert release_gate(lab.project.stream_home(HELD), "ada", system_clock()) is not None
     declare_suite(lab, largest(9))
     assert lab.run(HELD).status == "succeeded"

@@ -9,9 +9,12 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from sluice.errors import HeldError, QualityFailedError
+from sluice.errors import HeldError, QualityFailedError, RefusedError
 from sluice.gate.state import release_gate
+from sluice.sinks.delta.published_batch import read_versions
+from sluice.storage import Storage
 from sluice.times import system_clock
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, write_files
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream
 from tests.unit.quality.suites import row
@@ -216,10 +219,16 @@ class TestFormerRun:
         (dead.root / "out" / "_delta_log" / f"{0:020d}.json").unlink()
         write_ids(dead, "7")
 
-        with pytest.raises(HeldError, match="version 0, which this run made, can't be read any more"):
+        with pytest.raises(HeldError, match="version 0, which this run made, can't be read any more") as held:
             dead.run(stream())
 
         assert gate_of(dead).state == "failed"
+        with pytest.raises(RefusedError) as refused:
+            read_versions(str(dead.root / "out"), dead.spark, [0], storage=Storage())
+        says = read_remedy(refused.value, "OUTPUT_GONE", "look at the table, then release the stream with").remedy
+        assert says in str(held.value)
+        assert release_gate(dead.project.stream_home(stream()), "ada", system_clock()) is not None
+        assert dead.run(stream()).status == "succeeded"
 
 
 def _die(*_: object) -> None:

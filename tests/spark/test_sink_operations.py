@@ -27,6 +27,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sinks.delta.sink import DeltaSink
 from tests.campaign import in_campaigns
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, write_files
 from tests.spark.sink_operations import SECOND, Meanwhile, Numbers, killed
 
@@ -215,7 +216,8 @@ def test_a_row_whose_day_was_repaired(lab: Lab) -> None:
     assert done.release.moved == (Moved(date(1900, 1, 1), date(2026, 1, 2)),)
     with pytest.raises(RefusedError, match="had corrected from 1900-01-01 to 2026-01-02") as caught:
         numbers.backfill()
-    assert caught.value.finding.code == "BACKFILL_MOVED_ROWS"
+    says = "put the correction into the transform or the sources, then"
+    read_remedy(caught.value, "BACKFILL_MOVED_ROWS", says)
     assert numbers.held("out") == Counter(range(1, 8))
 
     Path(caught.value.finding.file).unlink()
@@ -275,7 +277,7 @@ def test_a_backfill_after_a_release_that_was_killed(lab: Lab) -> None:
 
     with pytest.raises(RefusedError, match="is not finished") as caught:
         numbers.backfill()
-    assert caught.value.finding.code == "RELEASE_UNFINISHED"
+    read_remedy(caught.value, "RELEASE_UNFINISHED", "finish it with `sluice quality release s --rows`, then backfill")
     numbers.release()
     numbers.backfill()
 

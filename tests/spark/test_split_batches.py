@@ -18,6 +18,7 @@ from sluice.auditing.audit import Audit
 from sluice.errors import BatchFailedError, RefusedError
 from sluice.gate import decided_batch
 from sluice.sinks.delta.sink import DeltaSink
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, write_numbers
 from tests.unit.quality.suites import document, row
 
@@ -256,14 +257,18 @@ def test_a_first_batch_is_not_finished_elsewhere(lab: Lab) -> None:
         lab.run(stream())
     moved = stream(sink=sinks.delta("moved"))
 
-    plan = lab.plan(moved)
-    assert plan.problem is not None
-    assert plan.problem.code == "SINK_MOVED"
+    says = "declare the sink at out, run the stream once, and move it then"
+    read_remedy(lab.plan(moved).problem, "SINK_MOVED", says)
     with pytest.raises(RefusedError, match="begun with a sink at out"):
         lab.run(moved)
 
     lab.run(stream())
     assert (ids(lab), ids(lab, "out_quarantine"), ids(lab, "moved")) == ([0, 1, 2], [3], [])
+    for ending in ("", "_quarantine"):
+        (lab.root / f"out{ending}").rename(lab.root / f"moved{ending}")
+    write_numbers(lab.root / "land", 1, first=1, rows=4)
+    lab.run(moved)
+    assert (ids(lab, "moved"), ids(lab, "moved_quarantine")) == ([0, 1, 2, 4, 5, 6], [3, 7])
 
 
 def test_a_project_that_is_moved_with_what_it_has(split: Lab, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -282,22 +287,31 @@ def test_a_project_that_is_moved_with_what_it_has(split: Lab, tmp_path_factory: 
 
 def test_a_quarantine_ahead_of_everything(split: Lab) -> None:
     """Without what was decided, nobody can tell which rows the sink lacks."""
-    shutil.rmtree(split.root / "home" / "s" / "staged")
+    staged = split.root / "home" / "s" / "staged"
+    backup = staged.rename(split.root / "backup")
 
-    with pytest.raises(RefusedError, match="what was decided is gone"):
+    with pytest.raises(RefusedError, match="what was decided is gone") as refused:
         split.run(stream())
 
     assert (ids(split), ids(split, "out_quarantine")) == ([0, 1, 2, 4, 5, 6], REST)
+    read_remedy(refused.value, "DECISION_LOST", "restore the folder `staged` of the stream's home")
+    backup.rename(staged)
+    split.run(stream())
+    assert (ids(split), ids(split, "out_quarantine")) == (GOOD, REST)
 
 
 def test_staged_rows_that_are_gone(split: Lab) -> None:
-    for folder in (split.root / "home" / "s" / "staged" / "0001").glob("1-*"):
-        shutil.rmtree(folder)
+    (folder,) = (split.root / "home" / "s" / "staged" / "0001").glob("1-*")
+    backup = folder.rename(split.root / "backup")
 
-    with pytest.raises(RefusedError, match="are gone"):
+    with pytest.raises(RefusedError, match="are gone") as refused:
         split.run(stream())
 
     assert (ids(split), ids(split, "out_quarantine")) == ([0, 1, 2, 4, 5, 6], REST)
+    read_remedy(refused.value, "STAGED_ROWS_GONE", "restore the folder from a backup")
+    backup.rename(folder)
+    split.run(stream())
+    assert (ids(split), ids(split, "out_quarantine")) == (GOOD, REST)
 
 
 def test_a_single_staged_file_that_is_gone(split: Lab) -> None:
@@ -456,13 +470,16 @@ def test_a_damaged_decision(split: Lab) -> None:
     (file,) = (split.root / "home" / "s" / "staged" / "0001").glob("*.json")
     whole = file.read_text()
     for damaged in (
-        whole[:40],
         whole.replace('"batch_id": 1', '"batch_id": 2'),
         whole.replace('"folder": "1-', '"folder": "../1-'),
     ):
         file.write_text(damaged)
-        with pytest.raises(RefusedError):
+        with pytest.raises(RefusedError) as refused:
             split.run(stream())
+        read_remedy(refused.value, "DECISION_DAMAGED", "restore it from a backup")
+    file.write_text(whole[:40])
+    with pytest.raises(RefusedError, match="restore it from a backup"):
+        split.run(stream())
     assert ids(split) == [0, 1, 2, 4, 5, 6]
     file.write_text(whole)
 

@@ -16,6 +16,7 @@ from sluice.errors import RefusedError
 from sluice.spark import state_check
 from sluice.spark_setting import spark_setting
 from tests.campaign import rarely
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -145,11 +146,17 @@ def test_changed_state(lab: Lab, case: tuple[Any, ...], caplog: pytest.LogCaptur
             lab.run(changed)
         offsets = sorted(file.name for file in (lab.checkpoint(stream) / "offsets").iterdir() if file.name.isdigit())
 
-        assert refused.value.finding.code == "STATE_CHANGED"
+        says = "restore the keys, the types and the order.* variables and modes.*; or declare a new stream with a sink"
+        read_remedy(refused.value, "STATE_CHANGED", says)
         assert offsets == ["0"]
         assert lab.records(stream)[-1]["status"] == "refused"
         assert not lab.records(stream)[-1]["error"]["retryable"]
         assert lab.run(stream).status == "succeeded"
+        before_that = lab.table("out").count()
+        anew = replace(changed, name="anew", sink=sinks.delta("anew"))
+        assert lab.run(anew).status == "succeeded"
+        assert lab.table("anew").count() == (5 if mode == "append" else 2)
+        assert (lab.plan(stream).verdict, lab.table("out").count()) == ("skip", before_that)
         assert not [record for record in caplog.records if record.name == state_check.__name__]
 
 

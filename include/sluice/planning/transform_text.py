@@ -11,7 +11,8 @@ import difflib
 import hashlib
 import importlib.machinery
 import importlib.util
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,12 +41,70 @@ def check_functions(project: Project, stream: Stream) -> None:
 
 
 def transform_digest(project: Project, stream: Stream) -> str | None:
-    """What tells the text of the transform's module from another one; None where it has none."""
+    """What tells the text of the transform's module, and of all modules of the project that it imports, from others.
+
+    None where the transform's module has no text. What is imported in ways of its own (`importlib`, installed packages)
+    is not looked at.
+    """
+    module = stream.transform.partition(":")[0]
     try:
-        file = _module_file(project, stream, stream.transform.partition(":")[0], "transform")
-        return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+        file = _module_file(project, stream, module, "transform")
+        if file is None:
+            return None
+        texts = _texts(module, file, project.import_roots)
     except (DeclarationError, OSError):
         return None
+    digest = hashlib.sha256()
+    for name, text in sorted(texts.items()):
+        digest.update(f"{name}\0{len(text)}\0".encode() + text)
+    return digest.hexdigest()[:16]
+
+
+def _texts(module: str, file: str, roots: Sequence[str]) -> dict[str, bytes]:
+    """The text of a module and of all that it imports from the roots, by name.
+
+    Raises:
+        OSError: One can't be read.
+    """
+    files, texts = {module: file}, dict[str, bytes]()
+    while waiting := files.keys() - texts.keys():
+        name = min(waiting)
+        texts[name] = Path(files[name]).read_bytes()
+        package = name if os.path.basename(files[name]) == "__init__.py" else name.rpartition(".")[0]
+        for imported in _imported(texts[name], package):
+            found = _file_below(roots, imported)
+            if found is not None:
+                files.setdefault(imported, found)
+    return texts
+
+
+def _imported(text: bytes, package: str) -> Iterator[str]:
+    """The names of modules that a module of a package imports, with those that may be modules."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in nodes:
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            origin = ".".join([*above, *filter(None, [node.module])])
+            names = [f"{origin}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+
+
+def _file_below(roots: Iterable[str], module: str) -> str | None:
+    """The file of a module in the first of the roots that has one; None for a name that is no module there."""
+    for root in roots:
+        place = os.path.join(root, *module.split("."))
+        for file in (f"{place}.py", os.path.join(place, "__init__.py")):
+            if os.path.isfile(file):
+                return file
+    return None
 
 
 def written_words(project: Project, stream: Stream) -> WrittenWords:

@@ -94,6 +94,8 @@ class RunStreamOperator(BaseOperator):
     template_fields: Sequence[str] = ("stream", "until", "to_version", "max_batches", "conn_id", "project")
     ui_color = "#d8ecf3"
 
+    backfill_obstacle: str | None = None
+    """Why no run of a backfill may begin: `stream_dag` tells all of its tasks if one of its streams can't take part."""
     _following: tuple[StreamHome, str] | None = None
     """The run that this task has begun to follow."""
     _is_killed = False
@@ -216,6 +218,8 @@ class RunStreamOperator(BaseOperator):
         self, stream: Stream, context: Context, key: str, cleared: Sequence[RunRecord]
     ) -> Request | BackfillRequest:
         if _is_backfill(context):
+            if self.backfill_obstacle is not None:
+                raise AirflowFailException(self.backfill_obstacle)
             return BackfillRequest(stream, _data_interval(context), key)
         limits = self.limits()
         first = next((record for record in cleared if record.interval is None), None)

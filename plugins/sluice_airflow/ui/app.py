@@ -43,7 +43,7 @@ from sluice_airflow.ui.reading import LeaseOwner, RunFile
 from sluice_airflow.ui.rows import Badge, run_line, run_row
 from sluice_airflow.ui.run_view import run_page
 from sluice_airflow.ui.stream_view import stream_page
-from sluice_airflow.ui.streams_view import is_found, part_of, stream_row, streams_page
+from sluice_airflow.ui.streams_view import is_found, part_of, stream_row, streams_page, who_needs_somebody
 
 _FOLDER = Path(__file__).parent
 _ASSETS = {"sluice.css": "text/css", "sluice.js": "text/javascript"}
@@ -301,7 +301,7 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
     part = part_of(runs, search=" ".join(words), number=number, length=_STREAMS_ON_PAGE)
     readings = find_readings({name: it.stream for name, it in visible.items()})
     hits = found.keys() if words else None
-    drawn = choose(readings, hits)
+    drawn = choose(readings, hits, who_needs_somebody(runs))
     shown = {name: visible[name] for name in dict.fromkeys((*part.names, *drawn))}
     project = airflow_project()
     streams = project.streams()

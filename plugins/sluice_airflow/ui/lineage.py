@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
 from sluice.amounts import describe_count
+from sluice.errors import SluiceError
 from sluice.monitoring.inspection import SourceLag
+from sluice.sources.contract import Source
+from sluice.sources.files.listing import fixed_part
 from sluice.stream import Stream
+from sluice.table_writers import written_tables
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.rows import Badge, describe_amount, describe_oldest
@@ -83,37 +88,57 @@ class Picture:
 
 
 def find_readings(streams: Mapping[str, Stream]) -> tuple[Reading, ...]:
-    """Who reads what whom writes, of these streams."""
+    """Who reads what whom writes, of these streams: their sinks, and what they put aside."""
     writers: dict[str, list[str]] = defaultdict(list)
     for name, stream in streams.items():
-        if stream.sink.location is not None:
-            writers[stream.sink.location].append(name)
+        for place in written_tables(stream).values():
+            writers[place].append(name)
+    places = sorted(writers)
     return tuple(
         Reading(name, source_name, writer)
         for name, stream in streams.items()
         for source_name, source in stream.sources.items()
-        for writer in writers.get(source.location, ())
+        for writer in sorted({writer for place in _read_by(source, places) for writer in writers[place]})
         if writer != name
     )
 
 
-def choose(readings: Sequence[Reading], found: Collection[str] | None) -> tuple[str, ...]:
-    """Which streams a picture shows, sorted: all that are related, or those that lie nearest to what was found.
+def _read_by(source: Source, places: Sequence[str]) -> Iterator[str]:
+    """The places, of these in order, that a source reads: its own, or those that its glob matches."""
+    base = fixed_part(source.location).rstrip("/")
+    for index in range(bisect_left(places, base), len(places)):
+        place = places[index]
+        if not place.startswith(base):
+            return
+        if place == source.location or (place.startswith(f"{base}/") and _reads(source, place)):
+            yield place
+
+
+def _reads(source: Source, place: str) -> bool:
+    try:
+        return source.reads_from(place)
+    except SluiceError:
+        return False  # its glob is not right, as its own plan says
+
+
+def choose(readings: Sequence[Reading], found: Collection[str] | None, urgent: Sequence[str] = ()) -> tuple[str, ...]:
+    """Which streams a picture shows, sorted: all that are related, or those that lie nearest to some.
 
     Args:
         readings: Who reads whom.
         found: What the search has found; None when nothing was searched for.
-
-    Returns:
-        No stream at all where there are too many, and nothing was searched for.
+        urgent: The streams that need somebody: of too many, those around them are shown.
     """
     near: dict[str, set[str]] = defaultdict(set)
     for reading in readings:
         near[reading.reader].add(reading.writer)
         near[reading.writer].add(reading.reader)
+    if found is None and len(near) <= MOST_STREAMS:
+        return tuple(sorted(near))
+    first = sorted(near.keys() & set(found if found is not None else urgent))
     if found is None:
-        return tuple(sorted(near)) if len(near) <= MOST_STREAMS else ()
-    chosen = dict.fromkeys(sorted(near.keys() & set(found))[:MOST_STREAMS])
+        first = first or sorted(near)[:1]
+    chosen = dict.fromkeys(first[:MOST_STREAMS])
     ring = list(chosen)
     while ring and len(chosen) < MOST_STREAMS:
         ring = sorted({other for name in ring for other in near[name]} - chosen.keys())

@@ -96,6 +96,15 @@ def part_of(runs: Mapping[str, Sequence[RunLine]], *, search: str, number: int, 
     return Part(names, first, len(ordered), number, pages, search)
 
 
+def who_needs_somebody(runs: Mapping[str, Sequence[RunLine]]) -> list[str]:
+    """The streams whose last run says that somebody should look.
+
+    Args:
+        runs: By stream, its newest runs, newest first.
+    """
+    return [name for name, lines in runs.items() if _urgency(lines) == 0]
+
+
 def is_found(words: Sequence[str], texts: Iterable[str]) -> bool:
     """Whether every word is in one of these texts, in upper or lower case."""
     folded = [text.casefold() for text in texts]

@@ -21,6 +21,7 @@ from sluice.project import Project
 from sluice.running.preparation import prepare_run
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.storage import Storage
+from tests.remedies import read_remedy
 from tests.unit.quality.suites import document, row
 
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "at": pa.array([datetime(2026, 1, 1, tzinfo=UTC)])})
@@ -101,15 +102,15 @@ def test_a_broken_contract_refuses(project: Project, make: Any, case: str) -> No
     made = plan(project, source, BROKEN[case], *KEPT)
 
     assert (made.verdict, made.batches, made.quality) == ("refuse", (), None)
-    assert made.problem is not None
-    assert made.problem.code == "CONTRACT_BROKEN"
-    assert BROKEN[case]["type"] in made.problem.cause
+    problem = read_remedy(made.problem, "CONTRACT_BROKEN", "let the source be as it was, or correct the contract")
+    assert BROKEN[case]["type"] in problem.cause
     with pytest.raises(ContractError) as refused:
         prepare_run(project, request(project, source, BROKEN[case]))
     assert refused.value.exit_code == 4
     (record,) = Path(project.home, "s", "runs").glob("*.json")
     assert json.loads(record.read_bytes())["status"] == "refused"
     assert not Path(project.root, "out").exists()
+    assert plan(project, source, *KEPT).verdict == "run"
 
 
 def test_a_contract_may_only_warn(project: Project) -> None:

@@ -16,6 +16,7 @@ from sluice.gate.quarantine_places import note_quarantine, rows_elsewhere
 from sluice.project import Project
 from sluice.stream import Stream
 from tests.builders import make_stream
+from tests.remedies import read_remedy
 
 
 @pytest.fixture
@@ -77,7 +78,10 @@ def test_a_former_quarantine(project: Project) -> None:
     """Another table, or no suite any more: as long as there are rows in it."""
     put_rows(project, declared(project, "d1"))
 
-    assert "former quarantine" in refusal(project, declared(project, "d1", "elsewhere"))
+    moved = declared(project, "d1", "elsewhere")
+    problem = rows_elsewhere(project, moved, project.stream_home(moved))
+    says = "declare it as `quarantine=` again, with `quality`, until its rows are released; or delete them"
+    assert "former quarantine" in read_remedy(problem, "QUARANTINE_LEFT", says).cause
     assert "former quarantine" in refusal(project, replace(declared(project, "d1"), quality=None, quarantine=None))
     assert refusal(project, declared(project, "d1")) == ""
     DeltaTable(f"{project.root}/refused").delete()

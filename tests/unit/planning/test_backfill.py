@@ -33,6 +33,7 @@ from tests.builders import (
     offsets_bytes,
     put,
 )
+from tests.remedies import read_remedy
 
 DAY = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
 
@@ -248,11 +249,15 @@ class TestRefusals:
         """It is named."""
         home = make_home(tmp_path)
         write_lake(tmp_path)
-        (landing(tmp_path) / "part-1.json").unlink()
+        file = landing(tmp_path) / "part-1.json"
+        away = file.rename(tmp_path / "away")
         made = plan(tmp_path, home)
-        assert made.problem is not None
-        assert (made.verdict, made.problem.code) == ("refuse", "BACKFILL_INPUT_GONE")
-        assert made.problem.file.endswith("part-1.json")
+        assert made.verdict == "refuse"
+        problem = read_remedy(made.problem, "BACKFILL_INPUT_GONE", "bring the file back under the same name")
+        assert problem.file.endswith("part-1.json")
+
+        away.rename(file)
+        assert plan(tmp_path, home).verdict == "run"
 
     def test_a_data_file_of_the_source_that_is_gone(self, tmp_path: Path) -> None:
         """A vacuumed version is refused by the name of what is missing."""
@@ -354,7 +359,12 @@ class TestRefusals:
         made = plan(tmp_path, home, interval, late_rows=late_rows)
 
         assert made.verdict == verdict
-        assert made.problem is None or made.problem.code == "BACKFILL_LATE_ROWS"
+        if made.problem is None:
+            return
+        read_remedy(made.problem, "BACKFILL_LATE_ROWS", "end the interval at or before the .*, or begin it after that")
+        for before, after in ((2, 3), (4, 5)):
+            done = Interval(datetime(2026, 1, before, tzinfo=UTC), datetime(2026, 1, after, tzinfo=UTC))
+            assert plan(tmp_path, home, done, late_rows=late_rows).verdict == "run"
 
     @pytest.mark.parametrize("place", ["lake", "lake/", "lake_quarantine"])
     def test_a_table_of_two_streams(self, tmp_path: Path, place: str) -> None:
@@ -366,9 +376,10 @@ class TestRefusals:
 
         made = build_backfill_plan(look(stream, home, DAY, {"visits": stream, "other": other}))
 
-        assert made.problem is not None
-        assert made.problem.code == "BACKFILL_TABLE_SHARED"
-        assert (made.verdict, made.problem.cause) == ("refuse", "stream `other` writes this table, too")
+        problem = read_remedy(made.problem, "BACKFILL_TABLE_SHARED", "give each stream a table of its own")
+        assert (made.verdict, problem.cause) == ("refuse", "stream `other` writes this table, too")
+        moved = replace(other, sink=sinks.delta(f"{tmp_path}/elsewhere"))
+        assert build_backfill_plan(look(stream, home, DAY, {"visits": stream, "other": moved})).verdict == "run"
 
     def test_a_table_that_another_query_writes(self, tmp_path: Path) -> None:
         """Of whatever project: its log tells. One that was done before the stream began, it came after."""
@@ -402,8 +413,7 @@ class TestRefusals:
 
         made = plan(tmp_path, replace(home, storage=_Meanwhile("_delta_log", go_on)))
 
-        assert made.problem is not None
-        assert (made.problem.code, made.problem.remedy[-19:]) == ("BACKFILL_OFFSETS_GONE", "then backfill again")
+        read_remedy(made.problem, "BACKFILL_OFFSETS_GONE", "run the live stream once, then backfill again")
         assert (plan(tmp_path, home).verdict, plan(tmp_path, home).batch_id) == ("run", 4)
 
     def test_another_table(self, tmp_path: Path) -> None:

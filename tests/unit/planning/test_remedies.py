@@ -5,6 +5,7 @@ Spark is the model of `engine_model`; what only Spark can know is walked in the 
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from sluice.errors import Problem, RefusedError
 from sluice.running.preparation import prepare_run
 from tests.builders import make_delta, put
 from tests.engine_model import HeldRows
+from tests.remedies import read_remedy
 
 ROOT = Path(__file__).parents[3]
 FILES = 4
@@ -385,7 +387,7 @@ ELSEWHERE = {
     "BACKFILL_BATCH_BY_BATCH": "tests/spark/test_backfill_refusals.py::test_rows_that_depend_on_the_batches",
     "BACKFILL_BEHIND_SOURCE": "tests/spark/test_backfills.py::test_a_chain_whose_live_stream_is_behind",
     "BACKFILL_BEYOND_WATERMARK": "tests/spark/test_backfills.py::test_rows_that_the_live_stream_keeps_back",
-    "BACKFILL_DUPLICATES": "tests/spark/test_backfills.py::test_duplicates_by_what_the_interval_column_is_made_of",
+    "BACKFILL_DUPLICATES": "tests/spark/test_backfills.py::test_duplicates_across_intervals",
     "BACKFILL_INPUT_GONE": "tests/unit/planning/test_backfill.py::test_a_file_that_is_gone",
     "BACKFILL_LATE_ROWS": "tests/unit/planning/test_backfill.py::test_late_rows_of_which_duplicates_may_come",
     "BACKFILL_MOVED_ROWS": "tests/spark/test_sink_operations.py::test_a_row_whose_day_was_repaired",
@@ -407,7 +409,7 @@ ELSEWHERE = {
     "RELEASE_UNFINISHED": "tests/spark/test_sink_operations.py::test_a_backfill_after_a_release_that_was_killed",
     "RELEASE_QUARANTINE_GONE": "tests/spark/test_edits_after_kills.py::test_a_release_whose_quarantine_is_gone",
     "SINK_MOVED": "tests/spark/test_split_batches.py::test_a_first_batch_is_not_finished_elsewhere",
-    "SINK_SHARED": "tests/spark/test_backfill_refusals.py::test_two_streams_and_one_table",
+    "SINK_SHARED": "tests/unit/planning/test_table_writers.py::test_every_name_of_a_table",
     "SOURCE_ORDER_CHANGED": "tests/spark/test_several_sources.py::test_a_changed_order_is_refused",
     "STAGED_ROWS_GONE": "tests/spark/test_split_batches.py::test_staged_rows_that_are_gone",
     "STATE_CHANGED": "tests/spark/test_state_check.py::test_changed_state",
@@ -486,7 +488,14 @@ def test_every_code_is_walked() -> None:
 
 @pytest.mark.parametrize("code", ELSEWHERE)
 def test_the_others_are_there(code: str) -> None:
-    """The test that is named walks that code's remedy."""
+    """The test that is named reads that code's remedy, which fails if it says anything else, and does it."""
     file, _, name = ELSEWHERE[code].partition("::")
-    text = (ROOT / file).read_text()
-    assert f"def {name}(" in text
+    tree = ast.parse((ROOT / file).read_text())
+    (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name)
+    read = [
+        call
+        for call in ast.walk(test)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == read_remedy.__name__
+    ]
+    assert [call.args[1].value for call in read if isinstance(call.args[1], ast.Constant)] == [code]
+    assert any(isinstance(node, ast.Call) and node.lineno > (read[0].end_lineno or 0) for node in ast.walk(test))

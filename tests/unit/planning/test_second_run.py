@@ -10,6 +10,7 @@ from engine_lab import Lab, make_lab
 
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from tests.engine_model import HeldRows
+from tests.remedies import read_remedy
 
 
 @pytest.fixture
@@ -75,7 +76,14 @@ def test_a_foreign_writer_is_noticed(lab: Lab, name: str) -> None:
     lab.fault.beside = write
     with pytest.raises(RefusedError, match="appeared while") as refused:
         lab.run()
-    assert (refused.value.finding.code, refused.value.finding.file) == ("CHECKPOINT_CHANGED", str(foreign))
+    says = "find the other writer .* and stop it"
+    assert read_remedy(refused.value, "CHECKPOINT_CHANGED", says).file == str(foreign)
     assert foreign.read_text() == "foreign"
     assert lab.sink.ids() == {}
     assert lab.records()[-1]["status"] == "refused"
+
+    # It has stopped; its file, which says nothing, is taken away.
+    lab.fault.beside = None
+    foreign.unlink()
+    lab.run()
+    assert lab.sink.ids() == Counter(range(3))

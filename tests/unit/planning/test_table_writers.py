@@ -10,6 +10,7 @@ from sluice import sinks
 from sluice.planning.shared_sinks import shared_sink
 from sluice.table_writers import Writer, other_writer
 from tests.builders import make_stream
+from tests.remedies import read_remedy
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["a table", "no table yet"])
@@ -26,8 +27,8 @@ def test_every_name_of_a_table(tmp_path: Path, written: str, *, is_there: bool) 
     assert other_writer(f"{tmp_path}/lake/out", own, {"a": own, "c": third}) is None
     assert other_writer(f"{tmp_path}/lake/out", own, {"a": own, "c": third, "b": other}) == Writer(other, "sink")
     problem = shared_sink(own, {"a": own, "b": other})
-    assert problem is not None
-    assert problem.code == "SINK_SHARED"
+    read_remedy(problem, "SINK_SHARED", "give each stream a sink of its own")
+    assert shared_sink(own, {"a": own, "c": third}) is None
 
 
 def test_a_quarantine_counts_where_a_suite_is(tmp_path: Path) -> None:

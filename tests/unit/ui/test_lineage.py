@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -35,11 +36,12 @@ def picture_of(
     reads: Mapping[str, Sequence[str]],
     *,
     found: Sequence[str] | None = None,
+    urgent: Sequence[str] = (),
     next_runs: Mapping[str, NextRun] | None = None,
 ) -> Picture:
     """The picture of these streams."""
     readings = find_readings(streams_of(reads))
-    names = choose(readings, found)
+    names = choose(readings, found, urgent)
     verdicts = dict.fromkeys(reads, Badge("skip", "calm"))
     return draw(readings, names, found=found, verdicts=verdicts, next_runs=next_runs or {}, now=NOW)
 
@@ -88,10 +90,20 @@ def test_streams_in_a_circle_are_drawn() -> None:
 CHAIN = {f"s{number:03}": [f"s{number - 1:03}"] if number else [] for number in range(1000)}
 
 
-def test_too_many_streams_make_no_picture() -> None:
-    """Unless some were searched for: then those are shown, with what lies nearest to them, to both sides."""
-    assert picture_of(CHAIN).boxes == ()
+def test_of_many_streams_those_around_what_needs_somebody_are_drawn() -> None:
+    """With what lies nearest to them, to both sides; where nobody is needed, those around the first of them."""
     assert picture_of(CHAIN).related == 1000
+    assert [box.name for box in picture_of(CHAIN).boxes] == [f"s{number:03}" for number in range(40)]
+    picture = picture_of(CHAIN, urgent=["alone", "s900", "s100"])
+    around = [*range(90, 111), *range(891, 910)]
+
+    assert [box.name for box in picture.boxes] == [f"s{number:03}" for number in around]
+    assert not [box.name for box in picture.boxes if box.is_found]
+    assert len(picture_of(CHAIN, urgent=list(CHAIN)).boxes) == MOST_STREAMS
+
+
+def test_of_many_streams_those_that_were_searched_for_are_drawn() -> None:
+    """With what lies nearest to them, to both sides."""
     picture = picture_of(CHAIN, found=["s500"])
     names = [box.name for box in picture.boxes]
 
@@ -104,6 +116,32 @@ def test_too_many_streams_make_no_picture() -> None:
 def test_streams_without_relations_have_no_readings() -> None:
     """As of a project whose streams all read from outside."""
     assert find_readings(streams_of({"a": [], "b": []})) == ()
+
+
+def test_globs_and_quarantines(tmp_path: Path) -> None:
+    """A glob over what a sink writes reads it, and so does who reads what a stream has put aside."""
+    lake = f"{tmp_path}/lake"
+    declared = {
+        "web": {"sink": sinks.files(f"{lake}/day=1/web", format="json")},
+        "shop": {"sink": sinks.delta(f"{lake}/shop"), "quality": "suite.json"},
+        "all": {"reads": sources.files(f"{lake}/day=*/*", format="json", schema="n bigint")},
+        "below": {"reads": sources.files(f"{lake}/day=2/*", format="json", schema="n bigint")},
+        "refused": {"reads": sources.delta(f"{lake}/shop_quarantine")},
+        "wrong": {"reads": sources.files(f"{lake}/day=[1/*", format="json", schema="n bigint")},
+    }
+    streams = {
+        name: Stream(
+            name=name,
+            sources={"n": known.get("reads", make_files_source(f"/in/{name}"))},
+            transform="jobs:one",
+            sink=known.get("sink", sinks.delta(f"/elsewhere/{name}")),
+            quality=known.get("quality"),
+        )
+        for name, known in declared.items()
+    }
+
+    found = {(reading.reader, reading.writer) for reading in find_readings(streams)}
+    assert found == {("all", "web"), ("refused", "shop")}
 
 
 graphs = st.integers(2, 30).flatmap(
