@@ -1,10 +1,12 @@
 """A storage for the owner of a lease: nothing is written through it once another run has taken the lease over.
 
-The lease is looked at right before every write, however long the process was stopped since the one before. Run records
-go without it: they are fenced by the lease's token, see `RunRecords.save`.
+The lease is looked at right before every write, however long the process was stopped since the one before. A run's
+record is fenced a second time, by the lease's token in it: see `RunRecords.save`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from sluice.runs.lease import Lease
 from sluice.storage import Storage
@@ -34,6 +36,10 @@ class FencedStorage(Storage):
     def replace_aid(self, location: str, content: bytes) -> None:
         self._lease.check()
         self._storage.replace_aid(location, content)
+
+    def replace_if(self, location: str, content: bytes, may_replace: Callable[[bytes | None], bool]) -> bool:
+        self._lease.check()
+        return self._storage.replace_if(location, content, may_replace)
 
     def copy_folder(self, location: str, target: str) -> None:
         self._lease.check()

@@ -86,7 +86,7 @@ class Journal:
     def under(self, lease: Lease) -> Journal:
         """The same for the owner of a lease: once another run has it, nothing is written to the home any more.
 
-        But for the run's own record, which says so; that one is fenced by its token.
+        Not even the run's own record: whoever took the lease over has closed it, or will, see `close_dead`.
         """
         return replace(self, home=replace(self.home, storage=FencedStorage(self.home.storage, lease)))
 

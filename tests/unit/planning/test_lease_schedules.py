@@ -7,6 +7,7 @@ of it: only one driver is at work at a time, and the clock moves only while one 
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -33,6 +34,16 @@ from tests.campaign import CAMPAIGN
 
 SEEDS = range(3_000 if CAMPAIGN else 40)
 _FILES = 4
+_MAY_BE_LATE = re.compile(
+    # Put where nothing is: what the next run would have put there, or what it finds, and adopts or refuses.
+    r"current\.json|generations/0001/(metadata|offsets/\d+|sources/0/\d+)"
+    # Of a driver that read it a moment ago, and of the same plan; what is lost of it is told anew by the next run.
+    r"|generations/0001\.json"
+    # Aids, and what nobody goes by: sizes of files, the newest skip, stop requests of runs that are over.
+    r"|taken/0001/0/\d+\.json|checked\.json|stops/[0-9TZ]+-[0-9a-f]{8}\.json"
+)
+"""What a driver may write late that was stopped between its look at the lease and its write: no record, no commit, and
+nothing that says what the sink or a gate has decided."""
 _STOPS = 0.1
 """How likely a driver is stopped at a step."""
 
@@ -75,6 +86,9 @@ class _WatchedStorage(Storage):
         return done
 
     def replace(self, location: str, content: bytes) -> None:
+        # A record was stopped at already, with its folder locked: nobody else could get at it.
+        if not self.is_record and not self._is_own_lease(location):
+            self._step(location)
         self._note(location)
         super().replace(location, content)
 
@@ -87,6 +101,7 @@ class _WatchedStorage(Storage):
             self.is_record = False
 
     def delete(self, location: str) -> None:
+        self._step(location)
         self._note(location)
         super().delete(location)
 
@@ -99,9 +114,11 @@ class _WatchedStorage(Storage):
     def _note(self, location: str) -> None:
         if self.driver.is_killed:
             raise KilledError(location)
-        is_own_lease = self.driver.lease is not None and location.startswith(self.driver.lease.folder)
-        if self.driver.has_lost() and not (is_own_lease or self.is_record):
+        if self.driver.has_lost() and not (self._is_own_lease(location) or self.is_record):
             self.driver.late_writes.append(location)
+
+    def _is_own_lease(self, location: str) -> bool:
+        return self.driver.lease is not None and location.startswith(self.driver.lease.folder)
 
 
 class _Schedule:
@@ -217,15 +234,17 @@ def play(root: Path, seed: int, *, is_torn: bool) -> _Schedule:
 @pytest.mark.parametrize("is_torn", [False, True], ids=["between writes", "in a write"])
 def test_nothing_is_written_without_the_lease(tmp_path: Path, *, is_torn: bool) -> None:
     """Whoever is stopped, and for how long: every row once, nothing late, and no record but the newest try's."""
-    taken_over = 0
+    taken_over = torn = 0
     for seed in SEEDS:
         schedule = play(tmp_path / str(seed), seed, is_torn=is_torn)
         lab, drivers = schedule.lab, schedule.drivers
         assert lab.sink.ids() == Counter(range(_FILES)), seed
-        if not is_torn:
-            assert [driver.late_writes for driver in drivers] == [[], [], []], seed
+        late = [location.removeprefix(f"{lab.home}/") for driver in drivers for location in driver.late_writes]
+        assert not [file for file in late if not (is_torn and _MAY_BE_LATE.fullmatch(file))], seed
+        torn += bool(late)
         kept = {record["run_id"]: record["status"] for record in lab.records()}
         done = [driver.run_id for driver in drivers if driver.status == "succeeded"]
         assert [kept[run_id] for run_id in done] == ["succeeded"] * len(done), seed
         taken_over += (newest_token(Storage(), f"{lab.home}/leases/0001") or 0) > 1
     assert taken_over > len(SEEDS) / 4
+    assert not is_torn or torn > len(SEEDS) / 20
