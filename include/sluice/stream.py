@@ -170,9 +170,10 @@ class Stream:
         self._check_backfill(place)
 
     def _check_spark(self, place: str) -> None:
-        if self.conf is not None and not isinstance(self.conf, Mapping):
+        conf: object = self.conf
+        if conf is not None and not isinstance(conf, Mapping):
             raise DeclarationError(
-                f"`conf` is a {type(self.conf).__name__}",
+                f"`conf` is a {type(conf).__name__}",
                 where=place,
                 remedy='give settings by their names: conf={"spark.sql.shuffle.partitions": 8}',
             )
