@@ -177,7 +177,8 @@ class Stream:
                 where=place,
                 remedy='give settings by their names: conf={"spark.sql.shuffle.partitions": 8}',
             )
-        for key, value in (self.conf or {}).items():
+        given: Mapping[Any, Any] = self.conf or {}
+        for key, value in given.items():
             if not isinstance(key, str) or not key.startswith("spark."):
                 raise DeclarationError(
                     f"`conf` has {key!r}", where=place, remedy="settings of Spark begin with `spark.`"
@@ -194,7 +195,7 @@ class Stream:
             raise DeclarationError(
                 f"`memory` is {self.memory!r}", where=place, remedy='give a number and a unit, such as "4g" or "900m"'
             )
-        if DRIVER_MEMORY in (self.conf or {}):
+        if DRIVER_MEMORY in given:
             raise DeclarationError(
                 f"`memory` and `{DRIVER_MEMORY}` in `conf` say the same", where=place, remedy="leave one of them out"
             )

@@ -13,7 +13,7 @@ from engine_lab import AppendingSink, Lab, TransactionalSink, make_lab
 
 from sluice import sinks
 from sluice.errors import RefusedError
-from sluice.home import FIRST_RUN, Generation
+from sluice.home import Generation
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import plan_stream
 from sluice.runs.record import RunRecords
@@ -63,7 +63,7 @@ def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, beside: str,
 
     lab.home.mkdir(parents=True, exist_ok=True)
     assert verdict(lab, limits) == "HOME_MISSING"
-    (lab.home / FIRST_RUN).touch()
+    (lab.home / "first-run").touch()
     assert lab.settle().status == "planned"
 
 
