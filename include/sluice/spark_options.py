@@ -223,9 +223,10 @@ def check_reading(file_format: str, options: Mapping[str, str], schema: str | No
             remedy="make it a string in the schema",
         )
     variant = options.get("singleVariantColumn")
-    if columns is not None and variant is not None and columns != {variant: "variant"}:
+    # Beside it, a column for corrupt records and those of folders may stand.
+    if columns is not None and variant is not None and columns.get(variant) != "variant":
         raise DeclarationError(
-            f"`single_variant_column` is {variant!r}, and the schema is another one",
+            f"`single_variant_column` is {variant!r}, which is no variant in the schema",
             where=place,
             remedy=f'write it as schema="{variant or "v"} variant"',
         )

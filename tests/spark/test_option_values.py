@@ -251,7 +251,7 @@ def test_rebase_modes(spark: SparkSession, tmp_path: Path, option: str, mode: st
         ("a string, n int", {"columnNameOfCorruptRecord": "N"}),
         ("a string, n int", {"columnNameOfCorruptRecord": "other"}),
         ("v variant", {"singleVariantColumn": "v"}),
-        ("v variant, a string", {"singleVariantColumn": "v"}),
+        ("v variant, _corrupt_record string", {"singleVariantColumn": "v"}),
         ("v string", {"singleVariantColumn": "v"}),
         ("a array<string>", {}),
         ("a map<string, int>", {}),

@@ -14,6 +14,7 @@ import pytest
 
 import sluice
 from sluice import sinks, sources
+from sluice.errors import DeclarationError
 
 PACKAGES = [sluice, sources, sinks]
 
@@ -94,3 +95,11 @@ def test_declarations_need_no_spark() -> None:
 def test_typed() -> None:
     """The package says that it is typed."""
     assert (Path(sluice.__file__).parent / "py.typed").is_file()
+
+
+def test_a_name_of_another_package_is_answered() -> None:
+    """An import of what is elsewhere says where, also in a DAG file; any other is Python's own error."""
+    with pytest.raises(DeclarationError, match=r"write `from sluice_airflow.stream_dag import stream_dag`"):
+        exec("from sluice import stream_dag")
+    with pytest.raises(ImportError, match="cannot import name 'anything'"):
+        exec("from sluice import anything")

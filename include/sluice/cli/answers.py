@@ -83,14 +83,15 @@ OPTIONS: Mapping[str, Answers] = {
                ("", _INTERVAL)),
     **_options("--start", ("", _INTERVAL)),
     **_options("--end", ("--until", "write it as --until"), ("", _INTERVAL)),
-    **_options("--until", ("--end", "write it as --end")),
+    **_options("--until", ("--end", "write it as --end"), ("", "it is one of `sluice plan` and `sluice run`")),
     **_options("-s", ("--start", "write it as --start"), ("", _NAME)),
     **_options("--to-date --end-date --event-time-end --to --before --logical-date --execution-date -e",
                ("--end", "write it as --end"), ("--until", "write it as --until"), ("", _INTERVAL)),
     **_options("--trigger --once --available-now", ("", "leave it out: a run takes what is there and stops")),
     **_options("--project-dir --profiles-dir --project-path --dir", ("--project", "write it as --project")),
     **_options("--dry-run", ("--run-key", "`sluice plan STREAM` says what a run would do"),
-               ("--checkpoint", "leave it out: it changes nothing")),
+               ("--checkpoint", "leave it out: it changes nothing"),
+               ("--last", "leave it out: it changes nothing")),
     **_options("-n --limit --count --tail", ("--last", "write it as --last"),
                ("--max-batches", "write it as --max-batches; `sluice plan STREAM` says what a run would do")),
     **_options("--batches --max-batch --max-files", ("--max-batches", "write it as --max-batches")),
@@ -152,7 +153,7 @@ class Answering(TyperGroup):
 
 def _of_others(option: str, known: Collection[str], group: Any, path: str = "sluice") -> str | None:
     """What to say of an option that other commands have; None when none has it, or this one does."""
-    if option in known or not option.startswith("--"):
+    if option in known or option in OPTIONS or not option.startswith("--"):
         return None
     found = [f"`{name}`" for name, options in _commands(group, path) if option in options]
     return f"it is one of {' and '.join(found)}" if found else None

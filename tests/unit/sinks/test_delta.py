@@ -135,3 +135,33 @@ class TestOutcome:
         edit_commit(tmp_path, 0, {"operationMetrics": {"numOutputRows": rows}})
 
         assert outcome(tmp_path, 0) == BatchOutcome(expected, version=0)
+
+
+class TestIntervalColumn:
+    """The column of intervals, in a table that is there."""
+
+    @pytest.mark.parametrize(("column", "told"), [("nope", "is no column of the table"), ("id", "is of type long")])
+    def test_wrong_ones(self, tmp_path: Path, column: str, told: str) -> None:
+        """It has to be there, and to be a date or time."""
+        make_delta(tmp_path / "lake", [1])
+        sink = sinks.delta(str(tmp_path / "lake"))
+
+        with pytest.raises(DeclarationError, match=told):
+            sink.check_table("append", column, {}, place="here", storage=Storage())
+
+    @pytest.mark.parametrize(
+        ("options", "conf"),
+        [({"merge_schema": True}, {}), ({}, {"spark.databricks.delta.schema.autoMerge.enabled": "true"})],
+    )
+    def test_one_that_may_come(self, tmp_path: Path, options: dict[str, bool], conf: dict[str, str]) -> None:
+        """Where batches may add columns, it may be missing; but one that is there is of its type."""
+        make_delta(tmp_path / "lake", [1])
+        sink = sinks.delta(str(tmp_path / "lake"), **options)
+
+        sink.check_table("append", "day", conf, place="here", storage=Storage())
+        with pytest.raises(DeclarationError, match="is of type long"):
+            sink.check_table("append", "id", conf, place="here", storage=Storage())
+
+    def test_no_table_yet(self, tmp_path: Path) -> None:
+        """Only the first batch tells what columns there are."""
+        sinks.delta(str(tmp_path / "lake")).check_table("append", "day", {}, place="here", storage=Storage())
