@@ -57,9 +57,8 @@ NAME = "numbers"
 EVERYTHING = Limits()
 
 
-_ANALYSED = SimpleNamespace(
-    queryExecution=lambda: SimpleNamespace(analyzed=lambda: SimpleNamespace(toString=lambda: "the model"))
-)
+_PLAN = SimpleNamespace(toString=lambda: "the model", collectLeaves=lambda: SimpleNamespace(size=lambda: 0))
+_ANALYSED = SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: _PLAN))
 """What a batch is begun with is told from other transforms by its text."""
 
 
@@ -242,6 +241,7 @@ class ModelQuery(Query):
             _jsq=SimpleNamespace(recentProgress=lambda: told),
             runId=reports[0]["runId"] if reports else str(uuid4()),
             exception=lambda: error,
+            isActive=False,
             stop=lambda: None,
             newest=engine.newest,
         )
