@@ -101,6 +101,15 @@ def wrong_key(numbers: DataFrame) -> DataFrame:
     return numbers.where(F.col("text") != salts["hush4canary"])
 
 
+def hostile(numbers: DataFrame) -> DataFrame:
+    raise HostileError(SALT)
+
+
+class HostileError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+
 def sorted_rows(numbers: DataFrame) -> DataFrame:
     return numbers.withColumn("salted", F.concat(F.lit("hush4canary"), "text")).orderBy("salted").limit(3)
 

@@ -43,6 +43,7 @@ FILE = salted_transforms.__file__
         ("unnamed_column", ["DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES", "concat(?, text)"]),
         ("unnamed_twice", ["DELTA_DUPLICATE_COLUMNS_FOUND"]),
         ("wrong_key", ["the transform fails", f"{FILE}:"]),
+        ("hostile", ["the transform fails: HostileError", f"{FILE}:"]),
         ("sorted_rows", ["Sorting is not supported on streaming DataFrames"]),
         ("fail_with_a_row", ["ValueError: ?", f"{FILE}:"]),
         ("cast_in_batch", ["CAST_INVALID_INPUT", '"STRING" cannot be cast to "INT"']),

@@ -19,7 +19,8 @@ from sluice.spark.shown_plan import is_sparks_word
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PATH = re.compile(r"((?<![\w/])(?:[a-z][a-z0-9]*:)?/[^\s'\"`,;()\[\]]+)")
+_KEPT = re.compile(r"((?<![\w/])(?:[a-z][a-z0-9]*:)?/[^\s'\"`,;()\[\]]+|\[[A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*\])")
+"""Where a file is, and the class of an error: `raise_error` has that as a literal in its plan."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,18 @@ class QueryWords:
         told = {text for text in literals if len(text) >= SHORTEST and text not in known and not is_sparks_word(text)}
         return cls(known, tuple(sorted(told, key=lambda text: (-len(text), text))))
 
-    def masked(self, text: str) -> str:
-        """The text without the literals; where a file is, is told."""
-        parts = _PATH.split(text)
+    def masked(self, text: str, *, is_of_spark: bool = False) -> str:
+        """The text without the literals; where a file is, and an error's class, are told.
+
+        Args:
+            text: The text.
+            is_of_spark: Whether it has Spark's own words only, so that a plain word in it is one of those.
+        """
+        parts = _KEPT.split(text)
         for number in range(0, len(parts), 2):
             for literal in self.literals:
+                if is_of_spark and literal.isalpha():
+                    continue
                 # A plain word is found in others, too.
                 edges = (r"(?<!\w)", r"(?!\w)") if literal.isalpha() else ("", "")
                 parts[number] = re.sub(edges[0] + re.escape(literal) + edges[1], MASK, parts[number])
@@ -77,7 +85,7 @@ def note_query(project: Project, functions: Iterable[Any], plans: PlanReader, fr
         written = WrittenWords()
         for file in filter(None, files):
             written.read(file)
-        columns = {column for name, frame in frames.items() if name for column in frame.columns} | written.columns
+        columns = {column for name, frame in frames.items() if name for column in _columns(frame)} | written.columns
         planned = {text for frame in [*frames.values(), *others] for text in _literals(plans, frame)}
         return QueryWords.of(columns, planned | (written.literals - written.names))
 
@@ -90,6 +98,13 @@ def words_at(exc: BaseException) -> QueryWords:
         return _noted.tell(_frames_of(exc))
     except Exception:  # Spark may be gone
         return NO_WORDS
+
+
+def _columns(frame: DataFrame) -> list[str]:
+    try:
+        return frame.columns
+    except Exception:  # a Spark that is gone
+        return []
 
 
 def _literals(plans: PlanReader, frame: DataFrame) -> list[str]:

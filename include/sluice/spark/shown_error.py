@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sluice.foreign_code import error_line
+from sluice.foreign_code import error_line, is_failure
 from sluice.spark.query_words import NO_WORDS, QueryWords, words_at
 from sluice.spark.shown_plan import MASK, masked_expression
 
@@ -24,7 +24,7 @@ _ENDS = ("\n\tat ", "\nJVM stacktrace", "\n=== Streaming Query ===", "\n at [Sou
 _NAMES = re.compile(
     r"(?i)(?:.*(?:column|field|object|table|view|source|function|routine|relation|alias|attr|parameter|argument)"
     r"(?:name|path|list|s)*|(?:bad|duplicate|missing|unknown|allowed|available|parsed|expected)?(?:col|field)(?:s|names?)?"
-    r"|names?|proposals?|suggestions?|newname|oldname|searchpath|schema|.*schema|database|namespace|catalog)"
+    r"|.*names?|proposals?|suggestions?|searchpath|schema|.*schema|database|namespace|catalog)"
 )
 """Parameters that are names of columns and the like: those are told, but what an unnamed column is called after."""
 _PLAIN = re.compile(
@@ -33,9 +33,7 @@ _PLAIN = re.compile(
     r"|(?:actual|expected|required)num.*|num.*|max.*size|min|upper|lower|line|supported.*|op"
 )
 """Parameters of which no value comes from rows or literals."""
-_TEXTS = re.compile(
-    r"(?i)(?:msg|message|reason|hint|error|message|details?|explain|advice|additional.*|causedby|stats)"
-)
+_TEXTS = re.compile(r"(?i)(?:msg|message|reason|hint|error|details?|explain|advice|additional.*|causedby|stats)")
 """Parameters that are errors themselves, or parts of their words."""
 _WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"})
 """Conditions that say no more than that something else failed."""
@@ -103,9 +101,6 @@ def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
 def _shown(text: str, parameters: Mapping[str, str] | None, words: QueryWords) -> str:
     if not parameters or _TRACE.search(text) is not None:
         return shown_text(text, words)
-    for end in _ENDS:
-        text = text.partition(end)[0]
-    text = _SQL.sub(" ", text)
     shown: list[str] = []
     for name, value in sorted(parameters.items(), key=lambda item: -len(item[1])):
         if not value.strip():
@@ -114,6 +109,10 @@ def _shown(text: str, parameters: Mapping[str, str] | None, words: QueryWords) -
         after = r"(?!\w)" if re.search(r"\w\Z", value) else ""
         text = re.sub(before + re.escape(value) + after, f"\0{len(shown)}\0", text)
         shown.append(_shown_parameter(name, value, words))
+    # Only now: a value may have the same signs in it.
+    for end in _ENDS:
+        text = text.partition(end)[0]
+    text = words.masked(_SQL.sub(" ", text), is_of_spark=True)
     return " ".join(re.sub("\0(\\d+)\0", lambda found: shown[int(found[1])], text).split())
 
 
@@ -160,12 +159,21 @@ def _place(line: str | None) -> str:
 
 def _links(exc: BaseException) -> Iterator[tuple[str, str | None, Mapping[str, str] | None]]:
     """The text, the condition and the parameters of an error of Spark and of its causes; of any other its text."""
-    yield str(exc), *_condition(exc)
+    yield _text(exc), *_condition(exc)
     cause = getattr(exc, "_origin", None)
     cause = cause.getCause() if cause is not None else None
     while cause is not None:
         yield str(cause.getMessage() or cause.getClass().getName()), *_condition(cause)
         cause = cause.getCause()
+
+
+def _text(exc: BaseException) -> str:
+    try:
+        return str(exc)
+    except BaseException as hostile:
+        if not is_failure(hostile):
+            raise
+        return type(exc).__name__
 
 
 def _condition(found: Any) -> tuple[str | None, Mapping[str, str] | None]:

@@ -53,7 +53,7 @@ def words_of_stream(project: Project, name: str) -> QueryWords:
         written = written_words(project, project.stream(name))
     except SluiceError:
         return QueryWords()
-    return QueryWords(written.columns, written.secrets())
+    return QueryWords(frozenset(written.columns), written.secrets())
 
 
 def _shown_head(line: str, words: QueryWords) -> str | None:
