@@ -28,8 +28,10 @@ class MovedRows(Runs):
             self.heed_tables()
             self._backfill(DAYS[day])
 
-    def cut_backfill(self, day: int, edit: Mapping[str, Any], *, match: str, nth: int, moment: Moment) -> None:
-        """It is asked for again at once, as Airflow does; what is declared may have changed since.
+    def cut_backfill(
+        self, day: int, then: str, edit: Mapping[str, Any], *, match: str, nth: int, moment: Moment
+    ) -> None:
+        """It is asked for again, as Airflow does; a run may come first, and what is declared may have changed since.
 
         Where that is refused, the first may be half done, or done: it is declared as then, as the remedy says, or so
         that nothing is bad.
@@ -40,6 +42,14 @@ class MovedRows(Runs):
         self.heed_tables()
         begun, chosen = self.declared, DAYS[day]
         self.cut("backfill", Cut(match, nth, moment), lambda: self._replace(chosen))
+        if then == "run":
+            self.oracle.loose = {
+                number: {place, *begun.allowed(number)}
+                for number, place in self.oracle.known.items()
+                if self.inputs.days[number] == chosen
+            }
+            self.run()
+            self.oracle.loose = {}
         if edit:
             self.edit(**edit)
             self.heed_tables()

@@ -2,7 +2,7 @@
 
 What was declared when a batch was decided tells where its rows go, and by which transform. A batch is decided once,
 with the first commit that has a part of it, or with the decision on disk before that. What a kill in the middle of a
-release has left is the one thing that may be in two places, and is named row by row.
+backfill or of a release has left is the one thing that may be in two places, and is named row by row.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class Oracle:
     """Where each row is, once it was seen there; None where it is in no table any more."""
     decided: dict[int, Declared] = field(default_factory=dict)
     """What was declared when each batch was decided."""
-    loose: dict[int, set[Place]] = field(default_factory=dict)
-    """The rows that are being moved, and where each may be meanwhile: in several of these places at once."""
+    loose: dict[int, set[Place | None]] = field(default_factory=dict)
+    """The rows that are being moved, and where each may be meanwhile: in several of these places at once, and in no
+    table only with a None."""
 
     def note_step(
         self,
@@ -160,7 +161,7 @@ class Oracle:
     def _expect(self, number: int, places: list[Place], place: Place | None) -> None:
         if number in self.loose:
             allowed = self.loose[number]
-            is_right = bool(places) and set(places) <= allowed
+            is_right = set(places or [None]) <= allowed
             assert is_right, self._story(number, f"it is being moved, and in {places}, not in {allowed}")
             return
         expected = [] if place is None else [place]

@@ -91,7 +91,8 @@ def _edit(draw: Draw) -> Step:
 
 def _cut_backfill(draw: Draw) -> Step:
     edit = _edit(draw)[1] if draw.random() < 0.5 else {}
-    return "cut_backfill", {"day": draw.randint(0, 1), "edit": edit, **_cut(draw, 18, _OF_A_BACKFILL)}
+    how = {"day": draw.randint(0, 1), "then": draw.choice(["", "", "run"]), "edit": edit}
+    return "cut_backfill", how | _cut(draw, 18, _OF_A_BACKFILL)
 
 
 def _cut_release(draw: Draw) -> Step:
