@@ -223,7 +223,7 @@ def test_the_sample_can_be_backfilled(airflow: Backfilled, days: FlightDays) -> 
     ("dag_id", "said"),
     [
         ("fixed", "can't be backfilled, and nothing was changed: `fixed`: it declares no `interval_column`"),
-        ("hourly", "`flight_date` has dates, and 2013-01-01T01:00:00+00:00 is no midnight (UTC)"),
+        ("hourly", "`flight_date` has dates, and 2013-01-01T01:00:00.000Z is no midnight (UTC)"),
     ],
 )
 def test_what_can_not_be_backfilled_says_so(airflow: Backfilled, days: FlightDays, dag_id: str, said: str) -> None:
