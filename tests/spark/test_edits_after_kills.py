@@ -121,6 +121,24 @@ def test_a_release_after_a_backfill_that_was_killed(lab: Lab, change: str) -> No
     assert places(numbers) == ALL
 
 
+@pytest.mark.parametrize("by", ["release", *rarely("retry")])
+def test_a_quarantine_whose_folder_is_moved(lab: Lab, by: str) -> None:
+    """The table is the same at its new place: the retry of a backfill, or a release, settles it there."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    with killed(DeltaSink, "replace_where", call=2):
+        numbers.backfill("key")
+    shutil.move(lab.root / "out_quarantine", lab.root / "moved")
+    edited = numbers.editing(quarantine=sinks.delta("moved"))
+
+    if by == "retry":
+        edited.backfill("key")
+        assert edited.held("moved") == Counter([8])
+    edited.release()
+
+    assert (edited.held("out"), edited.held("moved")) == ALL
+
+
 RELEASING: dict[str, tuple[Any, str, int]] = {
     "before the claim": (DeltaTable, "update", 1),
     "before the append": (DeltaSink, "write_batch", 1),

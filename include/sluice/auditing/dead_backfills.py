@@ -34,10 +34,9 @@ def quarantine_left(
         StorageError: The table can't be read.
     """
     kept = record.backfill.quarantine if record.backfill is not None else None
-    if isinstance(kept, Table):
-        table: StagingSink | None = kept.sink(project)
-    else:
-        table = stream.quarantine_table if kept is not None and stream.quality is not None else None
+    table = stream.quarantine_table if kept is not None and stream.quality is not None else None
+    if isinstance(kept, Table) and is_quarantine(kept.sink(project), storage=storage):
+        table = kept.sink(project)
     if table is None or not is_quarantine(table, storage=storage):
         return None
     return None if _is_settled(record, found.attempt, table, storage) else table
@@ -91,7 +90,8 @@ def settle_backfills(
         made, is_done = record.backfill, record.status == "succeeded"
         if made is None:  # pragma: no cover - those are left out above
             continue
-        may_have_left = _is_about(record, table, project) and first is not None and first <= (made.batch_id or 0)
+        may_have_left = first is not None and first <= (made.batch_id or 0)
+        may_have_left = may_have_left and _is_about(record, table, project, storage)
         if is_done and (not may_have_left or _is_settled(record, made.attempt, table, storage)):
             continue
         found = sink.find_replacement(application_of(record.run_id), made.version, storage=storage)
@@ -104,10 +104,16 @@ def settle_backfills(
             _remove_copies(table, session, record)
 
 
-def _is_about(record: RunRecord, table: StagingSink, project: Project) -> bool:
-    """Whether a table is the quarantine that a backfill has begun with, as far as its record tells."""
+def _is_about(record: RunRecord, table: StagingSink, project: Project, storage: Storage) -> bool:
+    """Whether a table is the quarantine that a backfill has begun with, as far as its record tells.
+
+    Where none is at the place of then, somebody has moved the table itself.
+    """
     kept = record.backfill.quarantine if record.backfill is not None else None
-    return kept is not None and (not isinstance(kept, Table) or kept.sink(project).location == table.location)
+    if not isinstance(kept, Table):
+        return kept is not None
+    then = kept.sink(project)
+    return then.location == table.location or not is_quarantine(then, storage=storage)
 
 
 def _is_settled(record: RunRecord, attempt: int, table: StagingSink, storage: Storage) -> bool:

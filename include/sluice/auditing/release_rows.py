@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
+_ASK_AGAIN = "ask for the release again: it finishes what was begun"
+
+
 @dataclass(frozen=True)
 class Released:
     """What came of asking for a release."""
@@ -118,26 +121,19 @@ def release_rows(
         where=where,
     )
     with journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease:
-        journal = journal.under(lease)
-        home = journal.home
-        journal.close_dead(lease, None)
+        home = journal.under(lease).home
+        journal.under(lease).close_dead(lease, None)
         check_sink(project, stream, home)
         unfinished = [found for found in read_releases(home) if not found.is_over]
         if not unfinished and open_log(table.location or "", storage=home.storage) is None:
             return Released(msgspec.structs.replace(release, state="done"), ())
         opened = session or open_session(project, stream)
         try:
-            name_writer(project, opened, lease)
-            work = _Work(project, stream, home, suite, sink, table, lease, opened)
-            begun = [(work.begun_by(found), found) for found in unfinished]
-            work.begin(release, clock)
-            finished = tuple(there.finish(found) for there, found in begun)
-            return Released(work.send(release), finished)
+            return _Work(project, stream, home, suite, sink, table, lease, opened).do(release, unfinished, clock)
         except SluiceError:
             raise
         except Exception as exc:
-            consequence = "ask for the release again: it finishes what was begun"
-            raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=consequence) from exc
+            raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=_ASK_AGAIN) from exc
         finally:
             if session is None:
                 close_session(opened)
@@ -168,6 +164,14 @@ class _Work:
     """The quarantine."""
     lease: Lease
     session: SparkSession
+
+    def do(self, release: Release, unfinished: list[Release], clock: Clock) -> Released:
+        """Finish the releases that were killed, then send what the new one asks for."""
+        name_writer(self.project, self.session, self.lease)
+        begun = [(self.begun_by(found), found) for found in unfinished]
+        self.begin(release, clock)
+        finished = tuple(there.finish(found) for there, found in begun)
+        return Released(self.send(release), finished)
 
     def begin(self, release: Release, clock: Clock) -> None:
         """Say that a release begins, unless a backfill is at work; then settle what dead ones have left.
