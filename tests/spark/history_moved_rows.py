@@ -44,7 +44,7 @@ class MovedRows(Runs):
         self.cut("backfill", Cut(match, nth, moment), lambda: self._replace(chosen))
         if then == "run":
             self.oracle.loose = {
-                number: {place, *begun.allowed(number)}
+                number: [place, *begun.allowed(number)]
                 for number, place in self.oracle.known.items()
                 if self.inputs.days[number] == chosen
             }
@@ -83,7 +83,7 @@ class MovedRows(Runs):
             return
         self.heed_tables()
         self.releasing = self._to_release()
-        self.oracle.loose = {n: {place, self.oracle.place_of(n)} for n, place in self.releasing.items()}
+        self.oracle.loose = {n: [place, self.oracle.place_of(n)] for n, place in self.releasing.items()}
         self.cut("release", Cut(match, nth, moment), self._release)
         if then == "run":
             self.run()

@@ -198,9 +198,14 @@ def test_a_row_that_is_being_moved(tmp_path: Path) -> None:
     case.cut()
     case.resume()
     case.check()
-    case.oracle.loose = {3: {("out_quarantine", 1), ("out", 1)}}
+    case.oracle.loose = {3: [("out_quarantine", 1), ("out", 1)]}
     case.write("out", 3)
     case.check()
+    case.write("out", 3)
+    with pytest.raises(AssertionError, match="row 3: it is being moved"):
+        case.check()
+    case.drop("out", 3)
+    case.write("out", 3)
     case.drop("out_quarantine", 3)
     case.check()
     case.drop("out", 3)
