@@ -168,7 +168,7 @@ def test_clearing_a_deferred_task_ends_its_driver_and_goes_on(
             run_id = _start(airflow, dag_id, numbers, moment)
             numbers.delay(0)
             _clear(airflow, dag_id, run_id)
-            airflow.wait_for(lambda: numbers.records()[0].status == "stopped", "the end of the driver", 60)
+            airflow.wait_for(lambda: numbers.records()[-1].status == "stopped", "the end of the driver", 60)
         airflow.wait_for(lambda: _state(airflow, dag_id, run_id) in {"success", "failed"}, "the cleared task", 120)
 
     assert _state(airflow, dag_id, run_id) == "success"

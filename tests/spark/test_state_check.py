@@ -68,7 +68,10 @@ class _Remembers(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803 - Spark's name
         for row in rows:
             value = (str(row.id) if "string" in self._kept else row.id,)
-            self._state.update([value] if self._as_list else value)
+            if self._as_list:
+                self._state.put([value])
+            else:
+                self._state.update(value)
             yield Row(id=row.id)
 
     def close(self) -> None:
