@@ -393,6 +393,7 @@ ELSEWHERE = {
     "OUTPUT_GONE": "tests/spark/test_rereads.py::test_rows_that_nobody_can_read_any_more_fail",
     "QUARANTINE_LEFT": "tests/unit/gate/test_quarantine_places.py::test_a_former_quarantine",
     "RELEASE_UNFINISHED": "tests/spark/test_sink_operations.py::test_a_backfill_after_a_release_that_was_killed",
+    "ROWS_NOT_IN_BALANCE": "tests/spark/test_balances.py::test_rows_that_were_lost",
     "SINK_MOVED": "tests/spark/test_split_batches.py::test_a_first_batch_is_not_finished_elsewhere",
     "SINK_SHARED": "tests/spark/test_backfill_refusals.py::test_two_streams_and_one_table",
     "SOURCE_ORDER_CHANGED": "tests/spark/test_several_sources.py::test_a_changed_order_is_refused",
