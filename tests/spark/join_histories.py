@@ -38,7 +38,8 @@ SCHEMA = "k bigint, t bigint"
 """An event: its key, and its time in seconds."""
 Event = tuple[int, int]
 Kill = Literal["before Spark's commit", "after Spark's commit"]
-FAR = 100_000
+DAY = 86_400
+FAR = 100 * DAY
 """The time of the events at the end of a history, which match nothing: everything before is due then."""
 
 _MATCH = "ak = bk AND bt BETWEEN at - INTERVAL 5 SECONDS AND at + INTERVAL 15 SECONDS"
@@ -235,32 +236,50 @@ def batch_watermarks(checkpoint: Path) -> list[int]:
     return [json.loads(file.read_text("utf-8").split("\n")[1])["batchWatermarkMs"] for file in files]
 
 
-def joined_at_once(how: str, a: Sequence[Event], b: Sequence[Event]) -> list[tuple[Any, ...]]:
-    """What DuckDB makes of all events at once, but for those that no history ever ends for."""
+_ON = "ak = bk AND b_t BETWEEN a_t - 5 AND a_t + 15"
+_SQL = {
+    "inner": f"SELECT * FROM a JOIN b ON {_ON}",
+    "left_outer": f"SELECT * FROM a LEFT JOIN b ON {_ON}",
+    "right_outer": f"SELECT * FROM a RIGHT JOIN b ON {_ON}",
+    "full_outer": f"SELECT * FROM a FULL JOIN b ON {_ON}",
+    "left_semi": f"SELECT * FROM a SEMI JOIN b ON {_ON}",
+    "join_then_window": f"SELECT a_t // 20 * 20, count(bk), count(*) FROM a LEFT JOIN b ON {_ON} GROUP BY ALL",
+    "windows_of_windows": "SELECT t // 40 * 40, count(*) FROM (SELECT a_t AS t FROM a UNION ALL SELECT b_t FROM b)"
+    " GROUP BY ALL",
+    "with_itself": f"SELECT * FROM a LEFT JOIN (SELECT ak AS bk, a_t AS b_t FROM a) AS b ON {_ON}",
+    # The watermark of what small windows let out stays 3 seconds behind them: only from far ahead it would go on.
+    "watermark_of_windows": "SELECT a_t // 40 * 40 AS start, count(*) FROM a GROUP BY ALL"
+    " HAVING start + 40 <= (SELECT max(a_t) // 10 * 10 + 10 - 3 - 1 FROM a)",
+}
+
+
+def computed_at_once(name: str, arrived: Mapping[str, Sequence[Event]]) -> list[tuple[Any, ...]]:
+    """What DuckDB makes of all events at once, but for those that no history ever ends for; none may be late."""
     with duckdb.connect() as connection:
-        for name, events in (("a", a), ("b", b)):
-            connection.execute(f"CREATE TABLE {name} ({name}k BIGINT, {name}_t BIGINT)")
-            if ended := [event for event in events if event[1] < FAR]:
-                connection.executemany(f"INSERT INTO {name} VALUES (?, ?)", ended)
-        kind = {"left_semi": "SEMI"}.get(how, how.replace("_", " ").upper())
-        on = "ak = bk AND b_t BETWEEN a_t - 5 AND a_t + 15"
-        found = connection.execute(f"SELECT * FROM a {kind} JOIN b ON {on}").fetchall()
-    return sorted(found, key=repr)
+        for source in "ab":
+            connection.execute(f"CREATE TABLE {source} ({source}k BIGINT, {source}_t BIGINT)")
+            if ended := [event for event in arrived.get(source, []) if event[1] < FAR]:
+                connection.executemany(f"INSERT INTO {source} VALUES (?, ?)", ended)
+        return sorted(connection.execute(_SQL[name]).fetchall(), key=repr)
 
 
 def draw_steps(seed: int, source_names: Sequence[str], *, is_late: bool, length: int = 8) -> list[Step]:
-    """Any interleaving of arrivals by side, files, runs, stops and kills."""
+    """Any interleaving of arrivals by side, files, runs, stops and kills; by the seed, a side is idle for days."""
     draw = random.Random(seed)
     clock = dict.fromkeys(source_names, 100)
+    idle, begins, ends = draw.choice(source_names), draw.randint(1, length // 2), draw.randint(length // 2, length)
+    if seed % 4 < 2:
+        ends = begins
     steps = []
-    for _ in range(length):
+    for number in range(length):
+        is_idle = begins <= number < ends
         arrivals: dict[str, list[list[Event]]] = {}
         for name in source_names:
-            if draw.random() < 0.35:
+            if draw.random() < 0.35 or (is_idle and name == idle):
                 continue
             arrivals[name] = []
             for _ in range(draw.randint(1, 2)):
-                clock[name] += draw.choice((0, 4, 15, 60))
+                clock[name] += draw.randint(1, 3) * DAY if is_idle else draw.choice((0, 4, 15, 60))
                 # Late is what comes behind the watermark of its own side.
                 earliest = clock[name] - (60 if is_late else 9)
                 count = draw.randint(0, 3)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.runs.balance import balance_of
-from tests.spark.lab import Lab, append_outside, write_numbers
+from sluice.interval import Interval
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from sluice.runs.balance import balance_of, broken_balance
+from sluice.sinks.delta.sink import DeltaSink
+from tests.spark.lab import Lab, append_outside, ids, write_files, write_numbers
 
 pytestmark = pytest.mark.spark
+
+
+def kept(numbers: DataFrame) -> DataFrame:
+    return numbers
 
 
 def each(numbers: DataFrame, others: DataFrame) -> DataFrame:
@@ -58,3 +68,31 @@ def test_rows_read_and_published(lab: Lab, transform: str, published: int, unmat
     assert found is not None
     assert not found.is_broken
     assert ("not known" in found.text) is (unmatched is None)
+
+
+def test_rows_that_were_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that loses rows is noticed by the run itself; a backfill of the interval brings them back."""
+    write_files(lab.root / "in", {"1.json": "\n".join(f'{{"id": {n}, "day": "2026-01-02"}}' for n in range(4))})
+    stream = Stream(
+        name="numbers",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint, day date")},
+        transform=f"{__name__}:kept",
+        sink=sinks.delta("out", partition_by=["day"]),
+        interval_column="day",
+    )
+    whole = DeltaSink.write_batch_aside
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            DeltaSink,
+            "write_batch_aside",
+            lambda self, frame, batch, *, storage: whole(self, frame.where("id > 0"), batch, storage=storage),
+        )
+        record = lab.run(stream)
+    problem = broken_balance(record)
+    assert problem is not None
+    assert "computes the rows of an interval anew" in problem.remedy
+    assert "the sources gave 4 rows, each of which the transform keeps, and 3 came out" in record.batches[0].warnings[0]
+
+    day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    backfill_stream(lab.project, BackfillRequest(lab.project.resolve(stream), day, None), session=lab.spark)
+    assert ids(lab.table("out")) == [0, 1, 2, 3]

@@ -408,6 +408,7 @@ ELSEWHERE = {
     "QUARANTINE_LEFT": "tests/unit/gate/test_quarantine_places.py::test_a_former_quarantine",
     "RELEASE_UNFINISHED": "tests/spark/test_sink_operations.py::test_a_backfill_after_a_release_that_was_killed",
     "RELEASE_QUARANTINE_GONE": "tests/spark/test_edits_after_kills.py::test_a_release_whose_quarantine_is_gone",
+    "ROWS_NOT_IN_BALANCE": "tests/spark/test_balances.py::test_rows_that_were_lost",
     "SINK_MOVED": "tests/spark/test_split_batches.py::test_a_first_batch_is_not_finished_elsewhere",
     "SINK_SHARED": "tests/unit/planning/test_table_writers.py::test_every_name_of_a_table",
     "SOURCE_ORDER_CHANGED": "tests/spark/test_several_sources.py::test_a_changed_order_is_refused",
