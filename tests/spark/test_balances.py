@@ -14,6 +14,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.runs.balance import balance_of, broken_balance
 from sluice.sinks.delta.sink import DeltaSink
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, append_outside, ids, write_files, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -88,9 +89,7 @@ def test_rows_that_were_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
             lambda self, frame, batch, *, storage: whole(self, frame.where("id > 0"), batch, storage=storage),
         )
         record = lab.run(stream)
-    problem = broken_balance(record)
-    assert problem is not None
-    assert "computes the rows of an interval anew" in problem.remedy
+    read_remedy(broken_balance(record), "ROWS_NOT_IN_BALANCE", "computes the rows of an interval anew")
     assert "the sources gave 4 rows, each of which the transform keeps, and 3 came out" in record.batches[0].warnings[0]
 
     day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))

@@ -23,6 +23,7 @@ from sluice.errors import BatchFailedError, RefusedError, SluiceError
 from sluice.gate.release_record import Release, read_releases
 from sluice.sinks.delta.sink import DeltaSink
 from tests.campaign import in_campaigns, rarely
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab
 from tests.spark.sink_operations import Killed, Meanwhile, Numbers, killed
 from tests.spark.test_split_batches import cut
@@ -215,7 +216,7 @@ def test_a_release_whose_quarantine_is_gone(lab: Lab, killed_at: str) -> None:
         return
     with pytest.raises(RefusedError, match="is gone") as caught:
         numbers.release()
-    assert caught.value.finding.code == "RELEASE_QUARANTINE_GONE"
+    read_remedy(caught.value, "RELEASE_QUARANTINE_GONE", "restore the table, and release rows again")
 
     shutil.move(away, lab.root / "out_quarantine")
     numbers.release()
