@@ -17,7 +17,6 @@ FILES = {
     "jobs/days.py": "from jobs.visits import visits\ndef day(): ...\n",
     "shared/names.py": "ID = 'id'\n",
     "jobs/other.py": "OTHER = 1\n",
-    "json.py.txt": "",
 }
 
 
