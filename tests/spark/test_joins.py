@@ -10,6 +10,7 @@ from tests.campaign import CAMPAIGN, in_campaigns, rarely
 from tests.spark.join_histories import (
     FAR,
     SCHEMA,
+    SQL,
     TRANSFORMS,
     History,
     Step,
@@ -101,7 +102,7 @@ def test_any_interleaving(lab: Lab, name: str, seed: int, length: int) -> None:
     emitted, watermarks = history.never_stopped()
     assert history.emitted() == emitted
     assert history.watermarks() == watermarks
-    if not is_late:
+    if not is_late and name in SQL:
         # What matches itself comes out before it is due.
         assert [row for row in emitted if FAR not in row] == computed_at_once(name, history.arrived)
 
