@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def launch(home: StreamHome) -> Iterator[Callable[..., Driver]]:
     for driver in launched:
         assert driver.process is not None
         if process(driver.process.pid) == driver.process:
-            os.killpg(driver.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end in between
+                os.killpg(driver.process.pid, signal.SIGKILL)
 
 
 def wait_for(condition: Callable[[], object]) -> None:
