@@ -18,6 +18,8 @@ from sluice.watermarks import WatermarkOutlook
 Verdict = Literal["skip", "resume", "run", "refuse"]
 Strategy = Literal["exact", "drain"]
 BatchKind = Literal["data", "no_data", "uncommitted"]
+Gate = Literal["publish", "cache", "write"]
+Measured = Literal["observe", "pass"]
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,10 @@ class GateChoice:
     suite: str
     """The name of the suite."""
     checks: int
-    gate: Literal["publish", "cache", "write"]
+    gate: Gate
     """`publish`: a batch is written aside, audited, then published by a commit of metadata. `cache`: it is kept by
     Spark, audited, then written. `write`: it is written, and audited afterwards."""
-    measured: Literal["observe", "pass"]
+    measured: Measured
     """`observe`: while the batch is written. `pass`: in a pass of its own over what was kept or written."""
     rereads: int
     """How many expectations Great Expectations measures itself, on the rows that the run wrote."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from sluice.errors import DeclarationError
 from sluice.locations import same_for_every_name
-from sluice.plan import GateChoice, PlannedBatch
+from sluice.plan import Gate, GateChoice, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
@@ -15,9 +15,6 @@ from sluice.sinks.contract import BatchSink, StagingSink
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
-
-Gate = Literal["publish", "cache", "write"]
-Measured = Literal["observe", "pass"]
 
 _OBSERVED_SECONDS = 10e-9
 """What it costs to observe one measure of one row, on one core: most of it is the measure's own condition."""
