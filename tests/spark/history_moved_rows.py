@@ -146,9 +146,13 @@ class MovedRows(Runs):
         return self.declared.policy != "none" and self.inputs.newest("commits") >= 0
 
     def _to_release(self) -> dict[int, Place]:
-        """The rows that a release sends, and where they are then: those that pass, as they are in the quarantine."""
-        passing = self.declared.policy in {"warn", "hold"}
-        rows = self.oracle.rows(self.declared.quarantine, "n", "bad")
+        """The rows that a release sends, and where they are then: those that pass, as they are in the quarantine.
+
+        A batch that is not committed keeps its rows there.
+        """
+        passing, committed = self.declared.policy in {"warn", "hold"}, self.inputs.newest("commits")
+        found = self.oracle.rows(self.declared.quarantine, "n", "bad", "_batch_id")
+        rows = [row for row in found if row["_batch_id"] <= committed]
         there = {
             n: place for row in rows if (place := self.oracle.known.get(n := row["n"])) and (passing or not row["bad"])
         }

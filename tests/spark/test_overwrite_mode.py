@@ -72,7 +72,8 @@ def test_dynamic_partition_overwrites(lab: Lab) -> None:
             sink.write_batch(days(lab, *numbers), batch, load_function=no_function, storage=storage)
         assert found(lab) == [2, 3, 4]
 
-        sink.replace_rows(days(lab, 1, 4), Replacement("day", interval, 1, "backfill", 0))
+        replaced = Replacement("day", interval, 1, "backfill", 0)
+        sink.replace_rows(sink.interval_rows(days(lab, 1, 4), replaced), replaced)
         assert found(lab) == [1, 4]
 
         sink.replace_where(days(lab, 2), "n < 3", application="settled", version=0)

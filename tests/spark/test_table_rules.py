@@ -163,12 +163,16 @@ class Drawn:
         def write() -> None:
             replaced, obstacle = wanted(ours)
             if obstacle is not None:
-                ours.replace_rows(frame, replaced)
+                ours.replace_rows(ours.interval_rows(frame, replaced), replaced)
             else:
                 aside = ours.write_aside(frame, replaced, storage=storage)
                 assert ours.publish(replaced, aside, storage=storage) is not None
 
-        expected = self.verdict(self.sparks, lambda: sparks.replace_rows(frame, wanted(sparks)[0]))
+        def write_by_spark() -> None:
+            replaced = wanted(sparks)[0]
+            sparks.replace_rows(sparks.interval_rows(frame, replaced), replaced)
+
+        expected = self.verdict(self.sparks, write_by_spark)
         assert self.verdict(self.ours, write) == expected
 
 

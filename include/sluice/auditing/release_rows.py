@@ -21,6 +21,7 @@ import msgspec
 
 from sluice.auditing.dead_backfills import settle_backfills
 from sluice.auditing.quarantine import (
+    BATCH,
     OURS,
     RELEASE,
     add_column,
@@ -29,6 +30,7 @@ from sluice.auditing.quarantine import (
     is_moved,
     is_quarantine,
 )
+from sluice.checkpoint.reader import read_checkpoint
 from sluice.delta_table import open_log
 from sluice.errors import BatchFailedError, DeclarationError, Problem, RefusedError, SluiceError
 from sluice.gate.quarantine_places import known_places
@@ -201,7 +203,7 @@ class _Work:
         passes, asked = self._passes(), self._asked(release.where)
         free = functions.col(RELEASE).isNull() & asked
         self.lease.check()
-        self._quarantine().update(free & passes, {RELEASE: functions.lit(release.release_id)})
+        self._quarantine().update(free & passes & self._is_done(), {RELEASE: functions.lit(release.release_id)})
         left = self._frame().where(free).count()
         done = self._move(msgspec.structs.replace(release, left=left))
         if done.state == "refused":
@@ -332,6 +334,18 @@ class _Work:
         if not failing:
             return functions.lit(True)  # noqa: FBT003 - a literal of Spark's
         return functions.expr(f"NOT coalesce({any_of(failing)}, false)")
+
+    def _is_done(self) -> Column:
+        """The rows of batches that are committed.
+
+        Of one that has yet to go into the sink, a backfill of its interval knows nothing: it would take out of the sink
+        what a release has put there.
+        """
+        from pyspark.sql import functions
+
+        checkpoint = self.home.checkpoint_location(self.home.current_generation())
+        committed = read_checkpoint(checkpoint, storage=self.home.storage).committed_id
+        return functions.col(BATCH) <= (-1 if committed is None else committed)
 
     def _asked(self, where: str | None) -> Column:
         from pyspark.sql import functions

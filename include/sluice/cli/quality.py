@@ -234,7 +234,8 @@ def _release_rows(project: str | None, stream: str, where: str | None, *, as_jso
         return
     for release in done.finished:
         print(f"{stream}: finished release {release.release_id} by {release.released_by}; rows sent: {release.rows:,}")
-    stay = f"; rows that still fail, and stay: {done.release.left:,}" if done.release.left else ""
+    why = "they still fail, or their batch is not finished"
+    stay = f"; rows that stay ({why}): {done.release.left:,}" if done.release.left else ""
     print(f"{stream}: rows sent from the quarantine to the sink: {done.release.rows:,}{stay}")
 
 

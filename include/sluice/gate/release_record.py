@@ -45,7 +45,7 @@ class Release(Document, frozen=True, kw_only=True):
     rows: int = 0
     """How many rows went back into the sink; 0 until they are claimed, and where the sink refused them."""
     left: int = 0
-    """How many rows that were asked for still fail, and stay."""
+    """How many rows that were asked for stay: they still fail, or the batch that they are of is not finished."""
     moved: tuple[Moved, ...] = ()
     """The days of rows that the sources have elsewhere."""
     reason: str = ""

@@ -201,9 +201,11 @@ class _Backfill:
         wanted = self._begin(plan)
         with self._audited(plan, wanted) as (frame, put_aside):
             lease.check()
+            # Other columns are refused before anything of it is in the quarantine.
+            rows = sink.interval_rows(frame, wanted)
             put_aside()
             self._phase("replacing the rows")
-            self._write(lambda: sink.replace_rows(frame, wanted))
+            self._write(lambda: sink.replace_rows(rows, wanted))
         return sink.find_replacement(wanted.application, wanted.version, storage=self.preparation.home.storage)
 
     def _begin(self, plan: BackfillPlan) -> Replacement:

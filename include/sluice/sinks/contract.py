@@ -258,8 +258,21 @@ class ReplaceableSink(Sink):
         """
 
     @abstractmethod
-    def replace_rows(self, frame: DataFrame, wanted: Replacement) -> None:
-        """Let Spark replace the interval's rows in one commit; nobody else may write the table meanwhile."""
+    def interval_rows(self, frame: DataFrame, wanted: Replacement) -> DataFrame:
+        """The interval's rows of a batch DataFrame, with the table's columns in its order.
+
+        Raises:
+            DeclarationError: The columns are not the table's.
+        """
+
+    @abstractmethod
+    def replace_rows(self, rows: DataFrame, wanted: Replacement) -> None:
+        """Let Spark replace the interval's rows in one commit; nobody else may write the table meanwhile.
+
+        Args:
+            rows: By `interval_rows`.
+            wanted: What they are for.
+        """
 
     @abstractmethod
     def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:

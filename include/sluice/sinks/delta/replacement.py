@@ -120,15 +120,14 @@ def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:
 
 def write_aside(location: str, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
     """Write the interval's rows aside; see `ReplaceableSink.write_aside`."""
-    rows = _rows_of_interval(location, frame, wanted)
+    rows = interval_rows(location, frame, wanted)
     details = frame.sparkSession.sql(f"DESCRIBE DETAIL delta.`{spark_location(location)}`").select("partitionColumns")
     partitions = details.collect()[0][0]
     return parquet_aside.write_aside(rows, _folder(location, wanted), partitions, storage=storage)
 
 
-def replace_rows(location: str, frame: DataFrame, wanted: Replacement) -> None:
+def replace_rows(location: str, rows: DataFrame, wanted: Replacement) -> None:
     """Let Spark replace the interval's rows; see `ReplaceableSink.replace_rows`."""
-    rows = _rows_of_interval(location, frame, wanted)
     writer = rows.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static")
     writer = writer.option("replaceWhere", wanted.interval.condition(wanted.column, _kind(rows, wanted.column)))
     # The application's transaction: a retry that comes to this point twice is skipped by Delta itself.
@@ -136,12 +135,8 @@ def replace_rows(location: str, frame: DataFrame, wanted: Replacement) -> None:
     writer.option("userMetadata", _note(wanted, is_alone=True)).save(spark_location(location))
 
 
-def _rows_of_interval(location: str, frame: DataFrame, wanted: Replacement) -> DataFrame:
-    """The interval's rows with the table's columns, in its order.
-
-    Raises:
-        DeclarationError: The columns of the result are not the table's.
-    """
+def interval_rows(location: str, frame: DataFrame, wanted: Replacement) -> DataFrame:
+    """The interval's rows with the table's columns, in its order; see `ReplaceableSink.interval_rows`."""
     reader = frame.sparkSession.read.format("delta").option("versionAsOf", wanted.version)
     table = {found.name: found.dataType.simpleString() for found in reader.load(spark_location(location)).schema}
     result = {found.name: found.dataType.simpleString() for found in frame.schema}

@@ -242,8 +242,11 @@ class DeltaSink(ReplaceableSink, StagingSink):
     def publish(self, wanted: Replacement, aside: Aside, *, storage: Storage) -> Replaced | None:
         return replacement.publish(self.path, wanted, aside, storage=storage)
 
-    def replace_rows(self, frame: DataFrame, wanted: Replacement) -> None:
-        replacement.replace_rows(self.path, frame, wanted)
+    def interval_rows(self, frame: DataFrame, wanted: Replacement) -> DataFrame:
+        return replacement.interval_rows(self.path, frame, wanted)
+
+    def replace_rows(self, rows: DataFrame, wanted: Replacement) -> None:
+        replacement.replace_rows(self.path, rows, wanted)
 
     def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
         return replacement.find_replacement(self.path, application, since, storage=storage)
