@@ -26,7 +26,7 @@ _SETTINGS = """
 "spark.driver.extraJavaOptions" = "-Dexample.word={java_option}"
 [storage]
 aws_secret_access_key = "{storage}"
-azure_container_url = "https://example.blob.core.windows.net/x?sv=1&sig={signature}&se=2"
+azure_storage_endpoint = "https://example.blob.core.windows.net/x?sv=1&sig={signature}&se=2"
 google_service_account_key = '''
 -----BEGIN PRIVATE KEY-----
 MIIE{several_lines}first

@@ -16,6 +16,8 @@ from sluice.spark.java_options import Work
 from sluice.spark.session import open_session
 from tests.spark.lab import Lab
 
+REPOSITORY = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -33,7 +35,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     project = replace(Lab(None, root).project, spark_conf=conf)
     stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
-    session = open_session(project, stream, work=Work(size_bytes=0))
+    with pytest.MonkeyPatch.context() as patch:
+        # Python workers import what these tests declare, wherever the test stood that came first.
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")])))
+        session = open_session(project, stream, work=Work(size_bytes=0))
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

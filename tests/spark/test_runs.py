@@ -417,16 +417,17 @@ class TestFailure:
     """A batch that fails."""
 
     def test_record(self, lab: Lab) -> None:
-        """A transform that fails in an executor fails the run, with its own words in the error and the record."""
+        """A transform that fails in an executor fails the run; what it raised is told, and nothing of its row."""
         write_numbers(lab.root / "land", 5)
         stream = declared("small")
-        with pytest.raises(BatchFailedError, match="3 is too large") as failed:
+        with pytest.raises(BatchFailedError, match="ValueError") as failed:
             lab.run(stream)
         (record,) = lab.records(stream)
         assert (record["status"], record["run_id"]) == ("failed", failed.value.run_id)
         assert [batch["batch_id"] for batch in record["batches"]] == [0, 1, 2]
         assert record["error"]["type"] == "BatchFailedError"
-        assert "3 is too large" in record["error"]["message"]
+        assert "ValueError" in record["error"]["message"]
+        assert "3 is too large" not in record["error"]["message"]
 
     def test_after_mending(self, lab: Lab) -> None:
         """Once the transform is mended, the same batch runs again from the same bytes, then the rest."""

@@ -17,6 +17,7 @@ _NAMING = """col column alias select drop groupBy groupby rollup cube orderBy so
 _TAKE_NAMES = frozenset(_NAMING.split())
 _TAKE_VALUES = frozenset(["lit", "expr"])
 """Its functions that take no column's name; of all others the first argument is one."""
+_PROSE = re.compile(r"[A-Za-z]+(?: [A-Za-z]+)*[.:!?]?")
 _QUOTED = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.|\"\")*)\"")
 
 
@@ -40,8 +41,12 @@ class WrittenWords(ast.NodeVisitor):
             return
 
     def secrets(self) -> tuple[str, ...]:
-        """The literals that may be one, the longest first: neither names, nor as short as a part of any other word."""
-        found = {text for text in self.literals - self.names if len(text) >= SHORTEST}
+        """The literals that may be one, the longest first: neither names, nor prose, nor as short as a part of a word.
+
+        Words as people write them, letters and spaces, stand in every message: masked, nothing would be understood.
+        """
+        told = self.literals - self.names
+        found = {text for text in told if len(text) >= SHORTEST and _PROSE.fullmatch(text) is None}
         return tuple(sorted(found, key=lambda text: (-len(text), text)))
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:

@@ -87,7 +87,7 @@ def note_query(project: Project, functions: Iterable[Any], plans: PlanReader, fr
             written.read(file)
         columns = {column for name, frame in frames.items() if name for column in _columns(frame)} | written.columns
         planned = {text for frame in [*frames.values(), *others] for text in _literals(plans, frame)}
-        return QueryWords.of(columns, planned | (written.literals - written.names))
+        return QueryWords.of(columns, {*planned, *written.secrets()})
 
     _noted.tell = tell
 
