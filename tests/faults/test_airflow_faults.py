@@ -47,7 +47,8 @@ def airflow(airflow_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.mark.parametrize(("part", "name", "moment"), CELLS)
 def test_a_part_of_airflow_ends(airflow: FaultyAirflow, tmp_path: Path, part: str, name: str, moment: str) -> None:
     dag_id = f"{part}_{name}_{moment}".lower()
-    numbers = make_numbers(tmp_path, delay_ms=1500 if moment == "deferred" else 150)
+    # A task is deferred once its driver has been at work for 30 s: three batches of two tasks with four rows or more.
+    numbers = make_numbers(tmp_path, delay_ms=3000 if moment == "deferred" else 150)
     numbers.arrive(6)
     _add_dag(airflow, dag_id, numbers, deferrable=moment != "running")
     if moment == "planning":
