@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -67,7 +68,8 @@ def launch(stream_project: StreamProject) -> Iterator[Callable[..., Driver]]:
     for driver in launched:
         assert driver.process is not None
         if process(driver.process.pid) == driver.process:
-            os.killpg(driver.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end in between
+                os.killpg(driver.process.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -266,7 +268,7 @@ def _after(first: Callable[[], object], then: Callable[..., Any]) -> Callable[..
 
 def wait_until_gone(driver: Driver) -> None:
     assert driver.process is not None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while process(driver.process.pid) == driver.process:
         assert time.monotonic() < deadline
         time.sleep(0.01)

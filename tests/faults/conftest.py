@@ -10,13 +10,15 @@ from pyspark.sql import SparkSession
 
 from sluice.spark.java_options import Work
 from sluice.spark.session import open_session
+from tests.python_workers import importing_tests
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that the product opens for these streams."""
     numbers = make_numbers(tmp_path_factory.mktemp("session"), delay_ms=0)
-    session = open_session(numbers.project, numbers.project.stream(STREAM), work=Work(size_bytes=0))
+    with importing_tests():
+        session = open_session(numbers.project, numbers.project.stream(STREAM), work=Work(size_bytes=0))
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 from sluice import Stream, sinks, sources
 from sluice.spark.java_options import Work
 from sluice.spark.session import open_session
+from tests.python_workers import importing_tests
 from tests.spark.lab import Lab
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     project = replace(Lab(None, root).project, spark_conf=conf)
     stream = Stream(name="warm", sources={"n": sources.delta("n")}, transform="none:none", sink=sinks.delta("out"))
-    with pytest.MonkeyPatch.context() as patch:
-        # Python workers import what these tests declare, wherever the test stood that came first.
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")])))
+    with importing_tests():
         session = open_session(project, stream, work=Work(size_bytes=0))
     session.sparkContext.setLogLevel("OFF")
     yield session
