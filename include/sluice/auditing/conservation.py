@@ -102,7 +102,8 @@ def tied_to_input(batch: BatchRecord, flow: RowFlow | None, *, reads_more: bool)
     read, made = batch.input_rows, batch.result_rows
     if made is None and batch.output_rows is not None:
         made = batch.output_rows + batch.quarantined_rows + batch.dropped_rows
-    if flow is None or read is None or made is None:
+    if flow is None or read is None or made is None or (not read and made):
+        # Of a batch that Delta's own writer fits into its table, Spark counts no row of the sources.
         return batch
     left_out = max(read - made, 0)
     if flow == "each" and left_out:

@@ -68,7 +68,7 @@ class RateMicroBatchSource(Source):
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         """One batch, as Spark makes one at each trigger; with a bound, every batch that is over before it."""
-        at = self._read(position.offset)
+        at = self._at(position)
         until_ms = None if bound.until is None else int(bound.until.timestamp() * 1000)
         steps: list[Step] = []
         while len(steps) < (1 if until_ms is None or not self.advance_ms else _MOST_BATCHES):
@@ -76,12 +76,13 @@ class RateMicroBatchSource(Source):
             if until_ms is not None and at.timestamp > until_ms:
                 break
             steps.append(Step(msgspec.json.encode(at).decode(), known(rows=self.rows_per_batch)))
-        return Available(steps)
+        return Available(steps, started_at={"declared": self._declared})
 
     def check_inputs(
         self, position: Position, end: str, *, storage: Storage, is_read: bool = True
     ) -> tuple[Problem, ...]:
         """Rows that are made can't be gone."""
+        self._at(position)
         self._read(end)
         return ()
 
@@ -91,7 +92,7 @@ class RateMicroBatchSource(Source):
         return reader.load()
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
-        return Slice(position.offset, amount=known(rows=self._read(position.offset).offset))
+        return Slice(position.offset, amount=known(rows=self._at(position).offset))
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         from pyspark.sql import functions
@@ -104,6 +105,17 @@ class RateMicroBatchSource(Source):
     def columns(self, newest: str | None, *, storage: Storage) -> str:
         return "timestamp timestamp, value bigint"
 
+    @property
+    def _declared(self) -> str:
+        return f"{self.rows_per_batch:,} rows and {self.advance_ms:,} ms a batch from {self.start_ms:,} on"
+
+    def _at(self, position: Position) -> _Offset:
+        """How far rows were made; they must have been made as they would be now."""
+        at = self._read(position.offset)
+        if position.offset is not None and position.started_at.get("declared", self._declared) != self._declared:
+            raise RefusedError(offset_of_another_kind(position.offset, f"{_FORMAT} of {self._declared}", self.location))
+        return at
+
     def _read(self, offset: str | None) -> _Offset:
         if offset is None:
             return _Offset(0, self.start_ms)
@@ -114,8 +126,7 @@ class RateMicroBatchSource(Source):
         batches, rest = divmod(found.offset, self.rows_per_batch)
         if rest or found.timestamp != self.start_ms + batches * self.advance_ms:
             # Rows that were made once would bear other times when they are made again.
-            kind = f"{_FORMAT} of {self.rows_per_batch:,} rows and {self.advance_ms:,} ms a batch"
-            raise RefusedError(offset_of_another_kind(offset, kind, self.location))
+            raise RefusedError(offset_of_another_kind(offset, f"{_FORMAT} of {self._declared}", self.location))
         return found
 
 
@@ -140,8 +151,9 @@ def rate_micro_batch(
     if advance_millis_per_batch != 0:
         check_limit(advance_millis_per_batch, "advance_millis_per_batch", place)
     start = None if start_timestamp is None else parse_starting(start_timestamp, place)
-    if isinstance(start, str):
-        raise DeclarationError(f"`start_timestamp` is {start!r}", where=place, remedy="give an ISO 8601 time")
+    if isinstance(start, str) or (start is not None and start.timestamp() < 0):
+        remedy = "give an ISO 8601 time, from 1970 on"
+        raise DeclarationError(f"`start_timestamp` is {start_timestamp!r}", where=place, remedy=remedy)
     return RateMicroBatchSource(
         rows_per_batch, 0 if start is None else int(start.timestamp() * 1000), advance_millis_per_batch
     )

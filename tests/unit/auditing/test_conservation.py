@@ -158,6 +158,11 @@ class TestInput:
         assert tied_to_input(batch(8), "each", reads_more=True) == batch(8)
         assert tied_to_input(batch(10), "each", reads_more=True).warnings
 
+    def test_rows_that_spark_does_not_count(self) -> None:
+        """Where Delta's own writer casts a batch, Spark says that nothing was read: that is not known, and no loss."""
+        uncounted = msgspec.structs.replace(batch(6), input_rows=0)
+        assert tied_to_input(uncounted, "each", reads_more=False) == uncounted
+
     def test_a_batch_that_the_sink_held(self) -> None:
         """Nobody has read anything."""
         held = msgspec.structs.replace(batch(6), input_rows=None, was_in_sink=True)

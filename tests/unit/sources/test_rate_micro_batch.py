@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -53,6 +54,25 @@ def test_an_offset_of_another_source(offset: str) -> None:
     assert caught.value.finding.code == "OFFSET_OF_ANOTHER_KIND"
 
 
+@pytest.mark.parametrize(
+    "other", [{"rows_per_batch": 5}, {"advance_ms": 500}, {"rows_per_batch": 20, "advance_ms": 2000}]
+)
+def test_other_numbers_than_the_rows_were_made_with(other: dict[str, int]) -> None:
+    """Also where the offset would fit: what was made once would be made otherwise, and a backfill would replace it."""
+    started_at = available().started_at
+    assert started_at
+    changed = replace(TICKS, **other)
+    position = Position('{"offset":40,"timestamp":4000}', started_at=started_at)
+    for look in (
+        lambda: changed.available(position, Bound(), storage=Storage(), now=NOW),
+        lambda: changed.slice(position, None, storage=Storage()),
+        lambda: changed.check_inputs(position, '{"offset":40,"timestamp":4000}', storage=Storage()),
+    ):
+        with pytest.raises(RefusedError) as caught:
+            look()
+        assert caught.value.finding.code == "OFFSET_OF_ANOTHER_KIND"
+
+
 def test_what_a_backfill_reads() -> None:
     taken = TICKS.slice(Position('{"offset":30,"timestamp":3000}'), None, storage=Storage())
     assert (taken.end, taken.amount) == ('{"offset":30,"timestamp":3000}', {"rows": 30})
@@ -70,6 +90,7 @@ def test_declared() -> None:
         ({"rows_per_batch": 1, "advance_millis_per_batch": -1}, "`advance_millis_per_batch` is -1"),
         ({"rows_per_batch": 1, "start_timestamp": "soon"}, "'soon'"),
         ({"rows_per_batch": 1, "start_timestamp": "latest"}, "'latest'"),
+        ({"rows_per_batch": 1, "start_timestamp": "1969-12-31"}, "'1969-12-31'"),
         ({"rows_per_batch": 1, "rowsPerBatch": 2}, "rowsPerBatch"),
     ],
 )
