@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.measure import ROUNDS, Figure, timed
 from sluice.documents import encode_document
+from sluice.plan_document import BatchDocument, PlanDocument, RangeDocument
 from sluice.project import find_project
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import keep_summary
@@ -123,7 +124,9 @@ def _dag_run(hour: int) -> str:
 
 def _record(name: str, dag_id: str, at: datetime, hour: int) -> RunRecord:
     key = f"{dag_id}/{_dag_run(hour)}/{name}/-1/0"
-    taken = {"events": {"start": None, "end": {"logOffset": hour}, "files": 3, "bytes": 300, "rows": None}}
+    taken = BatchDocument(
+        batch_id=hour, sources={"events": RangeDocument(end={"logOffset": hour}, files=3, size_bytes=300)}
+    )
     batch = BatchRecord(
         batch_id=hour, kind="data", input_rows=1000, output_rows=900, watermark=None, duration_ms={"addBatch": 1200}
     )
@@ -133,7 +136,7 @@ def _record(name: str, dag_id: str, at: datetime, hour: int) -> RunRecord:
         generation=1,
         run_key=key,
         planned_at=at,
-        plan={"verdict": "run", "reason": "3 new files", "batches": [{"batch_id": hour, "sources": taken}]},
+        plan=PlanDocument(verdict="run", reason="3 new files", batches=(taken,)),
         status="succeeded",
         started_at=at.isoformat(),
         ended_at=(at + timedelta(seconds=9)).isoformat(),

@@ -63,5 +63,10 @@ def count_of(count: int, unit: str, adjective: str = "") -> str:
 
 
 def amount_json(amount: Amount) -> dict[str, int | None]:
-    """As documents have it: `files`, `bytes` and `rows`, null where they are not known, and whatever else it has."""
+    """As answers have it: `files`, `bytes` and `rows`, null where they are not known, and whatever else it has."""
     return {"files": None, "bytes": None, "rows": None, **amount}
+
+
+def in_document(amount: Amount) -> dict[str, int]:
+    """The same by the fields of a document, where `bytes` is a word of the language."""
+    return {"size_bytes" if unit == "bytes" else unit: count for unit, count in amount.items()}

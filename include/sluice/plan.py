@@ -9,9 +9,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from sluice.amounts import Amount, amount_json, count_in
+from sluice.amounts import Amount, count_in, in_document
 from sluice.checkpoint.source_log import LogEntry
 from sluice.errors import Problem
+from sluice.plan_document import (
+    BatchDocument,
+    GateDocument,
+    InputDocument,
+    PlanDocument,
+    ProblemDocument,
+    RangeDocument,
+    WatermarksDocument,
+)
 from sluice.times import iso_millis, iso_time
 from sluice.watermarks import WatermarkOutlook
 
@@ -38,13 +47,10 @@ class SourceRange:
         """Whether the batch takes nothing from this source."""
         return self.start == self.end
 
-    def as_json(self) -> dict[str, Any]:
-        """As `sluice plan --json` prints it."""
-        return {
-            "start": _decoded(self.start),
-            "end": _decoded(self.end),
-            **amount_json(self.amount),
-        }
+    @property
+    def document(self) -> RangeDocument:
+        """As documents have it."""
+        return RangeDocument(start=_decoded(self.start), end=_decoded(self.end), **in_document(self.amount))
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,15 @@ class PlannedBatch:
         """How many rows the sources' logs promise; None when one does not know."""
         return count_in((source.amount for source in self.sources.values() if not source.is_empty), "rows")
 
-    def as_json(self) -> dict[str, Any]:
-        """As `sluice plan --json` prints it."""
-        return {
-            "batch_id": self.batch_id,
-            "kind": self.kind,
-            "timestamp": iso_millis(self.timestamp_ms),
-            "sources": {name: source.as_json() for name, source in self.sources.items()},
-        }
+    @property
+    def document(self) -> BatchDocument:
+        """As documents have it."""
+        return BatchDocument(
+            batch_id=self.batch_id,
+            kind=self.kind,
+            timestamp=iso_millis(self.timestamp_ms),
+            sources={name: source.document for name, source in self.sources.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,10 @@ class GateChoice:
     """How many expectations Great Expectations measures itself, on the rows that the run wrote."""
     reason: str
 
-    def as_json(self) -> dict[str, Any]:
-        """The keys of a plan's `quality`."""
-        return asdict(self)
+    @property
+    def document(self) -> GateDocument:
+        """As documents have it."""
+        return GateDocument(**asdict(self))
 
 
 @dataclass(frozen=True)
@@ -123,21 +131,42 @@ class Plan:
         ranges = (source for batch in self.batches for source in batch.sources.values())
         return count_in((source.amount for source in ranges if not source.is_empty), "bytes")
 
-    def as_json(self) -> dict[str, Any]:
+    @property
+    def document(self) -> PlanDocument:
         """As `sluice plan --json` prints it, and run records keep it."""
-        return {
-            "stream": self.stream,
-            "generation": self.generation,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "strategy": self.strategy,
-            "until": None if self.until is None else iso_time(self.until),
-            "batches": [batch.as_json() for batch in self.batches],
-            "problem": None if self.problem is None else self.problem.as_json(),
-            "warnings": [warning.as_json() for warning in self.warnings],
-            "quality": None if self.quality is None else self.quality.as_json(),
-            "watermarks": None if self.watermarks is None else self.watermarks.as_json(),
-        }
+        return PlanDocument(
+            stream=self.stream,
+            generation=self.generation,
+            verdict=self.verdict,
+            reason=self.reason,
+            strategy=self.strategy,
+            until=None if self.until is None else iso_time(self.until),
+            batches=tuple(batch.document for batch in self.batches),
+            problem=None if self.problem is None else ProblemDocument.of(self.problem),
+            warnings=tuple(map(ProblemDocument.of, self.warnings)),
+            quality=None if self.quality is None else self.quality.document,
+            watermarks=None if self.watermarks is None else _watermarks_document(self.watermarks),
+        )
+
+
+def _watermarks_document(outlook: WatermarkOutlook) -> WatermarksDocument:
+    held_back_by = outlook.held_back_by
+    return WatermarksDocument(
+        next=iso_millis(outlook.next_ms) if outlook.next_ms else None,
+        policy=outlook.policy,
+        unmeasured_batches=outlook.unmeasured,
+        inputs=tuple(
+            InputDocument(
+                input=known.input,
+                watermark=iso_millis(known.watermark_ms) if known.watermark_ms else None,
+                newest_event=iso_millis(known.event_ms),
+                delay_seconds=known.delay_ms / 1000,
+                since=known.since,
+                holds_back=known.input in held_back_by,
+            )
+            for known in outlook.known.inputs
+        ),
+    )
 
 
 def _decoded(offset: str | None) -> Any:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from sluice.documents import Document
-from sluice.times import iso_millis
 
 Policy = Literal["min", "max"]
 WATERMARK_METRICS = "sluice.watermark."
@@ -102,25 +101,6 @@ class WatermarkOutlook:
     def held_back_by(self) -> tuple[str, ...]:
         """The inputs that hold the others back."""
         return self.known.held_back_by(self.policy)
-
-    def as_json(self) -> dict[str, Any]:
-        """As `sluice plan --json` prints it, and run records keep it."""
-        return {
-            "next": iso_millis(self.next_ms) if self.next_ms else None,
-            "policy": self.policy,
-            "unmeasured_batches": self.unmeasured,
-            "inputs": [
-                {
-                    "input": known.input,
-                    "watermark": iso_millis(known.watermark_ms) if known.watermark_ms else None,
-                    "newest_event": iso_millis(known.event_ms),
-                    "delay_seconds": known.delay_ms / 1000,
-                    "since": known.since,
-                    "holds_back": known.input in self.held_back_by,
-                }
-                for known in self.known.inputs
-            ],
-        }
 
 
 def _moved(known: InputWatermark, event_ms: int | None) -> InputWatermark:

@@ -40,10 +40,10 @@ def conclude(record: RunRecord) -> dict[str, Any]:
         AirflowException: It failed; a retry may succeed.
     """
     if record.status == "skipped":
-        raise AirflowSkipException(f"nothing to do: {record.reason}")
+        raise AirflowSkipException(f"nothing to do: {record.plan.reason}")
     if record.status == "succeeded":
         return summary(record)
-    failure = record.failure
+    failure = record.error
     if failure is not None:
         message = f"run {record.run_id} {record.status}: {failure.whole}"
         raise airflow_error(message, is_retryable=failure.retryable)

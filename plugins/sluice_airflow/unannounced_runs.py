@@ -68,7 +68,7 @@ def written_versions(stream: Stream, home: StreamHome, runs: Sequence[RunRecord]
     """
     versions = {batch.batch_id: batch.sink_version for run in runs for batch in run.batches}
     untold = runs[:-1]
-    ids = set(versions) | {batch.batch_id for run in untold for batch in run.planned().batches}
+    ids = set(versions) | {batch.batch_id for run in untold for batch in run.plan.batches}
     # A driver that died may not have lived to record its last batch; the sink's own log has it.
     for batch_id in sorted(set(range(min(ids), max(ids) + 1)) - set(versions)) if untold and ids else ():
         outcome = stream.sink.outcome(runs[-1].query_id or "", batch_id, storage=home.storage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from airflow_project import StreamProject
 from sluice import Stream, sinks
 from sluice.errors import UnknownStreamError
 from sluice.home import StreamHome
+from sluice.plan_document import BatchDocument, PlanDocument
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords
 from sluice.runs.summary import RecordedInterval
 from sluice.storage import Storage
@@ -29,8 +31,8 @@ def record(*versions: int | None) -> RunRecord:
         for number, version in enumerate(versions)
     )
     return RunRecord(
-        run_id="r", stream="visits", generation=2, planned_at=datetime.now(UTC), plan={}, status="succeeded",
-        batches=batches,
+        run_id="r", stream="visits", generation=2, planned_at=datetime.now(UTC), plan=PlanDocument(),
+        status="succeeded", batches=batches,
     )  # fmt: skip
 
 
@@ -41,6 +43,10 @@ def emitted(stream: Stream, run: RunRecord, home: Path) -> OutletEventAccessors:
     return events
 
 
+def plan_of(batches: Iterable[int]) -> PlanDocument:
+    return PlanDocument(batches=tuple(BatchDocument(batch_id=batch_id) for batch_id in batches))
+
+
 def live_run(number: int, status: str, batches: dict[int, int | None], **changes: Any) -> RunRecord:
     """A run that is the `number`-th by time, with the versions of the sink that its batches made."""
     values: dict[str, Any] = {
@@ -49,7 +55,7 @@ def live_run(number: int, status: str, batches: dict[int, int | None], **changes
         "generation": 1,
         "query_id": QUERY_ID,
         "planned_at": NOW,
-        "plan": {"batches": [{"batch_id": batch_id} for batch_id in batches]},
+        "plan": plan_of(batches),
         "status": status,
         "batches": tuple(
             BatchRecord(batch_id=n, kind="data", input_rows=1, output_rows=1, watermark=None, sink_version=version)
@@ -137,7 +143,7 @@ def test_an_event_tells_of_a_batch_that_nobody_recorded(tmp_path: Path) -> None:
     """A driver was killed between the commit and its record: the table's log knows the version."""
     table = make_delta(tmp_path / "t", [0], [1], [2], app_id=QUERY_ID)
     stream = make_stream(sink=sinks.delta(str(table), partition_by=["part"]))
-    killed = live_run(1, "failed", {0: 0}, plan={"batches": [{"batch_id": 0}, {"batch_id": 1}]})
+    killed = live_run(1, "failed", {0: 0}, plan=plan_of([0, 1]))
     run = kept(tmp_path / "home", killed, live_run(2, "succeeded", {2: 2}))
 
     assert emitted(stream, run, tmp_path / "home")[assets.partition_asset(stream)].partition_keys == {"0", "1", "2"}

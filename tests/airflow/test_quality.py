@@ -13,7 +13,8 @@ from test_sensors import MODES, later, result, run
 
 from sluice.errors import DeclarationError, HeldError, Problem, QualityFailedError, SluiceError
 from sluice.gate.state import GateState, keep_gate, release_gate
-from sluice.runs.record import QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.plan_document import PlanDocument
+from sluice.runs.record import CheckRecord, QualityRecord, RecordedError, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.sensors.quality import QualitySensor
@@ -39,14 +40,14 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 def keep(project: StreamProject, verdict: Any, *, until: datetime = NOON, minute: int = 0, **changes: Any) -> RunRecord:
     """Let a run have left a record with a verdict."""
     at = NOON + timedelta(minutes=minute)
-    checks = ({"type": "x", "success": verdict == "pass"},)
+    checks = (CheckRecord(type="x", success=verdict == "pass"),)
     known: dict[str, Any] = {
         "run_id": new_run_id(at, str(minute)),
         "stream": "events",
         "generation": 1,
         "planned_at": at,
         "until": until,
-        "plan": {},
+        "plan": PlanDocument(),
         "status": "failed" if verdict == "fail" else "succeeded",
         "quality": QualityRecord(verdict=verdict, checks=checks),
     }
@@ -180,8 +181,10 @@ def test_quality_is_not_retried(error: SluiceError) -> None:
     """Neither a failed gate nor a held stream gets better by itself, in a worker or from a record."""
     with pytest.raises(AirflowFailException), as_airflow_errors():
         raise error
-    failure = {"type": type(error).__name__, "message": str(error), "retryable": error.retryable}
-    record = RunRecord(run_id="r", stream="s", generation=1, planned_at=NOON, plan={}, status="failed", error=failure)
+    failure = RecordedError(type=type(error).__name__, message=str(error), retryable=error.retryable)
+    record = RunRecord(
+        run_id="r", stream="s", generation=1, planned_at=NOON, plan=PlanDocument(), status="failed", error=failure
+    )
     with pytest.raises(AirflowFailException):
         conclude(record)
 
@@ -204,7 +207,7 @@ def test_a_failed_gate(stream_project: StreamProject) -> None:
     assert events_of(stream_project) == 0
     (record,) = stream_project.records()
     assert record.error is not None
-    assert (record.status, record.error["type"], record.error["retryable"]) == ("failed", "QualityFailedError", False)
+    assert (record.status, record.error.type, record.error.retryable) == ("failed", "QualityFailedError", False)
 
     stream_project.check(most=2)
     stream_project.arrive(1, at=START - timedelta(hours=1))

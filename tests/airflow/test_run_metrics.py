@@ -16,7 +16,8 @@ from airflow.sdk.observability import stats
 from airflow_project import StreamProject
 from committed import commit
 
-from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
+from sluice.plan_document import PlanDocument
+from sluice.runs.record import BatchRecord, CheckRecord, QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.sources.files.source import FilesSource
 from sluice_airflow import run_metrics
 from sluice_airflow.listeners import stream_metrics
@@ -41,7 +42,7 @@ def ended_task(project: StreamProject, state: str = "success") -> Any:
 
 def keep_record(project: StreamProject, *batches: BatchRecord, status: Any = "succeeded", **changes: Any) -> RunRecord:
     """Let the task's run have left a record."""
-    known = {"run_key": KEY, "planned_at": NOW, "plan": {}, "started_at": "2026-01-01T00:00:00.000Z"}
+    known = {"run_key": KEY, "planned_at": NOW, "plan": PlanDocument(), "started_at": "2026-01-01T00:00:00.000Z"}
     record = RunRecord(
         run_id=new_run_id(NOW, KEY), stream="events", generation=1, status=status, batches=batches, **known | changes
     )
@@ -72,7 +73,7 @@ def test_a_run_is_measured(stream_project: StreamProject) -> None:
 
 def test_a_verdict_is_measured(stream_project: StreamProject) -> None:
     """Which it was, how many checks failed, and what the suite has taken away; a run without a suite tells nothing."""
-    checks = ({"success": False}, {"success": True}, {"success": False})
+    checks = tuple(CheckRecord(success=success) for success in (False, True, False))
     quality = QualityRecord(verdict="warn", checks=checks, rows=9, dropped=2, quarantined=1)
     keep_record(stream_project, batch(0, 3, 2), quality=quality)
     names = {"quality.warn", "quality.failed_checks", "rows.dropped", "rows.quarantined"}

@@ -14,6 +14,7 @@ from airflow_project import StreamProject
 from until import SOON, until
 
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.driver import Driver, Drivers
 from sluice.runs.process import boot_id, machine
 from sluice.runs.record import RecordedPhase, RunRecord, RunRecords
@@ -29,7 +30,7 @@ RUN = RunRecord(
     stream="events",
     generation=1,
     planned_at=NOW,
-    plan={"verdict": "run", "batches": []},
+    plan=PlanDocument(verdict="run"),
     status="running",
     interval=RecordedInterval(NOW, NOW),
 )

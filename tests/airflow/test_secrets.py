@@ -68,7 +68,7 @@ def test_nothing_tells_a_secret(
     ill = put(project.root / "in" / "ill.json", row(9, text=CANARIES["row"]))
     os.utime(ill, ((START - timedelta(days=1)).timestamp(),) * 2)
     assert dag.test(logical_date=START + timedelta(days=1)).state == DagRunState.FAILED
-    failure = project.records()[0].failure
+    failure = project.records()[0].error
     assert failure is not None
     assert "CAST_INVALID_INPUT" in failure.message
     assert CANARIES["failing_literal"] in Path(failure.log).read_text()

@@ -20,13 +20,14 @@ from sluice.documents import encode_document
 from sluice.locations import join
 from sluice.runs.lease import LeaseFile, acquire
 from sluice.runs.process import Process
+from sluice.runs.record import RecordedError
 from sluice.runs.summary import RecordedInterval
 from sluice_airflow.triggers import lease as lease_trigger
 from sluice_airflow.triggers.lease import LeaseTrigger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
-_FORESTALLED = {"type": "LeaseTakenError", "message": "the stream is being run by another", "retryable": True}
+_FORESTALLED = RecordedError(type="LeaseTakenError", message="the stream is being run by another")
 
 
 @pytest.fixture(autouse=True)

@@ -28,6 +28,7 @@ _DAGS = """
 from datetime import datetime, timedelta, timezone
 from airflow.sdk import DAG, task
 from airflow.providers.standard.operators.empty import EmptyOperator
+from sluice.plan_document import PlanDocument
 from sluice.project import find_project
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice_airflow.assets import emit_events, outlets
@@ -49,7 +50,7 @@ with DAG("writes", schedule=data_intervals("0 0 1 1 *"), catchup=False,
             for n in (0, 1)
         )
         record = RunRecord(run_id="r1", stream="events", generation=1, planned_at=datetime.now(timezone.utc),
-                           plan={}, status="succeeded", batches=batches)
+                           plan=PlanDocument(), status="succeeded", batches=batches)
         emit_events(context, TABLE, record, home=PROJECT.stream_home(TABLE))
     write()
 with DAG("per_part", schedule=per_partition("events")):

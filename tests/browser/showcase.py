@@ -19,14 +19,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sluice.gate.state import GateState, keep_gate, read_gate
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
 from sluice.locations import join
+from sluice.plan_document import PlanDocument
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.project import find_project
 from sluice.runs.lease import acquire
-from sluice.runs.record import BackfillRecord, BatchRecord, RunRecord, RunRecords, new_run_id
+from sluice.runs.record import BackfillRecord, BatchRecord, RecordedError, RunRecord, RunRecords, new_run_id
 from sluice.runs.stop import StopRequest, stop_request
 from sluice.runs.summary import RecordedInterval
 from sluice.sources.contract import Slice
@@ -279,7 +282,7 @@ def _reports(showcase: Showcase, now: datetime) -> None:
     )
 
 
-def _backfill_plan(interval: Interval) -> dict[str, Any]:
+def _backfill_plan(interval: Interval) -> PlanDocument:
     """A plan that concerns a stream that everybody may see, and one that not everybody may."""
     return BackfillPlan(
         stream="reports",
@@ -291,7 +294,7 @@ def _backfill_plan(interval: Interval) -> dict[str, Any]:
         batch_id=0,
         slices={"departures": Slice('{"logOffset":0}', amount={"files": 1_204, "bytes": 88_000_000})},
         downstream=(Downstream("hourly", skips_changes=True), Downstream("payroll", skips_changes=False)),
-    ).as_json()
+    ).document
 
 
 def _payroll(showcase: Showcase, now: datetime) -> None:
@@ -350,7 +353,7 @@ def _batch(batch_id: int, began: datetime, number: int) -> BatchRecord:
 
 def _plan(  # noqa: PLR0917 - what differs between plans
     stream: str, source: str, first: int, batches: int, at: datetime, number: int
-) -> dict[str, Any]:
+) -> PlanDocument:
     planned = [
         {
             "batch_id": batch_id,
@@ -369,8 +372,9 @@ def _plan(  # noqa: PLR0917 - what differs between plans
         for batch_id in range(first, first + batches)
     ]
     reason = f"`{source}`: {2 + number % 5} new files"
-    return {"stream": stream, "generation": 1, "verdict": "run", "reason": reason,
-            "strategy": "exact", "until": iso_time(at), "batches": planned, "problem": None, "warnings": []}  # fmt:skip
+    known = {"stream": stream, "generation": 1, "verdict": "run", "reason": reason,
+             "strategy": "exact", "until": iso_time(at), "batches": planned}  # fmt:skip
+    return msgspec.convert(known, PlanDocument)
 
 
 def _quality(number: int, *, verdict: str, **fields: Any) -> dict[str, Any]:
@@ -399,9 +403,9 @@ def _check(kind: str, policy: str, kwargs: dict[str, Any], rows: int, unexpected
             "path": "exact"}  # fmt: skip
 
 
-def _failure() -> dict[str, Any]:
+def _failure() -> RecordedError:
     message = f"Spark failed: {HOSTILE} [stream `departures`]; mend the cause, the next run repeats this batch"
-    return {"type": "BatchFailedError", "message": message, "retryable": True, "exit_code": 1}
+    return RecordedError(type="BatchFailedError", message=message)
 
 
 def _checkpoint(

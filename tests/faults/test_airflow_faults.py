@@ -95,7 +95,7 @@ def test_what_is_marked_as_failed_ends_its_driver(
 
     (record,) = numbers.records()
     assert record.status == "stopped"
-    assert "Airflow: the task was" in record.error["message"]
+    assert "Airflow: the task was" in record.error.message
     assert (numbers.checkpoint / "offsets" / "0").exists()
     assert not (numbers.checkpoint / "commits" / "0").exists()
     if not CAMPAIGN:
@@ -105,7 +105,7 @@ def test_what_is_marked_as_failed_ends_its_driver(
     _clear(airflow, dag_id, run_id)
     airflow.wait_for(lambda: _state(airflow, dag_id, run_id) == "success", "the cleared task", 120)
     assert numbers.rows() == list(range(numbers.arrived))
-    assert [found.plan["verdict"] for found in numbers.records()] == ["resume", "run"]
+    assert [found.plan.verdict for found in numbers.records()] == ["resume", "run"]
 
 
 @in_campaigns

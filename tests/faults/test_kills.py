@@ -102,7 +102,7 @@ def test_a_dead_drivers_record_is_closed_by_the_next_run(tmp_path: Path, spark: 
     numbers.run(spark)
 
     home = numbers.project.stream_home(numbers.project.stream(STREAM))
-    statuses = [(record.status, record.error and record.error["type"]) for record in RunRecords(home).newest(5)]
+    statuses = [(record.status, record.error and record.error.type) for record in RunRecords(home).newest(5)]
     assert statuses == [("succeeded", None), ("failed", "LeaseLostError")]
 
 

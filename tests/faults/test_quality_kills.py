@@ -199,7 +199,7 @@ def test_a_split_that_has_begun_stands(checked: Checked, spark: SparkSession, st
     assert checked.quarantine() == left
     assert record.quality is not None
     assert (record.quality.verdict, record.quality.rows) == ("warn", 8)
-    assert record.quality.checks[0]["result"]["unexpected_count"] == 2
+    assert record.quality.checks[0].result["unexpected_count"] == 2
     assert checked.judged() == {0: 1, 1: 1}
     assert checked.gate() is None
 

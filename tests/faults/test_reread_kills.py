@@ -80,4 +80,4 @@ def test_rows_that_fail_hold_the_stream(checked: Checked, spark: SparkSession) -
 
 def values(record: RunRecord) -> dict[str, Any]:
     assert record.quality is not None
-    return {check["type"]: check["result"]["observed_value"] for check in record.quality.checks}
+    return {check.type: check.result["observed_value"] for check in record.quality.checks}

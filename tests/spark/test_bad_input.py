@@ -124,7 +124,7 @@ def test_failfast(lab: Lab) -> None:
     assert not list((lab.root / "out").glob("*.parquet"))
     assert lab.records(stream)[0]["error"]["type"] == "BatchFailedError"
     land(lab, JSON[:1])
-    assert lab.run(stream).plan["verdict"] == "resume"
+    assert lab.run(stream).plan.verdict == "resume"
     assert written(lab) == [(1, 2, "a")]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -95,7 +96,7 @@ def stream_of(spark: SparkSession, table: Path, **options: Any) -> DataFrame:
 
 def planned(lab: Lab, stream: Stream) -> tuple[list[int], list[Any]]:
     """Rows and end offset of every batch that Sluice would run."""
-    ranges = [batch.sources["numbers"].as_json() for batch in lab.plan(stream).batches]
+    ranges = [msgspec.to_builtins(batch.sources["numbers"].document) for batch in lab.plan(stream).batches]
     return [found["rows"] for found in ranges], [found["end"] for found in ranges]
 
 
@@ -333,7 +334,7 @@ def test_excluded_files(lab: Lab, partitioned: Path) -> None:
     expected = [0, 3, 4, 5]
     assert ids(lab.table("out")) == expected
     assert [batch.input_rows for batch in record.batches] == [1] * 4
-    assert [source["rows"] for batch in record.plan["batches"] for source in batch["sources"].values()] == [1] * 4
+    assert [source.rows for batch in record.plan.batches for source in batch.sources.values()] == [1] * 4
     source = sources.delta(str(partitioned), **options)
     end = list(offset_lines(lab.checkpoint(stream)).values())[-1][0]
     taken = source.slice(Position(json.dumps(end)), None, storage=Storage())

@@ -55,7 +55,7 @@ def run(lab: Lab, project: Project) -> QualityRecord:
 
 
 def checks(quality: QualityRecord, policy: str) -> dict[str, Any]:
-    return {check["type"]: check["success"] for check in quality.checks if check["policy"] == policy}
+    return {check.type: check.success for check in quality.checks if check.policy == policy}
 
 
 def of_the_bad_day(lab: Lab, table: str) -> list[tuple[Any, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from tests.campaign import CAMPAIGN, in_campaigns, rarely
@@ -46,7 +47,7 @@ def test_an_old_checkpoint(lab: Lab) -> None:
     history.watermark_file.unlink()
     assert lab.plan(history.stream).watermarks is None
     history.run(Step({"b": [[(9, 300)]]}))
-    shown = lab.plan(history.stream).as_json()["watermarks"]
+    shown = msgspec.to_builtins(lab.plan(history.stream).document)["watermarks"]
     assert [known["since"] for known in shown["inputs"]] == [2, 2]
     assert [known["watermark"] for known in shown["inputs"]] == [
         "1970-01-01T00:01:25.000Z",  # at least: what the whole had reached

@@ -171,7 +171,7 @@ def declared(path: str, schema: str = "id bigint", **options: Any) -> Stream:
 def run(lab: Lab, path: str, schema: str = "id bigint", **options: Any) -> tuple[DataFrame, list[str]]:
     """Run Sluice over a path; gives what is in the sink, and the codes of what the plan warned of."""
     record = lab.run(declared(path, schema, **options))
-    return lab.spark.read.parquet(str(lab.root / "out")), [problem["code"] for problem in record.plan["warnings"]]
+    return lab.spark.read.parquet(str(lab.root / "out")), [problem.code for problem in record.plan.warnings]
 
 
 @pytest.mark.parametrize("path", ["/./land", "//land", "/other/../land", "/land//"])

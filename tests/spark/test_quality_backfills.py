@@ -104,8 +104,9 @@ def test_rows_that_fail_leave_for_the_quarantine(days: Days, partitions: list[st
     assert days.numbers("out_quarantine") == [8, 50, 70]
     assert record.quality is not None
     assert (record.quality.verdict, record.quality.rows, record.quality.quarantined) == ("warn", 4, 2)
-    assert record.quality.checks[0]["result"]["unexpected_count"] == 2
-    assert record.plan["quality"]["checks"] == 1
+    assert record.quality.checks[0].result["unexpected_count"] == 2
+    assert record.plan.quality is not None
+    assert record.plan.quality.checks == 1
     assert record.backfill is not None
     assert record.backfill.rows_written == 2
     days.backfill(transform, sink=sink)
@@ -196,7 +197,7 @@ def test_history_does_not_apply(days: Days) -> None:
     record = days.backfill()
 
     assert record.quality is not None
-    assert [check["type"] for check in record.quality.checks] == ["expect_column_values_to_be_between"]
+    assert [check.type for check in record.quality.checks] == ["expect_column_values_to_be_between"]
     assert days.numbers() == [2, 4, 6, 8, 10, 30, 50, 70]
 
 

@@ -206,7 +206,7 @@ def test_unexpected_values_are_kept_when_asked_for(lab: Lab) -> None:
     record = lab.run(stream())
 
     assert record.quality is not None
-    assert record.quality.checks[0]["result"]["partial_unexpected_list"] == [2, 3]
+    assert record.quality.checks[0].result["partial_unexpected_list"] == [2, 3]
 
 
 ODD = ("a.b", "a`b", "ä-ö", "Größe")
@@ -232,7 +232,7 @@ def test_odd_columns(lab: Lab, named: str) -> None:
 
     assert ids(lab) == [0, 1, 2, 3, 5]
     assert record.quality is not None
-    result = record.quality.checks[0]["result"]
+    result = record.quality.checks[0].result
     assert (result["unexpected_count"], result["missing_count"]) == (1, 3)
     (found,) = lab.table("out_quarantine").collect()
     assert found["id"] == 4

@@ -72,11 +72,12 @@ def test_a_batch_is_published_by_a_commit_of_metadata(lab: Lab) -> None:
     record = lab.run(stream())
 
     assert ids(lab) == [0, 1, 2, 3, 4, 5]
-    assert record.plan["quality"]["gate"] == "publish"
+    assert record.plan.quality is not None
+    assert record.plan.quality.gate == "publish"
     assert record.quality is not None
     assert (record.quality.verdict, record.quality.rows, record.quality.gate) == ("pass", 4, "publish")
-    assert [check["result"].get("element_count") for check in record.quality.checks] == [4, None]
-    assert record.quality.checks[1]["result"] == {"observed_value": 5}
+    assert [check.result.get("element_count") for check in record.quality.checks] == [4, None]
+    assert record.quality.checks[1].result == {"observed_value": 5}
     assert [batch.output_rows for batch in record.batches] == [2, 2]
     storage = Storage()
     log = open_log(str(lab.root / "out"), storage=storage)
@@ -191,7 +192,7 @@ def test_rows_are_dropped(lab: Lab) -> None:
     quality = record.quality
     assert quality is not None
     assert (quality.verdict, quality.gate, quality.rows, quality.dropped) == ("pass", "publish", 5, 2)
-    assert quality.checks[0]["result"]["unexpected_count"] == 2
+    assert quality.checks[0].result["unexpected_count"] == 2
 
 
 def test_failed_rows_in_the_sink_hold_the_stream(lab: Lab) -> None:
@@ -276,8 +277,8 @@ def test_every_gate_measures_the_same(lab: Lab, gate: str) -> None:
     quality = record.quality
     assert quality is not None
     assert (quality.gate, quality.rows) == (gate, 4)
-    assert quality.checks[0]["result"]["unexpected_count"] == 2
-    assert quality.checks[1]["result"]["observed_value"] == 3.5
+    assert quality.checks[0].result["unexpected_count"] == 2
+    assert quality.checks[1].result["observed_value"] == 3.5
     assert json.loads(json.dumps(lab.records(stream())[-1]["plan"]["quality"]))["gate"] == gate
     assert ids(lab) == [0, 1, 2, 3, 4, 5]
 
@@ -294,8 +295,10 @@ def jobs_of_a_batch(spark: SparkSession, root: Path, gate: str) -> int:
     record = lab.run(stream(quality=suite))
 
     started = scheduler.numTotalJobs() - before
-    chosen = record.plan["quality"]
-    assert chosen is None if suite is None else (chosen["gate"], chosen["measured"]) == (gate, "observe")
+    chosen = record.plan.quality
+    assert (None if chosen is None else (chosen.gate, chosen.measured)) == (
+        None if suite is None else (gate, "observe")
+    )
     assert ids(lab) == [0, 1, 7]
     return int(started)
 

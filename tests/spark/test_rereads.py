@@ -51,8 +51,8 @@ def test_the_rows_of_all_batches_of_a_run_are_read_together(lab: Lab, gate: str)
     assert record.quality is not None
     assert (record.quality.gate, record.quality.verdict) == (gate, "warn")
     (check,) = record.quality.checks
-    assert (check["path"], check["success"]) == ("reread", False)
-    assert check["result"] == {
+    assert (check.path, check.success) == ("reread", False)
+    assert check.result == {
         "element_count": 5,
         "unexpected_count": 2,
         "unexpected_percent": 40.0,
@@ -61,7 +61,7 @@ def test_the_rows_of_all_batches_of_a_run_are_read_together(lab: Lab, gate: str)
         "unexpected_percent_total": 40.0,
         "unexpected_percent_nonmissing": 40.0,
     }
-    assert lab.records(stream())[-1]["quality"]["checks"][0]["result"] == check["result"]
+    assert lab.records(stream())[-1]["quality"]["checks"][0]["result"] == check.result
     assert gate_of(lab) is None
 
 
@@ -100,7 +100,7 @@ def test_a_released_batch_may_fail_what_is_read_again(lab: Lab) -> None:
 
     assert record.quality is not None
     assert (record.status, record.quality.verdict, record.quality.released_by) == ("succeeded", "fail", "ada")
-    assert record.quality.checks[1]["result"]["partial_unexpected_list"] == [1, 1]
+    assert record.quality.checks[1].result["partial_unexpected_list"] == [1, 1]
     assert (ids(lab), gate_of(lab)) == ([1, 1, 9], None)
 
 
@@ -121,9 +121,9 @@ def test_what_raises_fails_and_says_why(lab: Lab) -> None:
     assert record.quality is not None
     assert record.quality.verdict == "warn"
     free, parsed, distinct, median = record.quality.checks
-    assert "nope" in free["result"]["details"]["not_measured"]
-    assert (free["success"], parsed["success"], distinct["success"], median["success"]) == (False, False, True, True)
-    assert (distinct["result"]["element_count"], median["result"]) == (2, {"observed_value": 1.5})
+    assert "nope" in free.result["details"]["not_measured"]
+    assert (free.success, parsed.success, distinct.success, median.success) == (False, False, True, True)
+    assert (distinct.result["element_count"], median.result) == (2, {"observed_value": 1.5})
 
 
 def test_a_run_without_rows_needs_no_great_expectations(lab: Lab) -> None:
@@ -135,7 +135,7 @@ def test_a_run_without_rows_needs_no_great_expectations(lab: Lab) -> None:
 
     assert record.quality is not None
     assert record.quality.verdict == "pass"
-    assert [check["result"] for check in record.quality.checks] == [
+    assert [check.result for check in record.quality.checks] == [
         {"element_count": 0, "unexpected_count": 0, "unexpected_percent": None},
         {"observed_value": None},
     ]
@@ -150,7 +150,7 @@ def test_every_batch_of_mode_complete_has_all_rows(lab: Lab) -> None:
 
     assert record.quality is not None
     assert (record.quality.verdict, len(record.batches)) == ("pass", 2)
-    assert record.quality.checks[0]["result"]["element_count"] == 3
+    assert record.quality.checks[0].result["element_count"] == 3
 
 
 def counted(numbers: DataFrame) -> DataFrame:
@@ -197,7 +197,7 @@ class TestFormerRun:
 
         first, _ = dead.records(stream())
         assert record.quality is not None
-        assert (record.quality.verdict, record.quality.checks[-1]["result"]["element_count"]) == ("pass", 2)
+        assert (record.quality.verdict, record.quality.checks[-1].result["element_count"]) == ("pass", 2)
         assert (first["quality"]["verdict"], first["quality"]["rows"]) == ("warn", 3)
         assert first["quality"]["checks"][-1]["result"]["unexpected_count"] == 2
 

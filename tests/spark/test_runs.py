@@ -279,7 +279,7 @@ class TestDrain:
         append_rows(lab.spark, lab.root / "table", range(3))
         stream = replace(declared(), sources={"numbers": sources.delta("table", read_change_feed=True)})
         record = lab.run(stream)
-        assert (record.plan["strategy"], record.status) == ("drain", "succeeded")
+        assert (record.plan.strategy, record.status) == ("drain", "succeeded")
         assert [batch.input_rows for batch in record.batches] == [3]
         assert written(lab) == [0, 1, 2]
 
@@ -298,7 +298,7 @@ class TestResume:
         before = log_bytes(lab.checkpoint(stream) / "offsets")
         record = lab.run(stream)
         (batch,) = record.batches
-        assert (record.plan["verdict"], batch.batch_id, batch.kind) == ("resume", 1, "uncommitted")
+        assert (record.plan.verdict, batch.batch_id, batch.kind) == ("resume", 1, "uncommitted")
         assert (batch.was_in_sink, batch.input_rows) == (True, None)
         assert log_bytes(lab.checkpoint(stream) / "offsets") == before
         assert ids(lab.spark.read.format("delta" if kind == "delta" else "parquet").load(str(lab.root / "out"))) == [

@@ -70,10 +70,10 @@ def test_a_failure(lab: Lab, monkeypatch: pytest.MonkeyPatch, function: str, tol
     run, now = RunFile(record.run_id, record), datetime.now(UTC)
     page = repr(run_page("s", run, None, now, owner=None, is_visible=lambda _: True))
     kept = "".join(file.read_text() for file in Path(home.location, "runs").rglob("*") if file.is_file())
-    assert record.failure is not None
-    for text in (str(caught.value), record.failure.message, page, kept):
+    assert record.error is not None
+    for text in (str(caught.value), record.error.message, page, kept):
         for secret in (SALT, OTHER_SALT, ROW):
             assert secret not in text
     for words in told:
         assert words in str(caught.value)
-        assert words in record.failure.message
+        assert words in record.error.message

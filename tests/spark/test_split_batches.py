@@ -176,7 +176,7 @@ def test_a_relaxed_rule_counts_from_the_next_batch_on(split: Lab) -> None:
     assert record.quality is not None
     assert (record.quality.verdict, record.quality.rows) == ("warn", 8)
     assert (record.quality.quarantined, record.quality.dropped) == (2, 0)
-    assert record.quality.checks[0]["result"]["unexpected_count"] == 2
+    assert record.quality.checks[0].result["unexpected_count"] == 2
 
 
 @pytest.mark.parametrize("policy", ["warn", "drop", "quarantine"])

@@ -26,7 +26,7 @@ def audit(lab: Lab, **asked: Any) -> TableAudit:
 
 def figures(found: TableAudit) -> list[Any]:
     """The figure of each check: how many rows were unexpected, or what was observed."""
-    return [c["result"].get("unexpected_count", c["result"].get("observed_value")) for c in found.quality.checks]
+    return [c.result.get("unexpected_count", c.result.get("observed_value")) for c in found.quality.checks]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_whole_table_is_audited(table: Lab) -> None:
 
     assert (found.version, found.quality.verdict, found.quality.rows) == (2, "fail", 5)
     assert figures(found) == [3, 4, 2]
-    assert [check["policy"] for check in found.quality.checks] == ["warn", "fail", "fail"]
+    assert [check.policy for check in found.quality.checks] == ["warn", "fail", "fail"]
     home = table.project.stream_home(stream())
     assert read_table_audit(home, found.audit_id) == found
     assert json.loads(json.dumps(summary(found)))["failed"] == [

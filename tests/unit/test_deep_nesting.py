@@ -14,6 +14,7 @@ from sluice.checkpoint.offsets import read_offset_file
 from sluice.delta_table import load_table, open_log, read_commit, spark_columns
 from sluice.errors import SluiceError
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.project import load_project
 from sluice.quality.columns import Schema
 from sluice.quality.suite import parse_suite
@@ -57,7 +58,9 @@ def test_records(tmp_path: Path, key: str, nested: Callable[[int], str], depth: 
     """A record is refused as damaged, or read; those beside it are."""
     home = StreamHome(str(tmp_path), Storage())
     records = RunRecords(home)
-    good = RunRecord(run_id=new_run_id(NOW, "1"), stream="s", generation=1, planned_at=NOW, plan={}, status="failed")
+    good = RunRecord(
+        run_id=new_run_id(NOW, "1"), stream="s", generation=1, planned_at=NOW, plan=PlanDocument(), status="failed"
+    )
     records.save(good)
     bad = msgspec.structs.replace(good, run_id=new_run_id(NOW, "2"))
     records.save(bad)

@@ -52,9 +52,8 @@ def test_the_records(golden: GoldenHome) -> None:
         for record in found
     ] == golden.expected["runs"]
     for record in found:
-        assert record.planned() is not None
-        assert record.reason
-        assert (record.failure is not None) == (record.status == "failed")
+        assert record.plan.reason
+        assert (record.error is not None) == (record.status == "failed")
 
 
 def test_the_gate(golden: GoldenHome) -> None:

@@ -27,7 +27,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("stream",),
     ("home",),
     ("project", "declarations", "project_code", "table_writers"),
-    ("plan",),
+    ("plan", "plan_document"),
     ("runs",),
     ("quality",),
     ("gate",),

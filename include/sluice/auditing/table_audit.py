@@ -263,5 +263,5 @@ def summary(audit: TableAudit) -> dict[str, Any]:
         "verdict": quality.verdict,
         "rows": quality.rows,
         "checks": len(quality.checks),
-        "failed": [check["type"] for check in quality.checks if not check["success"]],
+        "failed": [check.type for check in quality.checks if not check.success],
     }

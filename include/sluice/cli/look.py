@@ -101,7 +101,7 @@ def runs(
         (
             record.run_id,
             record.status,
-            record.reason if record.failure is None else record.failure.message,
+            record.plan.reason if record.error is None else record.error.message,
             len(record.batches),
             sum(batch.input_rows or 0 for batch in record.batches),
             record.backfill.rows_written

@@ -194,7 +194,7 @@ def _print_quality(report: QualityReport) -> None:
         (
             run.run_id,
             run.verdict,
-            f"{sum(not check.get('success') for check in run.checks)} of {len(run.checks)}",
+            f"{sum(not check.success for check in run.checks)} of {len(run.checks)}",
             run.rows,
             run.dropped or None,
             run.quarantined or None,

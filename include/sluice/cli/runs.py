@@ -41,7 +41,7 @@ def plan(
     loaded, request = _request(project, stream, until, to_version, max_batches, strategy, checkpoint)
     made = plan_stream(loaded, request)
     if as_json:
-        print_json(made.as_json())
+        print_json(made.document)
     else:
         print("\n".join(explain(made)))
     if made.problem is not None:
@@ -99,7 +99,7 @@ def backfill(
     if dry_run:
         plan = plan_backfill(loaded, request)
         if as_json:
-            print_json(plan.as_json())
+            print_json(plan.document)
         else:
             _print_backfill_plan(plan)
         if plan.verdict == "refuse":
@@ -168,7 +168,7 @@ def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRec
     if as_json:
         print_json(msgspec.to_builtins(record))
     else:
-        print(f"{record.stream}: {record.status} ({record.reason})")
+        print(f"{record.stream}: {record.status} ({record.plan.reason})")
     return record
 
 

@@ -34,7 +34,7 @@ def quality_record(
     """A verdict as a run record has it."""
     return QualityRecord(
         verdict=judged.verdict,
-        checks=tuple(result.as_json() for result in judged.results),
+        checks=tuple(result.record for result in judged.results),
         suite=suite,
         gate=gate,
         rows=judged.rows,
@@ -68,8 +68,7 @@ def with_columns(record: RunRecord, suite: str, columns: Mapping[str, str]) -> R
     """The record of a run that died before it was judged, with what its rows are judged by."""
     if record.quality is not None:
         return record
-    plan = record.shown_plan
-    gate = plan.quality.gate if plan is not None and plan.quality is not None else ""
+    gate = record.plan.quality.gate if record.plan.quality is not None else ""
     quality = QualityRecord(verdict="pass", suite=suite, gate=gate, columns=dict(columns))
     return msgspec.structs.replace(record, quality=quality)
 

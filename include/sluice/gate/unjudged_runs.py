@@ -31,6 +31,7 @@ from sluice.gate.state import (
 )
 from sluice.home import StreamHome
 from sluice.plan import Plan
+from sluice.plan_document import PlanDocument
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
@@ -136,7 +137,7 @@ def _gone(gate: GateState, stream: Stream, suite: Suite) -> Unsettled:
         stream=stream.name,
         generation=gate.generation,
         planned_at=gate.since,
-        plan={"batches": []},
+        plan=PlanDocument(),
         status="failed",
     )
     return Unsettled(gate, record, (), Judgement("fail", (), None, {}), suite.name, is_gone=True)
@@ -195,19 +196,19 @@ def judge_former(
 
 def _known_rereads(plan: QualityPlan, quality: QualityRecord) -> tuple[CheckResult, ...] | None:
     """What was read again of a run; None when something has to be, for the first time or once more."""
-    known = {check["id"]: check for check in quality.checks}
+    known = {check.id: check for check in quality.checks}
     found = []
     for expectation in plan.rereads:
         check = known.get(expectation.id)
-        if check is None or check["kwargs"] != expectation.kwargs or why_unmeasured(check["result"]) is not None:
+        if check is None or check.kwargs != expectation.kwargs or why_unmeasured(check.result) is not None:
             return None
-        found.append(CheckResult.of(expectation, "reread", success=check["success"], result=check["result"]))
+        found.append(CheckResult.of(expectation, "reread", success=check.success, result=check.result))
     return tuple(found)
 
 
 def _is_whole(record: RunRecord) -> bool:
     """Whether a run did all that it planned: what more rows may mend fails only then."""
-    planned = {batch.batch_id for batch in record.planned().batches}
+    planned = {batch.batch_id for batch in record.plan.batches}
     return planned <= {batch.batch_id for batch in record.batches}
 
 
@@ -257,7 +258,7 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
         by = releasers(unsettled.gate) if unsettled.is_excused else None
         gate, columns = record.quality.gate, record.quality.columns
         changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
-    is_mended = record.failure is not None and record.failure.type == "QualityFailedError"
+    is_mended = record.error is not None and record.error.type == "QualityFailedError"
     if is_mended and not (unsettled.is_held or unsettled.is_blocked):
         changes |= {"status": "succeeded", "error": None, "passed_later": True}
     record = msgspec.structs.replace(record, **changes)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from sluice.amounts import amount_json, count_in, describe_count
+from sluice.amounts import count_in, describe_count, in_document
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import DeclarationError, Problem, RefusedError
@@ -22,6 +22,7 @@ from sluice.home import StreamHome, log_keys
 from sluice.interval import Interval
 from sluice.locations import join, same_for_every_name
 from sluice.plan import GateChoice
+from sluice.plan_document import DownstreamDocument, IntervalDocument, PlanDocument, ProblemDocument, SliceDocument
 from sluice.planning.backfill_refusals import (
     check_state,
     holds_rows_back,
@@ -116,30 +117,29 @@ class BackfillPlan:
         """How much it reads, in bytes of files; None when a source does not tell."""
         return count_in((taken.amount for taken in self.slices.values()), "bytes")
 
-    def as_json(self) -> dict[str, Any]:
-        """As `sluice backfill --dry-run --json` prints it; `strategy` and `batches` are those of every plan."""
-        return {
-            "stream": self.stream,
-            "generation": self.generation,
-            "interval": {"start": iso_time(self.interval.start), "end": iso_time(self.interval.end)},
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "strategy": "backfill",
-            "version": self.version,
-            "batch_id": self.batch_id,
-            "publish": self.publish,
-            "watermark": iso_millis(self.watermark_ms),
-            "sources": {name: _described(taken) for name, taken in self.slices.items()},
-            "downstream": [
-                {"stream": found.stream, "skips_changes": found.skips_changes, "only_adds": found.only_adds}
+    @property
+    def document(self) -> PlanDocument:
+        """As `sluice backfill --dry-run --json` prints it, and run records keep it."""
+        return PlanDocument(
+            stream=self.stream,
+            generation=self.generation,
+            interval=IntervalDocument(start=iso_time(self.interval.start), end=iso_time(self.interval.end)),
+            verdict=self.verdict,
+            reason=self.reason,
+            strategy="backfill",
+            version=self.version,
+            batch_id=self.batch_id,
+            publish=self.publish,
+            watermark=iso_millis(self.watermark_ms),
+            sources={name: _document(taken) for name, taken in self.slices.items()},
+            downstream=tuple(
+                DownstreamDocument(stream=found.stream, skips_changes=found.skips_changes, only_adds=found.only_adds)
                 for found in self.downstream
-            ],
-            "batches": [],
-            "problem": None if self.problem is None else self.problem.as_json(),
-            "warnings": [],
-            "quality": None if self.quality is None else self.quality.as_json(),
-            "left_to_spark": list(self.left_to_spark),
-        }
+            ),
+            problem=None if self.problem is None else ProblemDocument.of(self.problem),
+            quality=None if self.quality is None else self.quality.document,
+            left_to_spark=self.left_to_spark,
+        )
 
 
 def check_declaration(stream: Stream) -> None:
@@ -347,9 +347,6 @@ def _amounts(slices: Mapping[str, Slice]) -> str:
     return ", ".join(f"`{name}`: {describe_count(taken.amount) or 'nothing'}" for name, taken in slices.items())
 
 
-def _described(taken: Slice) -> dict[str, Any]:
-    return {
-        "end": None if taken.end is None else msgspec.json.decode(taken.end),
-        "version": taken.version,
-        **amount_json(taken.amount),
-    }
+def _document(taken: Slice) -> SliceDocument:
+    end = None if taken.end is None else msgspec.json.decode(taken.end)
+    return SliceDocument(end=end, version=taken.version, **in_document(taken.amount))

@@ -21,7 +21,7 @@ def done_batches(run: RunRecord, seen: Survey, home: StreamHome) -> tuple[BatchR
     """The batches that the tries of a run have committed, with those that no driver lived to record."""
     committed_id = -1 if seen.checkpoint.committed_id is None else seen.checkpoint.committed_id
     recorded = {batch.batch_id for batch in run.batches}
-    planned = {batch.batch_id: batch.kind for batch in run.planned().batches}
+    planned = {batch.batch_id: batch.kind for batch in run.plan.batches}
     resumed = {batch_id: kind for batch_id, kind in planned.items() if kind == "uncommitted"}
     lost = [
         _recovered(batch_id, kind, run, seen, home)
@@ -51,7 +51,7 @@ def _own(run: RunRecord, seen: Survey, home: StreamHome) -> dict[int, BatchKind]
 
     They bear the run's clock, or the one that the plan gave them because it was ahead of the run's.
     """
-    clocks = {batch.batch_id: batch.timestamp for batch in run.planned().batches if batch.kind == "data"}
+    clocks = {batch.batch_id: batch.timestamp for batch in run.plan.batches if batch.kind == "data"}
     location = join(seen.checkpoint.location, "offsets")
     offsets = list_log(location, storage=home.storage)
     own: dict[int, BatchKind] = {}

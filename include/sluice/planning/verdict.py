@@ -151,7 +151,7 @@ def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
 def first_bound(former: RunRecord) -> Bound:
     """How far a run was to go, for whoever does it again."""
     # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
-    was_drained = former.planned().strategy == "drain"
+    was_drained = former.plan.strategy == "drain"
     until = former.until or (None if was_drained else former.planned_at)
     return Bound(until=until, to_version=former.to_version)
 

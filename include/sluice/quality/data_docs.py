@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from sluice.errors import DeclarationError, StorageError
 from sluice.quality.history import TYPE, HistoryRule
 from sluice.quality.reread import load_great_expectations
 from sluice.quality.results import why_unmeasured
+from sluice.runs.record import CheckRecord
 
 if TYPE_CHECKING:
     from sluice.runs.record import RunRecord
@@ -86,7 +89,7 @@ def _build(gx: ModuleType, name: str, record: RunRecord, folder: str) -> None:
     name = re.sub(r"[^\w -]", "_", name)[:_MAX_NAME]
     run = RunIdentifier(run_name=record.run_id, run_time=record.planned_at)
     found = ExpectationSuiteValidationResult(
-        success=all(check["success"] for check in checks),
+        success=all(check.success for check in checks),
         results=[_result(check) for check in checks],
         suite_name=name,
         statistics=_statistics(checks),
@@ -98,7 +101,7 @@ def _build(gx: ModuleType, name: str, record: RunRecord, folder: str) -> None:
     )
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    expectations = [{"type": c["type"], "kwargs": c["kwargs"], "meta": _meta(c)} for c in checks]
+    expectations = [{"type": c.type, "kwargs": c.kwargs, "meta": _meta(c)} for c in checks]
     context.suites.add(gx.ExpectationSuite(name=name, expectations=expectations))
     key = ValidationResultIdentifier(
         expectation_suite_identifier=ExpectationSuiteIdentifier(name=name), run_id=run, batch_identifier=record.stream
@@ -117,17 +120,17 @@ def _build(gx: ModuleType, name: str, record: RunRecord, folder: str) -> None:
     context.build_data_docs(site_names=[_SITE])
 
 
-def _result(check: Mapping[str, Any]) -> Any:
+def _result(check: CheckRecord) -> Any:
     from great_expectations.core import ExpectationValidationResult
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    why = why_unmeasured(check["result"])
+    why = why_unmeasured(check.result)
     return ExpectationValidationResult(
-        success=check["success"],
+        success=check.success,
         expectation_config=ExpectationConfiguration(
-            type=check["type"], kwargs=check["kwargs"], meta=_meta(check), description=_description(check)
+            type=check.type, kwargs=check.kwargs, meta=_meta(check), description=_description(check)
         ),
-        result=check["result"],
+        result=check.result,
         exception_info={
             "raised_exception": why is not None,
             "exception_message": why,
@@ -137,12 +140,10 @@ def _result(check: Mapping[str, Any]) -> Any:
     )
 
 
-def _inert_check(check: Mapping[str, Any]) -> dict[str, Any]:
+def _inert_check(check: CheckRecord) -> CheckRecord:
     """A check for a page; conditions are read by Great Expectations, and lose no more than their tags."""
-    kwargs = {
-        name: _inert(value, _TAG if name == "row_condition" else _MARKUP) for name, value in check["kwargs"].items()
-    }
-    return {**check, "kwargs": kwargs, "result": _inert(check["result"], _MARKUP)}
+    kwargs = {name: _inert(value, _TAG if name == "row_condition" else _MARKUP) for name, value in check.kwargs.items()}
+    return msgspec.structs.replace(check, kwargs=kwargs, result=_inert(check.result, _MARKUP))
 
 
 def _inert(value: Any, pattern: re.Pattern[str]) -> Any:
@@ -157,21 +158,21 @@ def _inert(value: Any, pattern: re.Pattern[str]) -> Any:
     return value
 
 
-def _meta(check: Mapping[str, Any]) -> dict[str, Any]:
-    return {"sluice": {"policy": check["policy"], "path": check["path"]}}
+def _meta(check: CheckRecord) -> dict[str, Any]:
+    return {"sluice": {"policy": check.policy, "path": check.path}}
 
 
-def _description(check: Mapping[str, Any]) -> str | None:
+def _description(check: CheckRecord) -> str | None:
     """What a check is, where Great Expectations has no words for it: the rules about history are ours."""
-    if not check["type"].startswith("sluice_"):
+    if not check.type.startswith("sluice_"):
         return None
-    limits = ", ".join(f"{name} {value}" for name, value in check["kwargs"].items())
-    metric = check["type"].removeprefix("sluice_").removesuffix("_against_history").replace("_", " ")
+    limits = ", ".join(f"{name} {value}" for name, value in check.kwargs.items())
+    metric = check.type.removeprefix("sluice_").removesuffix("_against_history").replace("_", " ")
     return f"{metric} against former runs: {limits}"
 
 
-def _statistics(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    passed = sum(bool(check["success"]) for check in checks)
+def _statistics(checks: Sequence[CheckRecord]) -> dict[str, Any]:
+    passed = sum(check.success for check in checks)
     return {
         "evaluated_expectations": len(checks),
         "successful_expectations": passed,

@@ -20,6 +20,7 @@ from sluice.quality.results import (
     why_unmeasured,
 )
 from sluice.quality.suite import Suite
+from sluice.runs.record import CheckRecord
 
 _FALLING = "expect_column_min_to_be_between"
 _MONOTONE = (
@@ -110,13 +111,13 @@ def _count(value: int | Unmeasured) -> int | None:
     return None if isinstance(value, Unmeasured) else value
 
 
-def former_values(checks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def former_values(checks: Sequence[CheckRecord]) -> dict[str, float]:
     """`observed_value` by id, of the rules about history in a run record."""
     return {
-        check["id"]: value
+        check.id: value
         for check in checks
-        if check["type"].endswith("_against_history")
-        and isinstance(value := check["result"].get("observed_value"), int | float)
+        if check.type.endswith("_against_history")
+        and isinstance(value := check.result.get("observed_value"), int | float)
     }
 
 

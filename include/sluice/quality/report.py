@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
-
-import msgspec
 
 from sluice.quality import sentences
+from sluice.runs.record import CheckRecord
 
 _SLOTS, _PITCH, _HEIGHT = 20, 6, 24
 _LARGEST = 1e300
@@ -25,7 +23,7 @@ class JudgedRun:
     at: datetime
     """When it began, or was planned."""
     verdict: str
-    checks: Sequence[Mapping[str, Any]]
+    checks: Sequence[CheckRecord]
     suite: str = ""
     gate: str = ""
     rows: int | None = None
@@ -46,18 +44,6 @@ class Hold:
     failed: str
     released_by: str | None = None
     batch_id: int | None = None
-
-
-class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One check of a record; whatever is missing there is empty here."""
-
-    id: str = ""
-    type: str = ""
-    kwargs: dict[str, Any] = {}
-    policy: str = ""
-    success: bool = False
-    result: dict[str, Any] = {}
-    path: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,17 +117,16 @@ def quality_report(stream: str, runs: Sequence[JudgedRun], hold: Hold | None) ->
         hold: Why the stream does not go on, if so.
     """
     run = runs[0]
-    checks = [read_check(check) for check in run.checks]
-    failed = [check for check in checks if not check.success]
+    failed = [check for check in run.checks if not check.success]
     stopping = [check for check in failed if check.policy == "fail"]
-    history = [(past, {check.id: check for check in map(read_check, past.checks)}) for past in runs[:_SLOTS][::-1]]
-    reported = [_check_report(check, history) for check in checks]
+    history = [(past, {check.id: check for check in past.checks}) for past in runs[:_SLOTS][::-1]]
+    reported = [_check_report(check, history) for check in run.checks]
     order = {"bad": 0, "warn": 1, "good": 2}
     return QualityReport(
         stream=stream,
         run=run,
         tone=TONES.get(run.verdict, "none"),
-        headline=_headline(len(checks), len(failed), len(stopping), run),
+        headline=_headline(len(run.checks), len(failed), len(stopping), run),
         remarks=tuple(_remarks(run, hold, stream)),
         checks=tuple(sorted(reported, key=lambda check: order[check.tone])),
         verdicts=verdict_trend(runs),
@@ -149,19 +134,11 @@ def quality_report(stream: str, runs: Sequence[JudgedRun], hold: Hold | None) ->
     )
 
 
-def read_check(document: Mapping[str, Any]) -> CheckDocument:
-    """One check of a record; a damaged one is empty, and failed."""
-    try:
-        return msgspec.convert(document, CheckDocument)
-    except msgspec.ValidationError:
-        return CheckDocument(type="a check that this version can't read")
-
-
 def verdict_trend(runs: Sequence[JudgedRun]) -> Trend:
     """The share of failed checks of each run; newest first in, newest on the right out."""
     values = []
     for run in runs[:_SLOTS][::-1]:
-        failed = sum(not read_check(check).success for check in run.checks)
+        failed = sum(not check.success for check in run.checks)
         label = f"{_moment(run.at)}: {run.verdict}, {failed} of {len(run.checks)} checks failed"
         values.append((float(failed), TONES.get(run.verdict, "none"), label))
     return _trend(values)
@@ -203,7 +180,7 @@ def _remarks(run: JudgedRun, hold: Hold | None, stream: str) -> list[str]:
     return said
 
 
-def _check_report(check: CheckDocument, history: Sequence[tuple[JudgedRun, dict[str, CheckDocument]]]) -> CheckReport:
+def _check_report(check: CheckRecord, history: Sequence[tuple[JudgedRun, dict[str, CheckRecord]]]) -> CheckReport:
     tone = _tone(check)
     return CheckReport(
         rule=sentences.rule(check.type, check.kwargs),
@@ -218,18 +195,18 @@ def _check_report(check: CheckDocument, history: Sequence[tuple[JudgedRun, dict[
     )
 
 
-def _tone(check: CheckDocument) -> str:
+def _tone(check: CheckRecord) -> str:
     return "good" if check.success else "bad" if check.policy == "fail" else "warn"
 
 
-def _point(run: JudgedRun, check: CheckDocument | None) -> tuple[float | None, str, str]:
+def _point(run: JudgedRun, check: CheckRecord | None) -> tuple[float | None, str, str]:
     if check is None:
         return None, "none", f"{_moment(run.at)}: the suite did not have it"
     seen = sentences.finding(check.result, success=check.success).replace("`", "")
     return _amount(check), _tone(check), f"{_moment(run.at)}: {seen}"
 
 
-def _amount(check: CheckDocument) -> float | None:
+def _amount(check: CheckRecord) -> float | None:
     """What the trend of a check shows: the share of unexpected rows, else the number that was observed."""
     for name in ("unexpected_percent", "unexpected_count", "observed_value"):
         value = check.result.get(name)

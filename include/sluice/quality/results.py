@@ -16,6 +16,7 @@ from sluice.quality.expectations import Path
 from sluice.quality.history import TYPE, check_id, freshness_seconds, judge
 from sluice.quality.measures import Unmeasured, merge_batches
 from sluice.quality.suite import Expectation, Policy
+from sluice.runs.record import CheckRecord
 
 ResultFormat = Literal["BOOLEAN_ONLY", "BASIC", "SUMMARY"]
 Verdict = Literal["pass", "warn", "fail"]
@@ -44,17 +45,18 @@ class CheckResult:
             expectation.id, expectation.type, expectation.kwargs, expectation.policy, success, _jsonable(result), path
         )
 
-    def as_json(self) -> dict[str, Any]:
+    @property
+    def record(self) -> CheckRecord:
         """As the run record has it."""
-        return {
-            "id": self.id,
-            "type": self.type,
-            "kwargs": dict(self.kwargs),
-            "policy": self.policy,
-            "success": self.success,
-            "result": dict(self.result),
-            "path": self.path,
-        }
+        return CheckRecord(
+            id=self.id,
+            type=self.type,
+            kwargs=dict(self.kwargs),
+            policy=self.policy,
+            success=self.success,
+            result=dict(self.result),
+            path=self.path,
+        )
 
 
 def check_results(

@@ -224,7 +224,7 @@ class _Backfill:
             quarantine=None if table is None else Table.of(table, self.preparation.project),
             damage=damage,
         )
-        self._save(plan=plan.as_json(), backfill=begun)
+        self._save(plan=plan.document, backfill=begun)
         return self._replacement(version, attempt)
 
     def _replacement(self, version: int, attempt: int) -> Replacement:

@@ -289,7 +289,7 @@ class BackfillPreparation:
             )
             if plan is None:
                 return record
-            return msgspec.structs.replace(record, generation=plan.generation, plan=plan.as_json())
+            return msgspec.structs.replace(record, generation=plan.generation, plan=plan.document)
         if plan is None:  # pragma: no cover - a first try has replaced nothing
             raise ValueError(self.request.stream.name)
         live = self.home.generation(plan.generation)
@@ -300,7 +300,7 @@ class BackfillPreparation:
             query_id=live.query_id if live else None,
             run_key=self.request.run_key,
             planned_at=self.now,
-            plan=plan.as_json(),
+            plan=plan.document,
             status="planned",
             interval=_recorded(self.request.interval),
         )

@@ -180,7 +180,7 @@ class Preparation:
         if self.former is not None:
             return msgspec.structs.replace(
                 self.former,
-                plan=plan.as_json(),
+                plan=plan.document,
                 batches=done_batches(self.former, seen, self.home),
                 status="planned",
                 tries=self.former.tries + 1,
@@ -198,7 +198,7 @@ class Preparation:
             to_version=request.limits.bound.to_version,
             max_batches=request.limits.max_batches,
             strategy=request.limits.strategy,
-            plan=plan.as_json(),
+            plan=plan.document,
             status="planned",
         )
 

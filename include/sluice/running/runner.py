@@ -115,11 +115,11 @@ class _Run:
     """Of streams with a suite."""
 
     def execute(self, seen: Survey, plan: Plan) -> RunRecord:
-        self._save(plan=plan.as_json(), token=self.lease.token)
+        self._save(plan=plan.document, token=self.lease.token)
         try:
             self._save(status="running", started_at=iso_time(self.preparation.journal.clock()))
             query, generation, plan = self._prepare(seen, plan)
-            self._save(query_id=generation.query_id, plan=plan.as_json(), explain=query.explain())
+            self._save(query_id=generation.query_id, plan=plan.document, explain=query.explain())
             self.observer.planned(plan)
             project = self.preparation.project
             settle_former(project, self.preparation.home, seen, query, self.record.run_id)

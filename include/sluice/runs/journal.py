@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from sluice.redaction import redacted
 from sluice.runs.driver import Drivers
 from sluice.runs.fenced_storage import FencedStorage
 from sluice.runs.lease import EndSession, Lease, acquire, check_not_taken, newest_token
-from sluice.runs.record import RunRecord, RunRecords
+from sluice.runs.record import RecordedError, RunRecord, RunRecords
 from sluice.runs.summary import Status
 from sluice.times import Clock, iso_time
 
@@ -100,17 +99,17 @@ class Journal:
         """Save a record as failed or refused, with the error; never raises."""
         if isinstance(exc, SluiceError):
             exc.run_id = record.run_id
-        error: dict[str, Any] = {
-            "type": type(exc).__name__,
-            "message": redacted(str(exc)) or "ended by a signal",
+        # What somebody else's code said is masked here.
+        log = None if exc.__cause__ is None else Drivers(self.home).tell_log(record.run_id, exc)
+        if log is not None and isinstance(exc, SluiceError):
+            exc.log = log
+        error = RecordedError(
+            type=type(exc).__name__,
+            message=redacted(str(exc)) or "ended by a signal",
             # What nobody foresaw is as likely to pass as not, and a retry loses nothing.
-            "retryable": exc.retryable if isinstance(exc, SluiceError) else True,
-        }
-        if exc.__cause__ is not None and (log := Drivers(self.home).tell_log(record.run_id, exc)) is not None:
-            # What somebody else's code said is masked here.
-            error["log"] = log
-            if isinstance(exc, SluiceError):
-                exc.log = log
+            retryable=exc.retryable if isinstance(exc, SluiceError) else True,
+            log=log or "",
+        )
         closed = msgspec.structs.replace(
             record,
             status="refused" if isinstance(exc, RefusedError) else "failed",

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from sluice.documents import Document, damaged_document, encode_document, read_document
+from sluice.documents import Document, encode_document, read_document
 from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.plan import Strategy
+from sluice.plan_document import PlanDocument
 from sluice.runs.kept_table import Table
-from sluice.runs.recorded_plan import RecordedPlan, read_plan
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.times import iso_time
 
@@ -100,13 +100,25 @@ class RecordedPhase(msgspec.Struct, frozen=True):
     began_at: str
 
 
+class CheckRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one expectation in a run."""
+
+    id: str = ""
+    type: str = ""
+    kwargs: dict[str, Any] = {}
+    policy: str = ""
+    success: bool = False
+    result: dict[str, Any] = {}
+    """Great Expectations' own."""
+    path: str = ""
+    """How it was measured."""
+
+
 class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the suite in a run."""
 
     verdict: Literal["pass", "warn", "fail"]
-    checks: tuple[dict[str, Any], ...] = ()
-    """One per expectation, with Great Expectations' own result: `id`, `type`, `kwargs`, `policy`, `success`, `result`
-    and `path`, how it was measured."""
+    checks: tuple[CheckRecord, ...] = ()
     suite: str = ""
     gate: str = ""
     """Where the run was judged: `publish`, `cache` or `write`."""
@@ -122,7 +134,7 @@ class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failed_checks(self) -> int:
         """How many checks did not pass."""
-        return sum(not check.get("success") for check in self.checks)
+        return sum(not check.success for check in self.checks)
 
 
 def describe_quality(quality: QualityRecord) -> str:
@@ -159,7 +171,7 @@ def _number(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
 
 
-class RecordedError(msgspec.Struct, frozen=True):
+class RecordedError(msgspec.Struct, frozen=True, kw_only=True):
     """Why a run failed, as far as its record tells."""
 
     type: str = ""
@@ -195,14 +207,15 @@ class RunRecord(Document, frozen=True, kw_only=True):
     max_batches: int | None = None
     strategy: Strategy | None = None
     """What was asked for; None where the planner was to choose."""
-    plan: dict[str, Any]
+    plan: PlanDocument
     status: Status
     started_at: str | None = None
     ended_at: str | None = None
     batches: tuple[BatchRecord, ...] = ()
     quality: QualityRecord | None = None
     """What became of the suite; None for streams without one, and before anything was measured."""
-    error: dict[str, Any] | None = None
+    error: RecordedError | None = None
+    """Why it failed; None when nothing failed."""
     passed_later: bool = False
     """Whether it failed its suite, and a later run found that it passes: nobody heard of its success."""
     interval: RecordedInterval | None = None
@@ -214,42 +227,6 @@ class RunRecord(Document, frozen=True, kw_only=True):
     explain: str | None = None
     """What Spark says of its physical plan, without literals; None before Spark has started, and for backfills that run
     as a stream."""
-
-    @property
-    def reason(self) -> str:
-        """Why the run did what it did; empty where the plan does not say."""
-        plan = self.shown_plan
-        return plan.reason if plan is not None else ""
-
-    @property
-    def failure(self) -> RecordedError | None:
-        """Why it failed; None when nothing failed. What the record lacks has a default."""
-        if self.error is None:
-            return None
-        try:
-            return msgspec.convert(self.error, RecordedError)
-        except msgspec.ValidationError:
-            return RecordedError()
-
-    def planned(self) -> RecordedPlan:
-        """The plan, for whoever goes by it.
-
-        Raises:
-            RefusedError: It has another shape than every plan that Sluice writes.
-        """
-        try:
-            return read_plan(self.plan)
-        except msgspec.ValidationError as exc:
-            file = f"runs/{self.run_id}.json of stream {self.stream}"
-            raise damaged_document(file, f"the plan in the record is none: {exc}", type(self)) from exc
-
-    @property
-    def shown_plan(self) -> RecordedPlan | None:
-        """The plan, for whoever only shows it; None when it has another shape than every plan that Sluice writes."""
-        try:
-            return read_plan(self.plan)
-        except msgspec.ValidationError:
-            return None
 
 
 class RunRecords:
@@ -297,7 +274,7 @@ class RunRecords:
         if record is not None and record.status in {"planned", "running"} and (record.token or 0) <= token:
             what = "a backfill; a retry goes on" if record.interval else "a batch, which replays at the next run"
             message = f"stopped by {requested_by} in the middle of {what}"
-            error = {"type": "Stopped", "message": message, "retryable": True}
+            error = RecordedError(type="Stopped", message=message)
             changes = {"status": "stopped", "error": error, "ended_at": iso_time(now), "token": token}
             self.save(msgspec.structs.replace(record, **changes))
 

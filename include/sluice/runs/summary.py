@@ -80,7 +80,7 @@ class _Batch(msgspec.Struct):
     input_rows: int | None = None
 
 
-class _Plan(msgspec.Struct):
+class _Plan(msgspec.Struct, frozen=True):
     batches: tuple[Any, ...] = ()
 
 
@@ -102,7 +102,7 @@ class _Record(Document, frozen=True, kw_only=True):
     started_at: str | None = None
     ended_at: str | None = None
     batches: tuple[_Batch, ...] = ()
-    plan: Any = None
+    plan: _Plan = _Plan()
     quality: _Quality | None = None
     interval: RecordedInterval | None = None
     backfill: _Backfill | None = None
@@ -188,7 +188,7 @@ def line_of(run_id: str, record: _Record | RunRecord) -> RunLine:
         planned_at=record.planned_at,
         started_at=record.started_at,
         ended_at=record.ended_at,
-        planned_batches=_planned_batches(record.plan),
+        planned_batches=len(record.plan.batches),
         batches=len(record.batches),
         rows=_rows(record),
         verdict=record.quality.verdict if record.quality is not None else "",
@@ -201,10 +201,3 @@ def _rows(record: _Record | RunRecord) -> int | None:
         return record.backfill.rows_written if record.backfill else None
     known = [batch.input_rows for batch in record.batches if batch.input_rows is not None]
     return sum(known) if known else None
-
-
-def _planned_batches(plan: object) -> int:
-    try:
-        return len(msgspec.convert(plan, _Plan).batches)
-    except msgspec.ValidationError:
-        return 0

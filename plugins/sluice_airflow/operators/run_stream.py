@@ -162,7 +162,7 @@ class RunStreamOperator(BaseOperator):
         record = _prepare(project, request)
         if record.status != "planned":
             return self._conclude(context, project, record)
-        self.log.info("run %s: %s", record.run_id, record.reason)
+        self.log.info("run %s: %s", record.run_id, record.plan.reason)
         self._name_downstream(record)
         try:
             note_run(context, NotedRun(project.root, self.stream, record.run_id))
@@ -313,13 +313,13 @@ class RunStreamOperator(BaseOperator):
         Raises:
             LeaseTakenError: It has, and the other one may be at work, or is done.
         """
-        if record.failure is None or record.failure.type != LeaseTakenError.__name__:
+        if record.error is None or record.error.type != LeaseTakenError.__name__:
             return
         # A backfill that Spark publishes needs the live stream's, too.
         folders = RunRecords(home).lease_folder(record), home.lease_folder(home.current_generation())
         newest = {folder: newest_lease(home.storage, folder) for folder in folders}
         taken = next((folder for folder, lease in newest.items() if lease is not None and not lease.is_released), None)
-        raise LeaseTakenError(record.failure.message, where=join(taken or folders[0], "*.json"))
+        raise LeaseTakenError(record.error.message, where=join(taken or folders[0], "*.json"))
 
     def _conclude(self, context: Context, project: Project, record: RunRecord) -> dict[str, Any]:
         if record.status == "skipped" and run_key(context["ti"], self.retries or 0).generation > 0:
@@ -343,7 +343,7 @@ class RunStreamOperator(BaseOperator):
 
     def _name_downstream(self, record: RunRecord) -> None:
         """Say which streams a backfill concerns that read what it replaces."""
-        for found in record.planned().downstream:
+        for found in record.plan.downstream or ():
             effect = downstream_effect(skips_changes=found.skips_changes, only_adds=found.only_adds)
             self.log.warning("stream %s reads this table, and %s", found.stream, effect)
 

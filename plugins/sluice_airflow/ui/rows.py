@@ -146,13 +146,12 @@ def run_row(stream: str, run: RunFile, now: datetime) -> RunRow:
         return RunRow(
             run.run_id, stream, Badge("damaged", "bad"), "", "", "", "", "", "", None, "", error=run.error or ""
         )
-    plan = record.shown_plan
     key = parse_run_key(record.run_key)
     return replace(
         line_row(stream, run_line(run), now),
-        reason=plan.reason if plan else "",
+        reason=record.plan.reason,
         task=f"{key.dag_id} / {key.task_id}" if key else "",
-        error=record.failure.message if record.failure else "",
+        error=record.error.message if record.error else "",
     )
 
 

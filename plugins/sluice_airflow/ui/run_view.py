@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sluice.plan_document import PlanDocument
 from sluice.planning.backfill import downstream_effect
 from sluice.quality.report import QualityReport
 from sluice.runs.balance import balance_of, broken_balance
 from sluice.runs.record import BatchRecord, RunRecord
-from sluice.runs.recorded_plan import RecordedPlan
 from sluice.runs.stop import StopRequest
 from sluice_airflow.run_keys import RunKey, parse_run_key
 from sluice_airflow.ui import wording
@@ -133,12 +133,12 @@ def run_page(
     record = run.record
     if record is None:
         return RunPage(row, error_type="The record can't be read", error=run.error or "")
-    plan = record.shown_plan
+    plan = record.plan
     is_active = record.status in {"planned", "running"}
     done = len(record.batches)
-    planned = max(done, len(plan.batches) if plan else 0)
+    planned = max(done, len(plan.batches))
     shown = record.batches[-_MOST_BATCHES:]
-    failure = record.failure
+    failure = record.error
     return RunPage(
         row=row,
         key=parse_run_key(record.run_key),
@@ -158,7 +158,7 @@ def run_page(
         error=failure.whole if failure else "",
         retryable=_RETRYABLE.get(str(failure.retryable), "") if failure else "",
         driver=_driver(record, owner) if record.status == "running" else "",
-        backfill=_backfill(plan, is_visible) if record.interval and plan else None,
+        backfill=_backfill(plan, is_visible) if record.interval else None,
         explain=(record.explain or "")[:_MOST_EXPLAIN],
         stop=f"{stop.requested_by} asked it to stop at {wording.moment(wording.read_moment(stop.requested_at))}."
         if stop
@@ -203,16 +203,17 @@ def _driver(record: RunRecord, owner: LeaseOwner | None) -> str:
     return "The driver of this run is gone. The next run finishes what it had planned."
 
 
-def _backfill(plan: RecordedPlan, is_visible: Callable[[str], bool]) -> BackfillView:
+def _backfill(plan: PlanDocument, is_visible: Callable[[str], bool]) -> BackfillView:
     slices = tuple(
         SliceRow(
             name,
             f"version {taken.version}" if taken.version is not None else wording.offset(taken.end),
             describe_amount(taken.amount) if taken.amount else wording.NONE,
         )
-        for name, taken in plan.sources.items()
+        for name, taken in (plan.sources or {}).items()
     )
-    shown = [found for found in plan.downstream if is_visible(found.stream)]
+    downstream = plan.downstream or ()
+    shown = [found for found in downstream if is_visible(found.stream)]
     rows = tuple(
         DownstreamRow(
             found.stream,
@@ -220,10 +221,10 @@ def _backfill(plan: RecordedPlan, is_visible: Callable[[str], bool]) -> Backfill
         )
         for found in shown
     )
-    return BackfillView(slices, rows, len(plan.downstream) - len(shown))
+    return BackfillView(slices, rows, len(downstream) - len(shown))
 
 
-def _run_facts(record: RunRecord, plan: RecordedPlan | None, now: datetime, *, is_active: bool) -> tuple[Fact, ...]:
+def _run_facts(record: RunRecord, plan: PlanDocument, now: datetime, *, is_active: bool) -> tuple[Fact, ...]:
     started, ended = wording.read_moment(record.started_at), wording.read_moment(record.ended_at)
     facts = [Fact("planned", wording.moment(record.planned_at), wording.ago(record.planned_at, now))]
     if started is not None:
@@ -243,9 +244,9 @@ def _run_facts(record: RunRecord, plan: RecordedPlan | None, now: datetime, *, i
     if record.batches:
         watermark = wording.read_moment(record.batches[-1].watermark)
         facts += [Fact("watermark", wording.moment(watermark))] if watermark else []
-    if plan is not None and plan.strategy:
+    if plan.strategy:
         facts.append(Fact("strategy", plan.strategy))
-    if plan is not None and plan.quality is not None:
+    if plan.quality is not None:
         facts.append(Fact("gate", f"{plan.quality.gate}, {plan.quality.measured}", plan.quality.reason))
     facts.append(Fact("generation", str(record.generation), f"token {record.token}" if record.token else ""))
     facts += [Fact("tries", str(record.tries))] if record.tries > 1 else []
@@ -268,18 +269,18 @@ def _limit_facts(record: RunRecord) -> list[Fact]:
 _PUBLISH = {"metadata": "by one commit of metadata", "replace_where": "by Spark, under the live stream's lease"}
 
 
-def _backfill_facts(record: RunRecord, plan: RecordedPlan | None) -> list[Fact]:
+def _backfill_facts(record: RunRecord, plan: PlanDocument) -> list[Fact]:
     """What a backfill recomputes, and what came of it."""
     if record.interval is None:
         return []
     facts = [Fact("recomputes", wording.interval(record.interval.start, record.interval.end))]
-    if plan is not None and plan.batch_id is not None:
+    if isinstance(plan.batch_id, int):
         facts.append(Fact("reads up to", f"batch {plan.batch_id}", "of the live stream"))
-    if plan is not None and plan.watermark is not None:
+    if plan.watermark:
         facts.append(Fact("live watermark", wording.moment(wording.read_moment(plan.watermark))))
-    version = record.backfill.version if record.backfill else plan.version if plan else None
-    if version is not None:
-        how = _PUBLISH.get(plan.publish, "") if plan else ""
+    version = record.backfill.version if record.backfill else plan.version
+    if isinstance(version, int):
+        how = _PUBLISH.get(plan.publish or "", "")
         facts.append(Fact("replaces rows of", f"version {version}", how))
     done = record.backfill
     if done is None:
@@ -295,16 +296,14 @@ def _backfill_facts(record: RunRecord, plan: RecordedPlan | None) -> list[Fact]:
     return facts
 
 
-def _plan_note(plan: RecordedPlan | None) -> str:
-    if plan is None:
-        return "The record's plan has a form that this version does not know."
+def _plan_note(plan: PlanDocument) -> str:
     hidden = len(plan.batches) - _MOST_BATCHES
     return f"and {wording.count(hidden, 'more batch', units='more batches')}" if hidden > 0 else ""
 
 
-def _planned_rows(plan: RecordedPlan | None, done: set[int]) -> tuple[PlannedRow, ...]:
+def _planned_rows(plan: PlanDocument, done: set[int]) -> tuple[PlannedRow, ...]:
     rows = []
-    for batch in (plan.batches if plan else ())[:_MOST_BATCHES]:
+    for batch in plan.batches[:_MOST_BATCHES]:
         ranges = tuple(
             (
                 name,
@@ -325,13 +324,10 @@ def _lost_rows(record: RunRecord) -> tuple[ProblemView, ...]:
     return () if problem is None else (replace(problem_view(problem), tone="bad"),)
 
 
-def _plan_problems(plan: RecordedPlan | None) -> tuple[ProblemView, ...]:
-    if plan is None:
-        return ()
+def _plan_problems(plan: PlanDocument) -> tuple[ProblemView, ...]:
     found = [(plan.problem, "bad")] if plan.problem else []
     found += [(warning, "warn") for warning in plan.warnings]
     return tuple(
         ProblemView(problem.code, problem.cause, problem.consequence, problem.remedy, problem.file, tone)
         for problem, tone in found
-        if problem is not None
     )

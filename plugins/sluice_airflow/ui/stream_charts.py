@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sluice.amounts import UNITS, total
+from sluice.plan_document import RangeDocument
 from sluice.runs.record import RunRecord
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, bar_chart, line_chart
@@ -48,12 +49,7 @@ def _throughput(records: Sequence[RunRecord]) -> Chart | None:
 
 def _backlog(records: Sequence[RunRecord]) -> Chart | None:
     """In the first of rows, bytes and files that every plan knows."""
-    found = []
-    for record in records:
-        plan = record.shown_plan
-        if plan is not None:
-            found.append((record, [part for batch in plan.batches for part in batch.sources.values()]))
-    taken = [(record, [part for part in parts if part.start != part.end]) for record, parts in found][-_MOST_BATCHES:]
+    taken = [(record, _taken(record)) for record in records[-_MOST_BATCHES:]]
     if not taken:
         return None
     values = []
@@ -65,6 +61,11 @@ def _backlog(records: Sequence[RunRecord]) -> Chart | None:
     top = values[largest].label.partition(": ")[2]
     first, last = (wording.moment(taken[index][0].planned_at) for index in (0, -1))
     return bar_chart(values, top=top, first=first, last=last, summary=f"{len(values)} runs, at most {top}")
+
+
+def _taken(record: RunRecord) -> list[RangeDocument]:
+    parts = (part for batch in record.plan.batches for part in batch.sources.values())
+    return [part for part in parts if part.start != part.end]
 
 
 def _delay(records: Sequence[RunRecord]) -> Chart | None:
@@ -86,5 +87,4 @@ def _delay(records: Sequence[RunRecord]) -> Chart | None:
 
 def _clocks(record: RunRecord) -> dict[int, datetime | None]:
     """By batch id, what `current_timestamp()` was in it."""
-    plan = record.shown_plan
-    return {batch.batch_id: wording.read_moment(batch.timestamp) for batch in plan.batches} if plan else {}
+    return {batch.batch_id: wording.read_moment(batch.timestamp) for batch in record.plan.batches}

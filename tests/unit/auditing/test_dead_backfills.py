@@ -14,6 +14,7 @@ from sluice import sinks
 from sluice.auditing.dead_backfills import settle_backfills
 from sluice.errors import RefusedError
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.backfill_names import application_of
 from sluice.runs.record import BackfillRecord, RecordedInterval, RunRecord, RunRecords, new_run_id
 from sluice.sinks.delta import replacement
@@ -38,7 +39,7 @@ def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
         stream="visits",
         generation=1,
         planned_at=NOW,
-        plan={},
+        plan=PlanDocument(),
         status="failed",
         interval=RecordedInterval(start=day(1), end=day(2)),
         backfill=BackfillRecord(attempt=0, version=1),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sluice.gate.audit_record import former_runs
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.quality.compile import compile_suite
 from sluice.quality.gate import judge_run
 from sluice.runs.record import QualityRecord, RunRecord, RunRecords, new_run_id
@@ -23,9 +24,9 @@ def save(home: StreamHome, number: int, rows: int | None, interval: RecordedInte
     """The record of a run that brought so many rows, as it is judged; without a verdict when it is None."""
     at = NOW + timedelta(hours=number)
     judged = judge_run(PLAN, [{PLAN.rows: rows}], [], now=at)
-    quality = QualityRecord(verdict=judged.verdict, checks=tuple(result.as_json() for result in judged.results))
-    record = RunRecord(run_id=new_run_id(at, None), stream="s", generation=1, planned_at=at, plan={}, interval=interval,
-                       status="succeeded", quality=None if rows is None else quality)  # fmt: skip
+    quality = QualityRecord(verdict=judged.verdict, checks=tuple(result.record for result in judged.results))
+    record = RunRecord(run_id=new_run_id(at, None), stream="s", generation=1, planned_at=at, plan=PlanDocument(),
+                       interval=interval, status="succeeded", quality=None if rows is None else quality)  # fmt: skip
     RunRecords(home).save(record)
     return record.run_id
 

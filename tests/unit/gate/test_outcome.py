@@ -10,6 +10,7 @@ import pytest
 
 from sluice.gate.outcome import QualityOutcome, quality_outcome
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
 from sluice.storage import Storage
@@ -30,7 +31,8 @@ def save(home: StreamHome, number: int = 0, *, batches: int = 1, kind: str = "da
         BatchRecord(batch_id=batch_id, kind=kind, input_rows=1, output_rows=1, watermark=None)
         for batch_id in range(batches)
     )
-    record = RunRecord(run_id=new_run_id(at, None), stream="s", generation=1, planned_at=at, plan={}, batches=done,
+    record = RunRecord(run_id=new_run_id(at, None), stream="s", generation=1, planned_at=at, plan=PlanDocument(),
+                       batches=done,
                        **{"status": "succeeded", "quality": QualityRecord(verdict="pass")} | changes)  # fmt: skip
     RunRecords(home).save(record)
     return record.run_id

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -236,7 +237,7 @@ class TestSlice:
 
         made = build_backfill_plan(look(declared(tmp_path), home, DAY, others))
 
-        assert made.as_json()["downstream"] == [
+        assert msgspec.to_builtins(made.document)["downstream"] == [
             {"stream": "bearing", "skips_changes": True, "only_adds": False},
             {"stream": "failing", "skips_changes": False, "only_adds": False},
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from engine_lab import EPOCH, Lab, leave_pending, make_lab, until
 
@@ -29,19 +30,19 @@ def lab(tmp_path: Path) -> Lab:
 
 def test_json_has_the_documented_keys(lab: Lab) -> None:
     """The keys, in their order, with what was noticed on the way at the end."""
-    document = lab.plan(until(5)).as_json()
+    document = msgspec.to_builtins(lab.plan(until(5)).document)
     assert list(document) == [
         "stream", "generation", "verdict", "reason", "strategy", "until", "batches", "problem", "warnings", "quality",
             "watermarks",
     ]  # fmt: skip
     assert (document["stream"], document["generation"], document["verdict"]) == ("numbers", 1, "resume")
     assert (document["strategy"], document["until"]) == ("exact", "2026-01-01T00:00:05.000Z")
-    assert (document["problem"], document["warnings"]) == (None, [])
+    assert (document["problem"], document["warnings"]) == (None, ())
 
 
 def test_json_of_a_batch_has_spark_s_offsets(lab: Lab) -> None:
     """Start and end are Spark's own offset objects, null for none; estimates are null where nothing is known."""
-    uncommitted, data = lab.plan().as_json()["batches"]
+    uncommitted, data = msgspec.to_builtins(lab.plan().document)["batches"]
     assert list(uncommitted) == ["batch_id", "kind", "timestamp", "sources"]
     assert (uncommitted["batch_id"], uncommitted["kind"], data["batch_id"], data["kind"]) == (
         0,
@@ -61,14 +62,15 @@ def test_json_of_a_batch_has_spark_s_offsets(lab: Lab) -> None:
 
 def test_a_skip_has_no_batches(tmp_path: Path) -> None:
     """Nothing to do is an empty list."""
-    document = make_lab(tmp_path).plan().as_json()
-    assert (document["verdict"], document["until"], document["batches"]) == ("skip", None, [])
+    document = msgspec.to_builtins(make_lab(tmp_path).plan().document)
+    assert (document["verdict"], document["until"], document["batches"]) == ("skip", None, ())
 
 
 def test_json_of_a_refusal_has_its_problem() -> None:
     """A problem is five strings."""
     problem = Problem("CODE", "/file", "cause", "consequence", "remedy")
-    document = Plan("s", 1, "refuse", "cause", "exact", problem=problem, warnings=(problem,)).as_json()
+    plan = Plan("s", 1, "refuse", "cause", "exact", problem=problem, warnings=(problem,))
+    document = msgspec.to_builtins(plan.document)
     expected = {
         "code": "CODE",
         "file": "/file",
@@ -76,13 +78,13 @@ def test_json_of_a_refusal_has_its_problem() -> None:
         "consequence": "consequence",
         "remedy": "remedy",
     }
-    assert (document["problem"], document["warnings"]) == (expected, [expected])
+    assert (document["problem"], document["warnings"]) == (expected, (expected,))
 
 
 def test_until_is_told_in_utc() -> None:
     """A bound in another zone is the same moment."""
     zoned = EPOCH.astimezone(tz=None) + timedelta(hours=1)
-    assert Plan("s", 1, "skip", "", "exact", until=zoned).as_json()["until"] == "2026-01-01T01:00:00.000Z"
+    assert Plan("s", 1, "skip", "", "exact", until=zoned).document.until == "2026-01-01T01:00:00.000Z"
 
 
 def test_rows_are_the_sum_of_what_the_sources_promise() -> None:

@@ -69,7 +69,7 @@ class TestSkip:
         """The record says so, and is not written."""
         record = lab.settle(until(5))
         assert record is not None
-        assert (record.status, record.plan["verdict"], record.until) == ("skipped", "skip", until(5).bound.until)
+        assert (record.status, record.plan.verdict, record.until) == ("skipped", "skip", until(5).bound.until)
         assert record.ended_at is not None
         assert lab.records() == []
 
@@ -124,7 +124,7 @@ class TestSparkIsNeeded:
         """Where there is work, the record is on disk before a driver starts, and the driver's run goes on with it."""
         lab.arrive()
         planned = lab.settle(run_key="key")
-        assert (planned.status, planned.tries, planned.plan["verdict"]) == ("planned", 0, "run")
+        assert (planned.status, planned.tries, planned.plan.verdict) == ("planned", 0, "run")
         assert [record["run_id"] for record in lab.records()] == [planned.run_id]
 
         record = lab.run(run_key="key")
@@ -214,7 +214,7 @@ class TestRetry:
         lab.arrive(1)
         with pytest.raises(KilledError):
             lab.run(Limits(strategy="drain"), "key", observer=Watcher(on_plan=lab.fault.kill))
-        assert lab.settle(run_key="key").planned().strategy == "drain"
+        assert lab.settle(run_key="key").plan.strategy == "drain"
 
     def test_without_a_bound_it_takes_what_was_there_at_first(self, lab: Lab) -> None:
         """A first try without a bound is bounded by its own time."""

@@ -29,7 +29,7 @@ def test_a_renamed_file_is_held_back(tmp_path: Path) -> None:
 
     renamed = rename(lab, "1.json", "other.json")
     lab.arrive(1)
-    assert lab.run().plan["warnings"][0]["code"] == "FILE_RENAMED"
+    assert lab.run().plan.warnings[0].code == "FILE_RENAMED"
     assert lab.sink.ids() == Counter(range(4))
     assert lab.plan().verdict == "skip"
 

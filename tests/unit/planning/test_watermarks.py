@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from engine_lab import KilledError, Lab, make_lab
 
@@ -91,7 +92,7 @@ def test_the_plan_shows_each(lab: Lab) -> None:
         "    a.at: 1970-01-01T00:00:00.190Z",
         "    b.at: 1970-01-01T00:00:00.090Z; holds the others back",
     ]
-    shown = lab.plan().as_json()["watermarks"]
+    shown = msgspec.to_builtins(lab.plan().document)["watermarks"]
     assert (shown["next"], shown["policy"], shown["unmeasured_batches"]) == ("1970-01-01T00:00:00.090Z", "min", 0)
     assert shown["inputs"][1] == {
         "input": "b.at",

@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from sluice.errors import DeclarationError, StorageError
+from sluice.plan_document import PlanDocument
 from sluice.quality.data_docs import write_data_docs
-from sluice.runs.record import QualityRecord, RunRecord
+from sluice.runs.record import CheckRecord, QualityRecord, RunRecord
 
 
 def check(kind: str, result: dict[str, Any], *, success: bool, path: str = "exact", **kwargs: Any) -> dict[str, Any]:
@@ -34,9 +36,9 @@ def record(number: int, *checks: dict[str, Any]) -> RunRecord:
         stream="departures",
         generation=1,
         planned_at=datetime(2026, 1, number, tzinfo=UTC),
-        plan={},
+        plan=PlanDocument(),
         status="succeeded",
-        quality=QualityRecord(verdict="warn", checks=checks),
+        quality=QualityRecord(verdict="warn", checks=msgspec.convert(checks, tuple[CheckRecord, ...])),
     )
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ def test_result_formats() -> None:
     (basic,) = check_results(BETWEEN, [counted(10, 2, 2)], result_format="BASIC")
 
     assert (boolean.success, boolean.result) == (True, {})
-    assert json.loads(json.dumps(basic.as_json()))["result"] == {
+    assert json.loads(json.dumps(msgspec.to_builtins(basic.record)))["result"] == {
         "element_count": 10,
         "unexpected_count": 2,
         "unexpected_percent": 25.0,

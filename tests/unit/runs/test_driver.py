@@ -18,6 +18,7 @@ import pytest
 from sluice.documents import encode_document
 from sluice.errors import RefusedError, RunError, StorageError
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.driver import START_PATIENCE, Driver, Drivers
 from sluice.runs.lease import TTL, LeaseFile
 from sluice.runs.process import Process, boot_id, machine, process
@@ -27,7 +28,12 @@ from sluice.storage import Storage
 from tests.builders import NOW
 
 RUN = RunRecord(
-    run_id="20260131T120000000Z-00000001", stream="s", generation=1, planned_at=NOW, plan={}, status="running"
+    run_id="20260131T120000000Z-00000001",
+    stream="s",
+    generation=1,
+    planned_at=NOW,
+    plan=PlanDocument(),
+    status="running",
 )
 ELSEWHERE = "another machine"
 
@@ -319,7 +325,7 @@ class TestStopping:
         assert found is not None
         assert (found.status, found.ended_at) == ("stopped", "2026-01-31T12:00:00.000Z")
         assert found.error is not None
-        assert "stopped by ada in the middle of a batch" in found.error["message"]
+        assert "stopped by ada in the middle of a batch" in found.error.message
 
     def test_a_newer_try_is_not_closed(self, home: StreamHome) -> None:
         """A driver that was stopped somewhere, and asked to end, wakes up: its retry is at work under that record."""

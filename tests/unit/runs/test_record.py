@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import LeaseLostError, RefusedError
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.record import BatchRecord, RecordedError, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from tests.builders import NOW, QUERY_ID, put
@@ -31,7 +33,7 @@ def make_record(run_id: str = "20260131T120000000Z-0f1e2d3c", **changes: Any) ->
         "stream": "visits",
         "generation": 1,
         "planned_at": NOW,
-        "plan": {"verdict": "run", "batches": []},
+        "plan": PlanDocument(verdict="run"),
         "status": "planned",
     }
     return RunRecord(**values | changes)
@@ -48,7 +50,14 @@ def test_round_trip(tmp_path: Path) -> None:
         duration_ms={"addBatch": 5},
         observed={"quality": {"rows": 10, "max_at": None}},
     )
-    record = make_record(query_id=QUERY_ID, token=4, until=NOW, batches=(batch,), status="succeeded", error={"a": [1]})
+    record = make_record(
+        query_id=QUERY_ID,
+        token=4,
+        until=NOW,
+        batches=(batch,),
+        status="succeeded",
+        error=RecordedError(type="T", message="m", retryable=False, log="/l"),
+    )
     records = make_records(tmp_path)
     records.save(record)
 
@@ -69,7 +78,17 @@ def test_json(tmp_path: Path) -> None:
     assert (document["status"], document["batches"], document["plan"]) == (
         "planned",
         [],
-        {"verdict": "run", "batches": []},
+        {
+            "verdict": "run",
+            "reason": "",
+            "stream": "",
+            "generation": 0,
+            "strategy": "",
+            "batches": [],
+            "problem": None,
+            "warnings": [],
+            "quality": None,
+        },
     )
 
 
@@ -209,29 +228,28 @@ def test_damage(tmp_path: Path, content: bytes) -> None:
         assert caught.value.finding.file == str(file)
 
 
-@pytest.mark.parametrize("plan", [{}, {"batches": 1, "strategy": "exact"}, {"strategy": "exact"}, {"batches": [{}]}])
-def test_plan_of_another_shape(plan: dict[str, Any]) -> None:
-    """Who goes by it is refused with one clear message; who only shows it gets what there is."""
-    record = make_record(plan=plan)
+@pytest.mark.parametrize("key", ["plan", "error"])
+@pytest.mark.parametrize("found", [[], "x", {"batches": 1, "type": 1}, {"batches": [{}], "retryable": "yes"}])
+def test_a_part_of_another_shape(tmp_path: Path, key: str, found: Any) -> None:
+    """A record whose plan or error is none is damaged, and refused as such."""
+    records = make_records(tmp_path)
+    record = make_record(status="failed")
+    put(Path(records.file(record.run_id)), msgspec.json.encode(msgspec.to_builtins(record) | {key: found}))
 
-    assert record.reason == ""
-    with pytest.raises(RefusedError, match="the plan in the record is none"):
-        record.planned()
-
-
-@pytest.mark.parametrize("error", [{}, {"type": 1}, {"message": None}, {"retryable": "yes"}, {"a": [1]}])
-def test_error_of_another_shape(error: dict[str, Any]) -> None:
-    """A failure is one, though its record does not say why."""
-    failure = make_record(error=error, status="failed").failure
-
-    assert failure is not None
-    assert failure.message == "its record does not say why"
-    assert failure.retryable
+    with pytest.raises(RefusedError, match="the file does not parse") as caught:
+        records.read(record.run_id)
+    assert caught.value.finding.file == records.file(record.run_id)
 
 
-def test_error_of_the_known_shape() -> None:
-    """It is what was written."""
-    failure = make_record(error={"type": "T", "message": "m", "retryable": False}).failure
+def test_a_record_that_tells_little(tmp_path: Path) -> None:
+    """What an older Sluice has not written has a default: a failure is one, though nobody says why."""
+    records = make_records(tmp_path)
+    record = make_record(status="failed")
+    told = msgspec.to_builtins(record) | {"plan": {}, "error": {}}
+    put(Path(records.file(record.run_id)), msgspec.json.encode(told))
 
-    assert failure == RecordedError("T", "m", retryable=False)
-    assert make_record().failure is None
+    read = records.read(record.run_id)
+
+    assert read is not None
+    assert read.plan == PlanDocument()
+    assert read.error == RecordedError(type="", message="its record does not say why", retryable=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sluice.home import StreamHome
+from sluice.plan_document import BatchDocument, PlanDocument
 from sluice.runs.record import (
     BackfillRecord,
     BatchRecord,
@@ -57,7 +58,8 @@ def make_record(hour: int = 0, **changes: Any) -> RunRecord:
     known: dict[str, Any] = {
         "run_id": new_run_id(at, f"dag/run {hour}/visits/-1/0"), "stream": "visits", "generation": 1,
         "run_key": f"dag/run {hour}/visits/-1/0", "planned_at": at, "status": "succeeded", "batches": (batch,),
-        "plan": {"batches": [{}, {}]}, "started_at": at.isoformat(), "ended_at": at.isoformat(),
+        "plan": PlanDocument(batches=(BatchDocument(batch_id=0), BatchDocument(batch_id=1))),
+        "started_at": at.isoformat(), "ended_at": at.isoformat(),
     }  # fmt: skip
     return RunRecord(**known | changes)
 

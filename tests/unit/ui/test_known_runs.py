@@ -13,6 +13,7 @@ from obstore.store import MemoryStore
 
 from sluice.documents import encode_document
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RUNS, keep_summary
 from sluice.storage import Folder, Storage
@@ -62,7 +63,7 @@ def make_record(hour: int, **changes: Any) -> RunRecord:
     """A run."""
     at = NOW + timedelta(hours=hour)
     known: dict[str, Any] = {"run_id": new_run_id(at, f"key {hour}"), "stream": "s", "generation": 1,
-                             "planned_at": at, "plan": {}, "status": "succeeded"}  # fmt: skip
+                             "planned_at": at, "plan": PlanDocument(), "status": "succeeded"}  # fmt: skip
     return RunRecord(**known | changes)
 
 

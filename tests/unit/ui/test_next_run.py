@@ -11,6 +11,7 @@ import pytest
 from sluice import sinks
 from sluice.gate.state import GateState, keep_gate
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
@@ -66,7 +67,7 @@ def test_the_page_gives_the_reason_that_planning_gives(tmp_path: Path, released_
     put_files(tmp_path / "landing", ["new.json"])
     run_id = new_run_id(NOW, None)
     RunRecords(home).save(
-        RunRecord(run_id=run_id, stream="visits", generation=1, planned_at=NOW, plan={"batches": []}, status="failed")
+        RunRecord(run_id=run_id, stream="visits", generation=1, planned_at=NOW, plan=PlanDocument(), status="failed")
     )
     keep_gate(
         home,

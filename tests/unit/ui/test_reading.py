@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.lease import acquire
 from sluice.runs.record import RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
@@ -30,7 +31,13 @@ def home(tmp_path: Path) -> StreamHome:
 
 def make_record(run_id: str, run_key: str | None = None) -> RunRecord:
     return RunRecord(
-        run_id=run_id, stream="s", generation=1, planned_at=NOW, plan={}, status="succeeded", run_key=run_key
+        run_id=run_id,
+        stream="s",
+        generation=1,
+        planned_at=NOW,
+        plan=PlanDocument(),
+        status="succeeded",
+        run_key=run_key,
     )
 
 
