@@ -258,8 +258,8 @@ def test_what_is_read_again(work: Work) -> None:
 
     assert (quality["gate"], quality["rows"]) == ("write", 3)
     distinct, median, python, query = quality["checks"]
-    assert (distinct.result["element_count"], distinct.result["unexpected_count"]) == (2, 2)
-    assert median.result == {"observed_value": 2.0}
+    assert (distinct["result"]["element_count"], distinct["result"]["unexpected_count"]) == (2, 2)
+    assert median["result"] == {"observed_value": 2.0}
     assert "not_measured" in python["result"]["details"]
     assert query["result"]["observed_value"] == 1
 

@@ -237,10 +237,10 @@ class TestSlice:
 
         made = build_backfill_plan(look(declared(tmp_path), home, DAY, others))
 
-        assert msgspec.to_builtins(made.document)["downstream"] == [
+        assert msgspec.to_builtins(made.document)["downstream"] == (
             {"stream": "bearing", "skips_changes": True, "only_adds": False},
             {"stream": "failing", "skips_changes": False, "only_adds": False},
-        ]
+        )
 
 
 class TestRefusals:
