@@ -19,6 +19,7 @@ from sluice.plan_document import (
     PlanDocument,
     ProblemDocument,
     RangeDocument,
+    StageDocument,
     WatermarksDocument,
 )
 from sluice.times import iso_millis, iso_time
@@ -101,6 +102,25 @@ class GateChoice:
         return GateDocument(**asdict(self))
 
 
+StageKind = Literal["lease", "session", "settle", "begin", "batch", "drain", "no_data", "audit", "record"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a run."""
+
+    kind: StageKind
+    text: str
+    """What it does, for people."""
+    batch_id: int | None = None
+    """Of a batch that is planned."""
+
+    @property
+    def document(self) -> StageDocument:
+        """As documents have it."""
+        return StageDocument(kind=self.kind, text=self.text, batch_id=self.batch_id)
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a run will do, and why."""
@@ -122,6 +142,8 @@ class Plan:
     """Where the run is judged; None without a suite, and when nothing is to be run."""
     watermarks: WatermarkOutlook | None = None
     """How far each `withWatermark` has come; None without one, and when nothing was measured."""
+    stages: tuple[Stage, ...] = ()
+    """What the run does, in this order; empty when nothing is to be run."""
 
     @property
     def size_bytes(self) -> int | None:
@@ -146,6 +168,7 @@ class Plan:
             warnings=tuple(map(ProblemDocument.of, self.warnings)),
             quality=None if self.quality is None else self.quality.document,
             watermarks=None if self.watermarks is None else _watermarks_document(self.watermarks),
+            stages=tuple(stage.document for stage in self.stages),
         )
 
 

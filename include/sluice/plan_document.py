@@ -114,6 +114,14 @@ class IntervalDocument(msgspec.Struct, frozen=True, kw_only=True):
     end: str = ""
 
 
+class StageDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a run."""
+
+    kind: str
+    text: str = ""
+    batch_id: int | None = None
+
+
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What a run will do, or was to do, and why. What an older Sluice did not write has a default."""
 
@@ -138,6 +146,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[ProblemDocument, ...] = ()
     quality: GateDocument | None = None
     watermarks: WatermarksDocument | UnsetType | None = UNSET
-    """Of a run of the live stream."""
+    """This and the next one: of a run of the live stream."""
+    stages: tuple[StageDocument, ...] | UnsetType = UNSET
     left_to_spark: tuple[str, ...] | UnsetType = UNSET
     """Of a backfill."""

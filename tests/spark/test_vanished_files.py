@@ -16,6 +16,7 @@ from pyspark.sql.functions import udf
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError
 from sluice.interval import Interval
+from sluice.plan import PlannedBatch
 from sluice.running import backfill_as_stream as bounded_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
@@ -145,9 +146,9 @@ def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.Monk
     uncommit(lab.checkpoint(stream), 1)
     run = BatchRunner.run
 
-    def after(runner: BatchRunner, plan: Any) -> Any:
+    def after(runner: BatchRunner, batch: PlannedBatch) -> Any:
         (lab.root / "in" / "0002.json").unlink()
-        return run(runner, plan)
+        return run(runner, batch)
 
     monkeypatch.setattr(BatchRunner, "run", after)
     with pytest.raises(RefusedError) as caught:
@@ -167,10 +168,10 @@ def test_between_the_plan_and_an_entry_without_its_batch(lab: Lab, monkeypatch: 
     (lab.checkpoint(stream) / "offsets" / ".1.crc").unlink(missing_ok=True)
     run = BatchRunner.run
 
-    def after(runner: BatchRunner, plan: Any) -> Any:
-        assert [source.is_logged for source in plan.batches[0].sources.values()] == [True]
+    def after(runner: BatchRunner, batch: PlannedBatch) -> Any:
+        assert [source.is_logged for source in batch.sources.values()] == [True]
         (lab.root / "in" / "0001.json").unlink()
-        return run(runner, plan)
+        return run(runner, batch)
 
     monkeypatch.setattr(BatchRunner, "run", after)
     with pytest.raises(RefusedError) as caught:

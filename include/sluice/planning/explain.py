@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from sluice.amounts import describe
 from sluice.errors import Problem
-from sluice.plan import GateChoice, Plan, PlannedBatch
+from sluice.plan import GateChoice, Plan, PlannedBatch, Stage
+from sluice.plan_document import StageDocument
 from sluice.times import iso_millis, iso_time
 from sluice.watermarks import WatermarkOutlook
 
@@ -24,6 +26,7 @@ def explain(plan: Plan) -> Iterator[str]:
         yield from explain_watermarks(plan.watermarks)
     if plan.quality is not None:
         yield from explain_gate(plan.quality)
+    yield from explain_stages(plan.stages)
     if plan.problem is not None:
         yield from explain_problem(plan.problem, "refused")
     for warning in plan.warnings:
@@ -52,6 +55,24 @@ def explain_gate(chosen: GateChoice) -> Iterator[str]:
     checks = f"{chosen.checks} check{'s' if chosen.checks != 1 else ''}"
     yield f"  quality: {checks} of `{chosen.suite}`{rereads}; gate {chosen.gate}, {chosen.measured}"
     yield f"    {chosen.reason}"
+
+
+def explain_stages(stages: Iterable[Stage]) -> Iterator[str]:
+    """What the run does, in its order; batches that are treated alike are told together."""
+    told = [*named_stages(stages)]
+    width = max((len(name) for name, _ in told), default=0)
+    if told:
+        yield "  stages"
+    for name, text in told:
+        yield f"    {name.ljust(width)}  {text}"
+
+
+def named_stages(stages: Iterable[Stage | StageDocument]) -> Iterator[tuple[str, str]]:
+    """The name of each stage and what it does, for a list that people read."""
+    for (kind, text), alike in groupby(stages, lambda stage: (stage.kind, stage.text)):
+        ids = [stage.batch_id for stage in alike if stage.batch_id is not None]
+        name = kind.replace("_", " ")
+        yield name if not ids else f"batch {ids[0]}" if len(ids) == 1 else f"batches {ids[0]} to {ids[-1]}", text
 
 
 def explain_problem(problem: Problem, label: str) -> Iterator[str]:

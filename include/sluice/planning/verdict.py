@@ -18,6 +18,7 @@ from sluice.planning.own_output import check_own_output
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.shared_sinks import shared_sink
+from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
 from sluice.planning.transform_text import check_functions
 from sluice.project import Project
@@ -115,13 +116,18 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
     stream, limits = wanted.request.stream, wanted.request.limits
     if limits.max_batches is not None and wanted.former is not None:
         limits = replace(limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.former, seen, home)))
-    plan = gated(build_plan(seen, limits, wanted.now), unsettled(project, seen, home), wanted.former)
+    found = unsettled(project, seen, home)
+    plan = gated(build_plan(seen, limits, wanted.now), found, wanted.former)
     if seen.sink.exists and plan.verdict != "refuse":
         columns = stream.output_mode, stream.interval_column
         stream.sink.check_table(*columns, project.conf_of(stream), place=stream.place, storage=home.storage)
     if shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, shared))
-    return _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)
+    plan = _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)
+    unjudged = found.record.run_id if found is not None and found.judged is None else None
+    is_own = wanted.former is not None and wanted.former.run_id == unjudged
+    unjudged = None if is_own else unjudged
+    return replace(plan, stages=stages_of(plan, project, stream, unjudged=unjudged, storage=home.storage))
 
 
 def unsettled(project: Project, seen: Survey, home: StreamHome) -> Unsettled | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ _POLL_SECONDS = 1
 
 
 class BatchRunner:
-    """Runs the batches of one plan on one generation.
+    """Runs batches on one generation, while it is `begun`.
 
     Args:
         query: The analysed query.
@@ -90,34 +91,18 @@ class BatchRunner:
         self._starts = QueryStarts(query.stream.name, lease, state.location, home.storage, audit)
         self._files = PlannedFiles(query, generation, home.storage)
         self._logged = LoggedFiles(query.stream, generation, home)
-        self.is_complete = False
-        """Whether everything that was planned, and what became due by it, is done."""
+        self._progress: ProgressLog
+        self._clock_ms = 0
 
-    def run(self, plan: Plan) -> Iterator[BatchRecord]:
-        """Run a plan; yields each batch once it is committed, also one of which rows turn out to be missing.
+    @contextmanager
+    def begun(self, plan: Plan) -> Iterator[None]:
+        """Watch what Spark reports, and count in what a driver before did not live to; for as long as batches run."""
+        with progress_of(self._session, drains=plan.strategy == "drain") as self._progress:
+            self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
+            self._clock_ms = max((batch.timestamp_ms for batch in plan.batches), default=0)
+            yield
 
-        Raises:
-            BatchFailedError: Spark failed a batch, or did something else than was planned.
-            LeaseLostError: Another run took over.
-            RefusedError: Somebody else writes this checkpoint.
-        """
-        with progress_of(self._session, drains=plan.strategy == "drain") as progress:
-            self._watermarks.catch_up(self._state, progress, check=self._lease.check)
-            for batch in plan.batches if plan.strategy == "exact" else plan.batches[: int(self._state.is_pending)]:
-                if self._stop.is_set():
-                    return
-                yield from self._run_one(batch, progress)
-            if plan.strategy == "drain":
-                # Spark would begin with the watermark that the last commit left.
-                yield from self._run_no_data(plan, progress)
-                if self._stop.is_set():
-                    return
-                yield from self._drain(progress)
-                if self._stop.is_set():
-                    return
-            self.is_complete = yield from self._run_no_data(plan, progress)
-
-    def _run_no_data(self, plan: Plan, progress: ProgressLog) -> Generator[BatchRecord, None, bool]:
+    def run_no_data(self) -> Generator[BatchRecord, None, bool]:
         """Spark's own rule: run no-data batches as long as the watermark makes state due.
 
         Returns:
@@ -131,8 +116,8 @@ class BatchRunner:
                 return True
             at = dict(zip((line.source for line in self._generation.lines), planned.offsets.values(), strict=True))
             ranges = {name: SourceRange(offset, offset) for name, offset in at.items()}
-            clock = max([planned.timestamp_ms, *(batch.timestamp_ms for batch in plan.batches)])
-            yield from self._run_one(PlannedBatch(planned.batch_id + 1, "no_data", clock, ranges), progress)
+            clock_ms = max(planned.timestamp_ms, self._clock_ms)
+            yield from self.run(PlannedBatch(planned.batch_id + 1, "no_data", clock_ms, ranges))
         return True
 
     def _is_no_data_due(self) -> bool:
@@ -147,7 +132,14 @@ class BatchRunner:
     def _has_state(self) -> bool:
         return has_state(self._state.location, storage=self._storage)
 
-    def _run_one(self, batch: PlannedBatch, progress: ProgressLog) -> Iterator[BatchRecord]:
+    def run(self, batch: PlannedBatch) -> Iterator[BatchRecord]:
+        """Run a planned batch; yields it once it is committed, also where rows of it turn out to be missing.
+
+        Raises:
+            BatchFailedError: Spark failed it, or did something else than was planned.
+            LeaseLostError: Another run took over.
+            RefusedError: Somebody else writes this checkpoint.
+        """
         self._lease.check()
         was_in_sink = self._sink_holds(batch.batch_id)
         warnings: list[str] = []
@@ -161,10 +153,10 @@ class BatchRunner:
         query = self._starts.start(written, once=True)
         self._starts.wait(query)
         committed = self._check_committed(batch.batch_id)
-        reports = progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
+        reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
-        self._keep_watermarks(query, batch, reports, progress, was_in_sink=was_in_sink)
+        self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink)
         if batch.kind == "uncommitted" or any(source.is_logged for source in batch.sources.values()):
             # Spark may have planned it.
             self._logged.keep_sizes(batch.batch_id)
@@ -185,7 +177,6 @@ class BatchRunner:
         query: StreamingQuery,
         batch: PlannedBatch,
         reports: Mapping[int, Report],
-        progress: ProgressLog,
         *,
         was_in_sink: bool,
     ) -> None:
@@ -198,16 +189,17 @@ class BatchRunner:
         is_passed_over = was_in_sink or (batch.kind == "uncommitted" and has_input and not has_read)
         event_times = None if is_passed_over else self._query.event_times(query, reports, [batch.batch_id])
         if event_times is None:
-            self._watermarks.catch_up(self._state, progress, check=self._lease.check)
+            self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
         else:
             self._watermarks.keep(batch.batch_id, event_times)
 
-    def _drain(self, progress: ProgressLog) -> Iterator[BatchRecord]:
+    def drain(self) -> Iterator[BatchRecord]:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed.
 
         The lease is looked at all the while: Spark goes on to its next batch without a word.
 
         Raises:
+            LeaseLostError: Another run took over.
             BatchFailedError: Spark failed, or has committed a batch without rows of its files, or with some twice.
         """
         self._lease.check()
@@ -220,7 +212,7 @@ class BatchRunner:
         try:
             while failure is None and not self._stop.is_set() and not self._starts.has_ended(query):
                 files.look(query)
-                known = progress.latest(query)
+                known = self._progress.latest(query)
                 while next_id in known and self._committed(next_id) is not None:
                     self._keep_drained(query, known, range(first, next_id + 1))
                     yield self._drained(next_id, known[next_id])
@@ -232,7 +224,7 @@ class BatchRunner:
             raise
         except SluiceError:
             left = range(next_id, self._newest_commit() + 1)
-            reports = progress.reports(query, left)
+            reports = self._progress.reports(query, left)
             for batch_id in left:
                 yield self._drained(batch_id, reports.get(batch_id, {}))
             raise
@@ -240,11 +232,11 @@ class BatchRunner:
             self._starts.end(query)
         files.look(query)
         left = range(next_id, self._newest_commit() + 1)
-        reports = progress.reports(query, left)
+        reports = self._progress.reports(query, left)
         self._keep_drained(query, reports, range(first, left.stop))
         state, keys = self._state, log_keys(self._generation)
         self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
-        self._watermarks.catch_up(self._state, progress, check=self._lease.check)
+        self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
         for batch_id in left:
             yield self._drained(batch_id, reports.get(batch_id, {}))
             failure = failure or files.failure(batch_id)

@@ -21,8 +21,6 @@ from sluice.spark.writers import open_journal
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
 
-_ORDER_UNKNOWN = "SOURCE_ORDER_UNKNOWN"
-"""The one refusal that a run mends itself: the query tells the order."""
 _HOME_MISSING = "HOME_MISSING"
 """The one refusal that must leave no record: that would make the folder of the home, as if all were well."""
 _REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
@@ -116,7 +114,7 @@ class Preparation:
             return self._finish(self.former, seen, has_lease=has_lease)
         if plan.verdict == "skip":
             return self._skip(seen, plan)
-        if plan.problem is not None and plan.problem.code != _ORDER_UNKNOWN:
+        if plan.problem is not None and not plan.stages:
             refused = refusal(plan.problem)
             if plan.problem.code != _HOME_MISSING:
                 self.journal.close_failed(self.open_record(seen, plan), refused)

@@ -6,8 +6,9 @@ log before it runs, Spark runs it again as logged, and the sink skips what it ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -23,7 +24,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
-from sluice.plan import Plan, PlannedBatch
+from sluice.plan import Plan, PlannedBatch, Stage
 from sluice.planning.survey import Survey
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
@@ -36,11 +37,12 @@ from sluice.runs.driver import following_requests
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
+from sluice.runs.summary import Status
 from sluice.spark.duplicates import find_ambiguous
 from sluice.spark.fingerprints import fingerprints
 from sluice.spark.java_options import Work
 from sluice.spark.query import Query, build_query, plan_reader
-from sluice.spark.row_flow import row_flow
+from sluice.spark.row_flow import RowFlow, row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
 from sluice.spark.state_check import check_state
 from sluice.spark.watermark_log import WatermarkLog
@@ -86,139 +88,231 @@ def run_stream(
     seen, plan = preparation.look()
     if (settled := preparation.settle(seen, plan)) is not None:
         return settled
-    run_id = preparation.open_record(seen, plan).run_id
-    with preparation.take_lease(plan.generation, run_id) as lease:
-        preparation = preparation.under(lease)
-        # First of all: whoever takes over from this run knows nothing of the one before it.
-        preparation.close_dead(lease)
-        # What was seen before the lease may have been another run's work in progress.
-        seen, plan = preparation.look()
-        if (settled := preparation.settle(seen, plan, has_lease=True)) is not None:
-            return settled
-        record = msgspec.structs.replace(preparation.open_record(seen, plan), run_id=run_id)
-        stop = stop or StopEvent()
-        with following_requests(preparation.home, run_id, stop, lease):
-            return _Run(preparation, lease, observer or Silent(), stop, record, session).execute(seen, plan)
+    record = preparation.open_record(seen, plan)
+    with ExitStack() as held:
+        run = _Run(preparation, observer or Silent(), stop or StopEvent(), session, held, seen, plan, record)
+        return run.walk()
 
 
 @dataclass
 class _Run:
+    """One run, on its way through the stages of its plan."""
+
     preparation: Preparation
-    lease: Lease
     observer: Observer
     stop: StopEvent
-    record: RunRecord
     session: SparkSession | None
-    opened: SparkSession | None = None
+    held: ExitStack
+    """What is given back when the run ends: the lease, the session, whoever listens for requests to stop."""
+    seen: Survey
+    plan: Plan
+    record: RunRecord
+    lease: Lease = field(init=False)
+    opened: ExitStack = field(init=False)
     """The session, if it is this run's own."""
+    query: Query = field(init=False)
+    generation: Generation = field(init=False)
     audit: Audit | None = None
     """Of streams with a suite."""
+    decided: Decision | None = None
+    """What a driver that died had decided of the batch that is resumed."""
+    runner: BatchRunner = field(init=False)
+    flow: RowFlow | None = None
+    was_cut: bool = False
+    """Whether a batch was left for somebody has asked the run to stop."""
+    is_complete: bool = False
+    """Whether everything that was planned, and what became due by it, is done."""
+    is_over: bool = False
+    """Whether its record is closed."""
 
-    def execute(self, seen: Survey, plan: Plan) -> RunRecord:
-        self._save(plan=plan.document, token=self.lease.token)
-        try:
-            self._save(status="running", started_at=iso_time(self.preparation.journal.clock()))
-            query, generation, plan = self._prepare(seen, plan)
-            self._save(query_id=generation.query_id, plan=plan.document, explain=query.explain())
-            self.observer.planned(plan)
-            project = self.preparation.project
-            settle_former(project, self.preparation.home, seen, query, self.record.run_id)
-            journal, lease = self.preparation.journal, self.lease
-            self.audit = prepare_audit(project, seen, query, plan, self.record, journal=journal, lease=lease)
-            if self.audit is not None:
-                self.audit.begin()
-            self._keep_generation(seen, generation)
-            is_complete = self._run_batches(query, generation, plan)
-            self._judge(is_last=is_complete)
-        except BaseException as exc:
-            if self.audit is not None and self.audit.gate.judged is not None:
-                self.record = msgspec.structs.replace(self.record, quality=self.audit.recorded())
-            self.preparation.journal.close_failed(self.record, exc)
-            raise
-        finally:
-            if self.opened is not None:
-                close_session(self.opened)
-        return self.preparation.journal.close(self.record, "succeeded" if is_complete else "stopped")
+    def walk(self) -> RunRecord:
+        """Take one stage after the other, to the end of the plan; a stage that plans anew goes on with the new one."""
+        number = 0
+        while not self.is_over and number < len(self.plan.stages):
+            self._take(self.plan.stages[number])
+            number += 1
+        return self.record
 
-    def _prepare(self, seen: Survey, plan: Plan) -> tuple[Query, Generation, Plan]:
+    def _take(self, stage: Stage) -> None:
+        match stage.kind:
+            case "lease":
+                self._take_lease()
+            case "session":
+                self._start_session()
+            case "settle":
+                self._settle_former()
+            case "begin":
+                self._begin()
+            case "batch":
+                self._run_batch(stage)
+            case "drain":
+                self._drain()
+            case "no_data":
+                self._run_no_data()
+            case "audit":
+                self._judge()
+            case "record":
+                self._close()
+
+    def _take_lease(self) -> None:
+        run_id = self.record.run_id
+        self.lease = self.held.enter_context(self.preparation.take_lease(self.plan.generation, run_id))
+        self.preparation = preparation = self.preparation.under(self.lease)
+        # First of all: whoever takes over from this run knows nothing of the one before it.
+        preparation.close_dead(self.lease)
+        # What was seen before the lease may have been another run's work in progress.
+        self.seen, self.plan = preparation.look()
+        if (settled := preparation.settle(self.seen, self.plan, has_lease=True)) is not None:
+            self.record, self.is_over = settled, True
+            return
+        self.record = msgspec.structs.replace(preparation.open_record(self.seen, self.plan), run_id=run_id)
+        self.held.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
+        self.opened = self.held.enter_context(ExitStack())
+        self._save(plan=self.plan.document, token=self.lease.token)
+        self.held.push(self._close_failed)
+        self._save(status="running", started_at=iso_time(preparation.journal.clock()))
+
+    def _close_failed(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
+        if exc is None or self.is_over:
+            return
+        if self.audit is not None and self.audit.gate.judged is not None:
+            self.record = msgspec.structs.replace(self.record, quality=self.audit.recorded())
+        self.preparation.journal.close_failed(self.record, exc)
+
+    def _start_session(self) -> None:
         """Start Spark and analyse the query; only then the order of its sources is certain."""
-        project, stream = self.preparation.project, self.preparation.stream
-        if self.session is None:
-            project.check_function(stream.transform)  # a wrong reference need not wait for Spark
-        self.observer.phase("starting Spark")
-        if (session := self.session) is None:
-            work = None if plan.size_bytes is None else Work(plan.size_bytes, len(plan.batches))
-            session = self.opened = open_session(project, stream, work=work)
+        preparation = self.preparation
+        session = self._open_session()
+        project, stream, home = preparation.project, preparation.stream, preparation.home
         name_writer(project, session, self.lease)
-        check_home(project, session, self.preparation.journal.records.file(self.record.run_id))
+        check_home(project, session, preparation.journal.records.file(self.record.run_id))
+        seen = self.seen
         if seen.checkpoint.is_new:
-            largest = max((_size(batch) for batch in plan.batches), default=0)
+            largest = max((_size(batch) for batch in self.plan.batches), default=0)
             choose_shuffle_partitions(session, project.conf_of(stream), largest)
         self.observer.phase("analysing the query")
-        started_at = seen.starts
-        query = build_query(project, stream, session, started_at)
-        generation = self._generation(seen, query, started_at)
-        check_state(query.frame, seen.checkpoint, stream.output_mode, storage=self.preparation.home.storage)
+        self.query = query = build_query(project, stream, session, seen.starts)
+        generation = self._known_generation()
+        check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
-        generation = generation.beginning(next_id, fingerprints(project, query, storage=self.preparation.home.storage))
-        self.preparation.home.forget_skips()
+        self.generation = generation.beginning(next_id, fingerprints(project, query, storage=home.storage))
+        home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
-            self._keep_generation(seen, generation)
-            plan = self.preparation.look()[1]
-            if plan.problem is not None:
-                raise refusal(plan.problem)
-        return query, generation, plan
+            self._keep_generation()
+            self.plan = preparation.look()[1]
+            if self.plan.problem is not None:
+                raise refusal(self.plan.problem)
+        self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=query.explain())
+        self.observer.planned(self.plan)
 
-    def _run_batches(self, query: Query, generation: Generation, plan: Plan) -> bool:
-        home = self.preparation.home
-        checkpoint = home.checkpoint_location(generation.generation)
-        state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(generation))
+    def _open_session(self) -> SparkSession:
+        preparation = self.preparation
+        if self.session is not None:
+            self.observer.phase("starting Spark")
+            return self.session
+        # A wrong reference need not wait for Spark.
+        preparation.project.check_function(preparation.stream.transform)
+        self.observer.phase("starting Spark")
+        size_bytes = self.plan.size_bytes
+        work = None if size_bytes is None else Work(size_bytes, len(self.plan.batches))
+        session = open_session(preparation.project, preparation.stream, work=work)
+        self.opened.callback(close_session, session)
+        return session
+
+    def _settle_former(self) -> None:
+        preparation = self.preparation
+        settle_former(preparation.project, preparation.home, self.seen, self.query, self.record.run_id)
+
+    def _begin(self) -> None:
+        """Open the gate, begin the checkpoint, and make ready for the first batch."""
+        preparation, query, seen = self.preparation, self.query, self.seen
+        project, journal, home = preparation.project, preparation.journal, preparation.home
+        self.audit = prepare_audit(project, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
+        if self.audit is not None:
+            self.audit.begin()
+        self._keep_generation()
+        checkpoint = home.checkpoint_location(self.generation.generation)
+        state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))
         if self.audit is not None:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
-        decided = decided_before(plan, home)
-        followed = self._followed(query, generation, decided)
-        watermarks = WatermarkLog(query, home, generation, state)
-        project = self.preparation.project
-        published = published_batches(project, query, generation.query_id, self.lease, home.storage)
-        runner = BatchRunner(
-            query, generation, home, self.lease, self.stop, state, watermarks, self.audit, followed, published
+        self.decided = decided_before(self.plan, home)
+        self.flow = row_flow(query)
+        self.runner = BatchRunner(
+            query,
+            self.generation,
+            home,
+            self.lease,
+            self.stop,
+            state,
+            WatermarkLog(query, home, self.generation, state),
+            self.audit,
+            self._followed(),
+            published_batches(project, query, self.generation.query_id, self.lease, home.storage),
         )
-        flow, kinds = row_flow(query), {source.kind for source in query.stream.sources.values()}
-        for batch in runner.run(plan):
-            done = tied_to_input(self._told(batch, generation, decided), flow, reads_more="delta" in kinds)
-            generation = self._keep_sink_identity(generation)
-            self._save(batches=(*self.record.batches, done))
-            if decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):
-                decided_batch.forget(home, generation.generation, done.batch_id)
-            self.observer.committed(done)
-        return runner.is_complete
+        self.held.enter_context(self.runner.begun(self.plan))
 
-    def _followed(self, query: Query, generation: Generation, decided: Decision | None) -> Followed | None:
+    def _run_batch(self, stage: Stage) -> None:
+        batch = next(batch for batch in self.plan.batches if batch.batch_id == stage.batch_id)
+        if not self._is_cut():
+            self._note(self.runner.run(batch))
+
+    def _drain(self) -> None:
+        if not self._is_cut():
+            self._note(self.runner.drain())
+            self._is_cut()
+
+    def _run_no_data(self) -> None:
+        if not self.was_cut:
+            self._note(self._no_data())
+
+    def _no_data(self) -> Iterator[BatchRecord]:
+        self.is_complete = yield from self.runner.run_no_data()
+
+    def _note(self, batches: Iterator[BatchRecord]) -> None:
+        """Record each batch once it is committed."""
+        kinds = {source.kind for source in self.query.stream.sources.values()}
+        home = self.preparation.home
+        for batch in batches:
+            done = tied_to_input(self._told(batch), self.flow, reads_more="delta" in kinds)
+            self._keep_sink_identity()
+            self._save(batches=(*self.record.batches, done))
+            if self.decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):
+                decided_batch.forget(home, self.generation.generation, done.batch_id)
+            self.observer.committed(done)
+
+    def _is_cut(self) -> bool:
+        """Whether the run is to stop before its next batch; then it is not complete, whatever it has done."""
+        self.was_cut = self.was_cut or self.stop.is_set()
+        self.is_complete = False
+        return self.was_cut
+
+    def _followed(self) -> Followed | None:
         """What finishes a batch that was decided before; with a suite, the audit does."""
+        decided, preparation = self.decided, self.preparation
         if decided is None:
             return None
-        if self.preparation.project.is_remote:
+        if preparation.project.is_remote:
             raise DeclarationError(
                 f"run {decided.run_id} has split batch {decided.batch_id} between two tables, which Spark Connect can't"
                 " finish",
-                where=f"stream `{query.stream.name}`",
+                where=f"stream `{preparation.stream.name}`",
                 remedy="run it once with a Spark of its own",
             )
-        project, home = self.preparation.project, self.preparation.home
-        return Followed(decided, home, generation.generation, project, self.lease)
+        return Followed(decided, preparation.home, self.generation.generation, preparation.project, self.lease)
 
-    def _told(self, batch: BatchRecord, generation: Generation, decided: Decision | None) -> BatchRecord:
+    def _told(self, batch: BatchRecord) -> BatchRecord:
         """A batch's record, with who has decided it, and what was declared otherwise when it was begun."""
-        decided_by = decided.run_id if decided is not None and decided.batch_id == batch.batch_id else None
-        then, now = generation.declared_at(batch.batch_id), generation.begun_with[-1].declared
+        decided = self.decided if self.decided is not None and self.decided.batch_id == batch.batch_id else None
+        then, now = self.generation.declared_at(batch.batch_id), self.generation.begun_with[-1].declared
         changed = tuple(name for name, value in then.items() if now.get(name, value) != value)
-        if decided is not None and decided_by is not None:
+        if decided is not None:
             taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
             batch = as_decided(batch, decided, taken)
+        decided_by = None if decided is None else decided.run_id
         return msgspec.structs.replace(batch, decided_by=decided_by, changed=changed)
 
-    def _judge(self, *, is_last: bool) -> None:
+    def _judge(self) -> None:
         """Judge what the run wrote; closes the gate if it has not failed.
 
         Raises:
@@ -231,18 +325,25 @@ class _Run:
             self.audit.gate.leave()
             return
         self.observer.phase("auditing")
-        self.audit.finish(self.record, is_last=is_last)
+        self.audit.finish(self.record, is_last=self.is_complete)
         quality = self.audit.recorded()
         self._save(quality=quality)
         self.audit.gate.close()
         self.observer.audited(quality)
 
-    def _generation(self, seen: Survey, query: Query, started_at: Mapping[str, Mapping[str, Any]]) -> Generation:
+    def _close(self) -> None:
+        self.is_over = True
+        status: Status = "succeeded" if self.is_complete else "stopped"
+        self.record = self.preparation.journal.close(self.record, status)
+
+    def _known_generation(self) -> Generation:
         """What is known of the generation; kept on its first run, compared on every later one.
 
         Raises:
             RefusedError: Spark numbers the sources otherwise than it did.
         """
+        seen, query = self.seen, self.query
+        sources = {name: dict(found) for name, found in seen.starts.items()}
         if seen.record is None:
             return Generation(
                 generation=seen.generation,
@@ -253,7 +354,7 @@ class _Run:
                 checkpoint=self.preparation.home.checkpoint,
                 has_timers=query.has_timers,
                 drops_duplicates=self._drops_duplicates(query),
-                sources={name: dict(found) for name, found in started_at.items()},
+                sources=sources,
             )
         if seen.record.lines != query.lines:
             was, now = _numbered(seen.record.lines), _numbered(query.lines)
@@ -267,7 +368,6 @@ class _Run:
                     " a sink of its own",
                 )
             )
-        sources = {name: dict(found) for name, found in started_at.items()}
         return msgspec.structs.replace(
             seen.record, has_timers=query.has_timers, drops_duplicates=self._drops_duplicates(query), sources=sources
         )
@@ -279,25 +379,24 @@ class _Run:
         across = find_ambiguous(query.frame, stream.interval_column, plan_reader(query.frame.sparkSession))
         return DropsDuplicates(stream.interval_column, transform_digest(project, stream), across)
 
-    def _keep_generation(self, seen: Survey, generation: Generation) -> None:
+    def _keep_generation(self) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""
-        home = self.preparation.home
+        home, checkpoint = self.preparation.home, self.seen.checkpoint
         home.claim_checkpoint()
-        if seen.checkpoint.query_id is None:
-            write_metadata(seen.checkpoint.location, generation.query_id, storage=home.storage)
-        if generation != seen.record:
-            home.keep_generation(generation)
+        if checkpoint.query_id is None:
+            write_metadata(checkpoint.location, self.generation.query_id, storage=home.storage)
+        if self.generation != self.seen.record:
+            home.keep_generation(self.generation)
 
-    def _keep_sink_identity(self, generation: Generation) -> Generation:
+    def _keep_sink_identity(self) -> None:
         """After the first batch, remember which table it went into."""
-        if generation.sink_identity is not None:
-            return generation
+        if self.generation.sink_identity is not None:
+            return
         home = self.preparation.home
         identity = self.preparation.stream.sink.state(None, storage=home.storage).identity
         if identity is not None:
-            generation = msgspec.structs.replace(generation, sink_identity=identity)
-            home.keep_generation(generation)
-        return generation
+            self.generation = msgspec.structs.replace(self.generation, sink_identity=identity)
+            home.keep_generation(self.generation)
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sluice.plan_document import PlanDocument
 from sluice.planning.backfill import downstream_effect
+from sluice.planning.explain import named_stages
 from sluice.quality.report import QualityReport
 from sluice.runs.balance import balance_of, broken_balance
 from sluice.runs.record import BatchRecord, RunRecord
@@ -89,6 +90,8 @@ class RunPage:
     percent: int = 0
     planned_batches: tuple[PlannedRow, ...] = ()
     plan_note: str = ""
+    stages: tuple[tuple[str, str], ...] = ()
+    """What it was to do, each stage by its name."""
     batches: tuple[BatchRow, ...] = ()
     hidden_batches: int = 0
     phases: Phases | None = None
@@ -149,6 +152,7 @@ def run_page(
         percent=round(100 * done / planned) if planned else 0,
         planned_batches=_planned_rows(plan, {batch.batch_id for batch in record.batches}),
         plan_note=_plan_note(plan),
+        stages=tuple(named_stages(plan.stages or ())),
         batches=tuple(batch_row(batch) for batch in shown),
         hidden_batches=done - len(shown),
         phases=_backfill_phases(record, now) if record.interval else _batch_phases(shown),

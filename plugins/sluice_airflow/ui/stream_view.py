@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.home import Checked, Generation
+from sluice.planning.explain import named_stages
 from sluice.quality.report import Hold, QualityReport, describe_hold
 from sluice.runs.record import BatchRecord
 from sluice.stream import Stream
@@ -109,6 +110,8 @@ class StreamPage:
     hold: str
     """What quality has blocked or holds, and what to do; empty when nothing."""
     is_releasable: bool
+    stages: tuple[tuple[str, str], ...]
+    """What the next run does, each stage by its name; empty when it would not start."""
 
 
 def stream_page(
@@ -146,6 +149,7 @@ def stream_page(
         quality=newest_report(stream.name, runs),
         hold=describe_hold(hold, stream.name) if hold else "",
         is_releasable=hold is not None and hold.released_by is None,
+        stages=tuple(named_stages(next_run.plan.stages if next_run and next_run.plan else ())),
     )
 
 

@@ -33,7 +33,7 @@ def test_json_has_the_documented_keys(lab: Lab) -> None:
     document = msgspec.to_builtins(lab.plan(until(5)).document)
     assert list(document) == [
         "stream", "generation", "verdict", "reason", "strategy", "until", "batches", "problem", "warnings", "quality",
-            "watermarks",
+            "watermarks", "stages",
     ]  # fmt: skip
     assert (document["stream"], document["generation"], document["verdict"]) == ("numbers", 1, "resume")
     assert (document["strategy"], document["until"]) == ("exact", "2026-01-01T00:00:05.000Z")

@@ -1,0 +1,88 @@
+"""The stages of a run, in their order: the runner takes them, `sluice plan` and the pages tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sluice.plan import GateChoice, Plan, Stage
+from sluice.project import Project
+from sluice.sinks.contract import BatchSink, StagingSink
+from sluice.storage import Storage
+from sluice.stream import Stream
+
+_MEASURED = {"observe": "measure it on the way", "pass": "measure it in a pass of its own"}
+
+
+def stages_of(
+    plan: Plan, project: Project, stream: Stream, *, unjudged: str | None, storage: Storage
+) -> tuple[Stage, ...]:
+    """What a run does by a plan, step by step; nothing where it is to skip or to refuse.
+
+    A run mends one refusal itself: of a checkpoint whose order of sources only the query can tell.
+
+    Args:
+        plan: The plan, with the gate's choice.
+        project: The project of the stream.
+        stream: The declaration, with absolute locations.
+        unjudged: A run before it, by its id, whose rows only Spark can judge; None when there is none.
+        storage: Where the sink is.
+
+    Raises:
+        StorageError: The sink can't be read right now.
+    """
+    if plan.problem is not None and plan.problem.code == "SOURCE_ORDER_UNKNOWN":
+        return (_lease(plan), Stage("session", "start Spark, and let the query tell the order of its sources"))
+    if plan.verdict not in {"run", "resume"}:
+        return ()
+    return tuple(_stages(plan, project, stream, unjudged, storage))
+
+
+def _stages(plan: Plan, project: Project, stream: Stream, unjudged: str | None, storage: Storage) -> Iterator[Stage]:
+    yield _lease(plan)
+    yield Stage("session", f"start Spark, and analyse `{stream.transform}`")
+    if unjudged is not None:
+        yield Stage("settle", f"judge what run {unjudged} wrote")
+    chosen = plan.quality
+    gate = "" if chosen is None else f", open the gate of the suite `{chosen.suite}`"
+    yield Stage("begin", f"begin the checkpoint, or go on with it{gate}")
+    how = _published(project, stream, storage) if chosen is None else _judged(chosen)
+    for batch in plan.batches:
+        if plan.strategy == "exact" or batch.kind == "uncommitted":
+            first = "as it was logged: " if batch.kind == "uncommitted" else ""
+            yield Stage("batch", first + how, batch.batch_id)
+    if plan.strategy == "drain":
+        yield _no_data()
+        yield Stage("drain", f"batches as Spark decides them: {how}")
+    yield _no_data()
+    if chosen is not None:
+        yield Stage("audit", f"judge the run by {chosen.checks} check{'' if chosen.checks == 1 else 's'}")
+    yield Stage("record", "close the record")
+
+
+def _lease(plan: Plan) -> Stage:
+    return Stage("lease", f"take the lease of generation {plan.generation}")
+
+
+def _no_data() -> Stage:
+    return Stage("no_data", "batches without input, as long as the watermark makes state due")
+
+
+def _published(project: Project, stream: Stream, storage: Storage) -> str:
+    """How a batch gets into the sink that nobody judges."""
+    sink = stream.sink
+    if isinstance(sink, StagingSink):
+        is_aside = sink.can_rename and not project.is_remote
+        if is_aside and sink.aside_obstacle(stream.output_mode, storage=storage) is None:
+            return "write it aside, publish it by one commit of metadata"
+    elif isinstance(sink, BatchSink):
+        return f"hand it to `{sink.function}`" if sink.function is not None else "hand it to the sink's function"
+    return "write it with the sink's own stream writer"
+
+
+def _judged(chosen: GateChoice) -> str:
+    measured = _MEASURED[chosen.measured]
+    if chosen.gate == "publish":
+        return f"write it aside, {measured}, judge it, publish it by one commit of metadata"
+    if chosen.gate == "cache":
+        return f"keep it, {measured}, judge it, write it"
+    return f"write it, {measured}"
