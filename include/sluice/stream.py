@@ -19,7 +19,7 @@ from typing import Any, Self
 from sluice.declaring import check_call, check_reference, declaring_line, no_column
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
-from sluice.sinks.contract import OutputMode, ReplaceableSink, Sink, StagingSink
+from sluice.sinks.contract import OutputMode, ReplaceableSink, Sink, SplittingSink
 from sluice.sources.contract import Source
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -107,11 +107,26 @@ class Stream:
         return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
     @property
-    def quarantine_table(self) -> StagingSink | None:
+    def quarantine_table(self) -> SplittingSink | None:
         """Where rows go that `quarantine` takes; None when the sink has no place for them."""
-        if isinstance(self.quarantine, StagingSink):
+        if isinstance(self.quarantine, SplittingSink):
             return self.quarantine
-        return self.sink.beside("_quarantine") if isinstance(self.sink, StagingSink) else None
+        return self.sink.beside("_quarantine") if isinstance(self.sink, SplittingSink) else None
+
+    @property
+    def split_tables(self) -> tuple[SplittingSink, SplittingSink]:
+        """The sink and its quarantine.
+
+        Raises:
+            DeclarationError: The sink can't be split.
+        """
+        if isinstance(self.sink, SplittingSink) and (table := self.quarantine_table) is not None:
+            return self.sink, table
+        raise DeclarationError(
+            f"a {self.sink.kind} sink can't be written twice without doubling rows",
+            where=self.place,
+            remedy="use a Delta sink, or another policy than `quarantine`",
+        )
 
     @property
     def lateness_time(self) -> timedelta | None:
@@ -205,7 +220,7 @@ class Stream:
             raise DeclarationError(
                 f"`quality` is {self.quality!r}", where=place, remedy="name a suite's file, or `module:function`"
             )
-        if self.quarantine is not None and (self.quality is None or not isinstance(self.quarantine, StagingSink)):
+        if self.quarantine is not None and (self.quality is None or not isinstance(self.quarantine, SplittingSink)):
             what = f"is {self.quarantine!r}" if self.quality is not None else "is set without `quality`"
             raise DeclarationError(
                 f"`quarantine` {what}", where=place, remedy="give `sinks.delta(PATH)`, for rows that fail the suite"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -53,7 +54,7 @@ from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
-from sluice.sinks.contract import BatchSink, SinkBatch, SinkState, StagingSink
+from sluice.sinks.contract import BatchSink, SinkBatch, SinkState, SplittingSink, StagingSink
 from sluice.spark.query import Query, plan_reader, run_through
 from sluice.stream import Stream
 
@@ -83,6 +84,8 @@ class Audit:
     """As the run began."""
     lease: Lease
     gate: RunGate
+    tables: tuple[SplittingSink, SplittingSink] | None = None
+    """The sink and its quarantine, where the suite puts rows there."""
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
@@ -114,9 +117,11 @@ class Audit:
             batch_id: The batch that it is to run; None when Spark decides.
             is_in_sink: Whether the sink holds the batch already: it is only measured, whichever way it went there.
         """
-        if self.choice.gate != "write":
-            write = self._publish if self.choice.gate == "publish" else self._write_cached
-            return replace(query, frame=self.frame, write=write)
+        sink = self.stream.sink
+        if self.choice.gate == "publish" and isinstance(sink, StagingSink):
+            return replace(query, frame=self.frame, write=partial(self._publish, sink))
+        if self.choice.gate != "write" and isinstance(sink, BatchSink):
+            return replace(query, frame=self.frame, write=partial(self._write_cached, sink))
         if is_in_sink and not self.project.is_remote:
             return replace(query, frame=self.frame, write=self._recall)
         aborts = batch_id not in self.gate.let_through
@@ -203,9 +208,8 @@ class Audit:
         """The newest judgement as the run record has it."""
         return self.gate.recorded(self.choice.gate)
 
-    def _publish(self, frame: DataFrame, batch_id: int) -> None:
-        sink, batch = self.stream.sink, self._batch(batch_id)
-        assert isinstance(sink, StagingSink)
+    def _publish(self, sink: StagingSink, frame: DataFrame, batch_id: int) -> None:
+        batch = self._batch(batch_id)
         if self._holds(sink, batch_id):
             self._recall(frame, batch_id)
             return
@@ -214,7 +218,7 @@ class Audit:
         aside = sink.write_batch_aside(kept_rows(measured, self.plan.removed), batch, storage=storage)
         if aside is None:
             # The table lacks a column, or has another type or rule: Delta's own writer knows what to do.
-            self._write_cached(frame, batch_id)
+            self._write_cached(sink, frame, batch_id)
             return
         try:
             values = self._arrived(observation) if observation is not None else None
@@ -229,9 +233,8 @@ class Audit:
             raise
         sink.publish_batch(batch, aside, storage=storage)
 
-    def _write_cached(self, frame: DataFrame, batch_id: int) -> None:
-        sink, batch = self.stream.sink, self._batch(batch_id)
-        assert isinstance(sink, BatchSink)
+    def _write_cached(self, sink: BatchSink, frame: DataFrame, batch_id: int) -> None:
+        batch = self._batch(batch_id)
         decided = decided_batch.read_decision(self.home, self.record.generation, batch_id)
         if decided is not None:
             self._follow(decided, frame)
@@ -239,8 +242,8 @@ class Audit:
         if self._holds(sink, batch_id):
             self._recall(frame, batch_id)
             return
-        if self.plan.quarantined is not None:
-            self._write_split(frame, batch)
+        if self.tables is not None:
+            self._write_split(*self.tables, frame, batch)
             return
         frame = frame.persist()
         try:
@@ -251,11 +254,9 @@ class Audit:
         finally:
             frame.unpersist()
 
-    def _write_split(self, frame: DataFrame, batch: SinkBatch) -> None:
+    def _write_split(self, sink: SplittingSink, quarantine: SplittingSink, frame: DataFrame, batch: SinkBatch) -> None:
         """Stage a batch, decide where its rows go, and publish it into both tables."""
-        sink, quarantine, generation = self.stream.sink, self.stream.quarantine_table, self.record.generation
-        assert isinstance(sink, StagingSink)
-        assert quarantine is not None
+        generation = self.record.generation
         if self._holds(quarantine, batch.batch_id):
             raise decided_batch.lost_decision(batch.batch_id, quarantine)
         folder, files = staged_batch.stage(frame, self.plan, self.home, generation, batch)
@@ -423,4 +424,5 @@ def prepare_audit(
         record=record,
         lease=lease,
         gate=run_gate,
+        tables=None if compiled.quarantined is None else stream.split_tables,
     )

@@ -17,7 +17,7 @@ from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, settled_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
-from sluice.sinks.contract import ReplaceableSink, Replaced, Replacement, StagingSink
+from sluice.sinks.contract import ReplaceableSink, Replaced, Replacement, SplittingSink
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def quarantine_left(
     record: RunRecord, found: Replaced, project: Project, stream: Stream, *, storage: Storage
-) -> StagingSink | None:
+) -> SplittingSink | None:
     """The quarantine, if it may still have rows of the interval that a replacement has put elsewhere.
 
     Raises:
@@ -43,7 +43,7 @@ def quarantine_left(
 
 
 def settle(
-    record: RunRecord, found: Replaced, table: StagingSink, stream: Stream, session: SparkSession, *, storage: Storage
+    record: RunRecord, found: Replaced, table: SplittingSink, stream: Stream, session: SparkSession, *, storage: Storage
 ) -> None:
     """Take out of a quarantine what a backfill has replaced, and its log says so from then on.
 
@@ -70,7 +70,7 @@ def settle(
 
 
 def settle_backfills(
-    project: Project, stream: Stream, table: StagingSink, home: StreamHome, session: SparkSession
+    project: Project, stream: Stream, table: SplittingSink, home: StreamHome, session: SparkSession
 ) -> None:
     """Settle a quarantine after backfills that began to write; none is at work.
 
@@ -104,7 +104,7 @@ def settle_backfills(
             _remove_copies(table, session, record)
 
 
-def _is_about(record: RunRecord, table: StagingSink, project: Project, storage: Storage) -> bool:
+def _is_about(record: RunRecord, table: SplittingSink, project: Project, storage: Storage) -> bool:
     """Whether a table is the quarantine that a backfill has begun with, as far as its record tells.
 
     Where none is at the place of then, somebody has moved the table itself.
@@ -116,7 +116,7 @@ def _is_about(record: RunRecord, table: StagingSink, project: Project, storage: 
     return then.location == table.location or not is_quarantine(then, storage=storage)
 
 
-def _is_settled(record: RunRecord, attempt: int, table: StagingSink, storage: Storage) -> bool:
+def _is_settled(record: RunRecord, attempt: int, table: SplittingSink, storage: Storage) -> bool:
     application = settled_application(application_of(record.run_id))
     return table.state(application, storage=storage).holds(attempt)
 
@@ -129,7 +129,7 @@ def _stands_for(done: RunRecord, record: RunRecord, found: Replaced) -> bool:
     return whole.start <= own.start and own.end <= whole.end and (made.sink_version or 0) > found.version
 
 
-def _remove_copies(table: StagingSink, session: SparkSession, record: RunRecord) -> None:
+def _remove_copies(table: SplittingSink, session: SparkSession, record: RunRecord) -> None:
     from delta.tables import DeltaTable
 
     DeltaTable.forPath(session, spark_location(table.location or "")).delete(f"{RUN} = '{record.run_id}'")

@@ -10,7 +10,7 @@ from sluice.errors import DeclarationError
 from sluice.locations import spark_location
 from sluice.quality.compile import Check, QualityPlan
 from sluice.runs.backfill_names import settled_application
-from sluice.sinks.contract import Replacement, StagingSink
+from sluice.sinks.contract import Replacement, SplittingSink
 from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
 from sluice.times import epoch_micros
@@ -116,7 +116,7 @@ def describe(check: Check) -> str:
     return f"{check.expectation.type}({', '.join(column.name for column in check.columns)})"
 
 
-def is_quarantine(table: StagingSink, *, storage: Storage) -> bool:
+def is_quarantine(table: SplittingSink, *, storage: Storage) -> bool:
     """Whether there is a quarantine at its place.
 
     Raises:
@@ -129,14 +129,14 @@ def is_quarantine(table: StagingSink, *, storage: Storage) -> bool:
     return all(found.get(name) == kind for name, kind in _OURS)
 
 
-def first_batch(table: StagingSink, session: SparkSession) -> int | None:
+def first_batch(table: SplittingSink, session: SparkSession) -> int | None:
     """The first batch of which a quarantine that is there has rows; None when it has none."""
     rows = session.read.format("delta").load(spark_location(table.location or ""))
     found: int | None = rows.selectExpr(f"min({BATCH})").collect()[0][0]
     return found
 
 
-def add_column(table: StagingSink, session: SparkSession, name: str, *, storage: Storage) -> None:
+def add_column(table: SplittingSink, session: SparkSession, name: str, *, storage: Storage) -> None:
     """Give a quarantine that is there a column of ours, if it lacks it: `RELEASE` or `COMPUTED`."""
     there = find_table(table.location or "", storage=storage)
     if there is None:
@@ -149,13 +149,13 @@ def add_column(table: StagingSink, session: SparkSession, name: str, *, storage:
         writer.save(spark_location(table.location or ""))
 
 
-def replace_own(table: StagingSink, rows: DataFrame, run_id: str, application: str, attempt: int) -> None:
+def replace_own(table: SplittingSink, rows: DataFrame, run_id: str, application: str, attempt: int) -> None:
     """Let the rows of a run's attempt be the only ones that this run has put into a quarantine."""
     table.replace_where(rows, f"{RUN} = '{run_id}'", application=application, version=attempt)
 
 
 def remove_others(
-    table: StagingSink,
+    table: SplittingSink,
     session: SparkSession,
     wanted: Replacement,
     run_ids: Collection[str],
@@ -190,7 +190,7 @@ def remove_others(
     table.replace_where(nothing, condition, application=settled_application(wanted.application), version=wanted.attempt)
 
 
-def check_quarantine(table: StagingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:
+def check_quarantine(table: SplittingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:
     """Make sure that a quarantine is one of this stream's, or that there is none yet.
 
     Args:

@@ -51,7 +51,7 @@ from sluice.quality.suite import Suite
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, check_not_taken
 from sluice.runs.record import new_run_id
-from sluice.sinks.contract import SinkBatch, StagingSink
+from sluice.sinks.contract import SinkBatch, SplittingSink
 from sluice.sinks.delta.replacement import RELEASE_PREFIX
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import spark_failed
@@ -141,16 +141,16 @@ def release_rows(
                 close_session(opened)
 
 
-def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, StagingSink, StagingSink]:
+def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, SplittingSink, SplittingSink]:
     suite, table = declared_suite(project, stream, storage=home.storage), stream.quarantine_table
     sink, problem, remedy = stream.sink, None, "declare `quality`, with the policy `quarantine`"
     if suite is None:
         problem = "the stream has no suite"
-    elif not isinstance(sink, StagingSink):
+    elif not isinstance(sink, SplittingSink):
         problem = f"a stream with a {sink.kind} sink has no quarantine"
     elif project.is_remote:
         problem, remedy = "Spark Connect can't release rows", "use a Spark of its own: `[spark] master`"
-    if problem is not None or suite is None or table is None or not isinstance(sink, StagingSink):
+    if problem is not None or suite is None or table is None or not isinstance(sink, SplittingSink):
         raise DeclarationError(str(problem), where=stream.place, remedy=remedy)
     return suite, sink, table
 
@@ -161,8 +161,8 @@ class _Work:
     stream: Stream
     home: StreamHome
     suite: Suite
-    sink: StagingSink
-    table: StagingSink
+    sink: SplittingSink
+    table: SplittingSink
     """The quarantine."""
     lease: Lease
     session: SparkSession
@@ -244,7 +244,7 @@ class _Work:
             raise RefusedError(_quarantine_gone(release, kept))
         return work
 
-    def _sink_of(self, release: Release) -> StagingSink:
+    def _sink_of(self, release: Release) -> SplittingSink:
         """The sink as it was declared for a release, as long as that is the same table."""
         kept = self.sink if release.sink is None else release.sink.sink(self.project)
         then, now = (
@@ -399,7 +399,7 @@ def _application(release_id: str) -> str:
     return f"{RELEASE_PREFIX}{release_id}"
 
 
-def _quarantine_gone(release: Release, table: StagingSink) -> Problem:
+def _quarantine_gone(release: Release, table: SplittingSink) -> Problem:
     return Problem(
         code="RELEASE_QUARANTINE_GONE",
         file=table.location or "",

@@ -79,7 +79,7 @@ class RunGate:
         """
         self.judged = failing_columns(self.plan)
         if self.judged is not None:
-            raise self._failed("nothing was run; correct the transform or the suite")
+            raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
         opened = self._state("open")
         if (found := self.found) is not None:
             kept = {name: getattr(found, name) for name in ("batch_id", "was_last", "failed", "released_by")}
@@ -103,12 +103,12 @@ class RunGate:
         if self.judged.verdict != "fail" or batch_id in self.let_through:
             return
         if not self.let_through or self._judge(is_last=is_last, without=self.let_through).verdict == "fail":
-            raise self._stopped(batch_id)
+            raise self._stopped(self.judged, batch_id)
 
     def stop_for(self, batch_id: int, result: CheckResult) -> QualityFailedError:
         """Stop a batch for one check that nothing could be measured of; gives what to raise."""
         self.judged = Judgement("fail", (result,), None, {})
-        return self._stopped(batch_id)
+        return self._stopped(self.judged, batch_id)
 
     def finish(self, reread: Callable[[Collection[int]], Sequence[CheckResult]], *, is_last: bool) -> None:
         """Judge the run. The gate is still open: its record must have the verdict before `close`.
@@ -131,8 +131,9 @@ class RunGate:
         keep_gate(self.home, msgspec.structs.replace(self._state("failed"), failed=failed))
         name = self.stream.name
         raise self._failed(
+            self.judged,
             f"its rows are in the sink, and the stream `{name}` is held: correct the suite, or let it go on with"
-            f" `sluice quality release {name}`"
+            f" `sluice quality release {name}`",
         )
 
     def close(self) -> None:
@@ -152,15 +153,15 @@ class RunGate:
         by = releasers(self.found) if self._is_excused else None
         return quality_record(judged, self.plan.suite.name, gate, self.columns, released_by=by)
 
-    def _stopped(self, batch_id: int) -> QualityFailedError:
+    def _stopped(self, judged: Judgement, batch_id: int) -> QualityFailedError:
         """Note that a batch was not published; gives what to raise."""
-        assert self.judged is not None
-        failed, was_last = describe_failed(failing_results(self.judged)), self._is_last(batch_id)
+        failed, was_last = describe_failed(failing_results(judged)), self._is_last(batch_id)
         blocked = msgspec.structs.replace(self._state("blocked"), batch_id=batch_id, was_last=was_last, failed=failed)
         keep_gate(self.home, blocked)
         return self._failed(
+            judged,
             f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
-            f" through with `sluice quality release {self.stream.name}`"
+            f" through with `sluice quality release {self.stream.name}`",
         )
 
     def _is_last(self, batch_id: int) -> bool:
@@ -217,6 +218,5 @@ class RunGate:
             records=self.found.records if self.found is not None else (),
         )
 
-    def _failed(self, remedy: str) -> QualityFailedError:
-        assert self.judged is not None
-        return quality_failed(self.judged, self.plan.suite, remedy)
+    def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
+        return quality_failed(judged, self.plan.suite, remedy)

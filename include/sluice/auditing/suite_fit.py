@@ -9,7 +9,7 @@ from sluice.auditing.written_rows import measures
 from sluice.errors import DeclarationError
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.suite import Suite
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import VersionedSink
 from sluice.spark.shown_error import spark_message
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -45,7 +45,7 @@ def _refuse_rereads(plan: QualityPlan, stream: Stream) -> None:
     Raises:
         DeclarationError: They can't.
     """
-    if plan.rereads and not isinstance(stream.sink, StagingSink):
+    if plan.rereads and not isinstance(stream.sink, VersionedSink):
         raise DeclarationError(
             f"`{plan.rereads[0].type}` reads again what the run wrote, which a {stream.sink.kind} sink can't tell",
             where=plan.rereads[0].place,

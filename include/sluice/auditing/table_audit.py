@@ -29,7 +29,7 @@ from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
 from sluice.runs.record import QualityRecord, new_run_id
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import VersionedSink
 from sluice.spark.session import close_session, open_session
 from sluice.spark.shown_error import spark_message
 from sluice.stream import Stream
@@ -105,13 +105,13 @@ def audit_table(
     """
     stream, home = request.stream, project.stream_home(request.stream)
     suite = _suite(project, request, home)
-    version = _version(request, home)
+    sink, version = _table(request, home)
     started_at = clock()
     opened = None
     if session is None:
         session = opened = open_session(project, stream)
     try:
-        quality = _measure(suite, _rows(request, version, session, home), request, clock)
+        quality = _measure(suite, _rows(request, sink, version, session, home), request, clock)
     finally:
         if opened is not None:
             close_session(opened)
@@ -139,7 +139,7 @@ def check_audit(project: Project, request: TableAuditRequest) -> None:
     """
     home = project.stream_home(request.stream)
     _suite(project, request, home)
-    _version(request, home)
+    _table(request, home)
 
 
 def read_table_audit(home: StreamHome, audit_id: str) -> TableAudit | None:
@@ -174,10 +174,10 @@ def _suite(project: Project, request: TableAuditRequest, home: StreamHome) -> Su
     return replace(suite, expectations=expectations).without_history()
 
 
-def _version(request: TableAuditRequest, home: StreamHome) -> int:
-    """The version to read; fixed before anything is read, for others may write meanwhile."""
+def _table(request: TableAuditRequest, home: StreamHome) -> tuple[VersionedSink, int]:
+    """The table, and the version to read; fixed before anything is read, for others may write meanwhile."""
     sink, place = request.stream.sink, request.stream.place
-    if not isinstance(sink, StagingSink):
+    if not isinstance(sink, VersionedSink):
         raise DeclarationError(
             f"a {sink.kind} sink is no table to audit", where=place, remedy="audit a stream with a Delta sink"
         )
@@ -192,12 +192,12 @@ def _version(request: TableAuditRequest, home: StreamHome) -> int:
             where=sink.location,
             remedy=f"give versions from 0 to {log.latest}, the newest",
         )
-    return version
+    return sink, version
 
 
-def _rows(request: TableAuditRequest, version: int, session: SparkSession, home: StreamHome) -> DataFrame:
-    sink = request.stream.sink
-    assert isinstance(sink, StagingSink)
+def _rows(
+    request: TableAuditRequest, sink: VersionedSink, version: int, session: SparkSession, home: StreamHome
+) -> DataFrame:
     try:
         if request.from_version is not None:
             rows = sink.read_versions(session, range(request.from_version, version + 1), storage=home.storage)

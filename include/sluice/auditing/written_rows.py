@@ -12,7 +12,7 @@ from sluice.quality.compile import QualityPlan
 from sluice.quality.reread import not_measured, reread
 from sluice.quality.results import CheckResult
 from sluice.runs.record import BatchRecord
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import VersionedSink
 from sluice.spark.shown_error import spark_message
 from sluice.sql_text import identifier
 from sluice.storage import Storage
@@ -43,12 +43,12 @@ class WrittenRows:
             StorageError: The table's log can't be read now.
         """
         sink = self.stream.sink
-        if self.plan.removed is not None or not isinstance(sink, StagingSink):
+        if self.plan.removed is not None or not isinstance(sink, VersionedSink):
             return None
         if batch.sink_version is None and batch.output_rows:
             return None
         try:
-            return self._with_rows([batch], lambda rows: measure(self.plan, rows))
+            return self._with_rows(sink, [batch], lambda rows: measure(self.plan, rows))
         except RefusedError:
             return None
 
@@ -61,19 +61,19 @@ class WrittenRows:
         """
         if not self.plan.rereads:
             return []
-        if not isinstance(self.stream.sink, StagingSink):
-            return not_measured(self.plan, f"a {self.stream.sink.kind} sink does not tell what a run wrote")
+        sink = self.stream.sink
+        if not isinstance(sink, VersionedSink):
+            return not_measured(self.plan, f"a {sink.kind} sink does not tell what a run wrote")
         lost = [batch.batch_id for batch in batches if batch.sink_version is None and batch.output_rows]
         if lost:
             return not_measured(self.plan, f"the table does not tell any more what batch {lost[0]} wrote")
         try:
-            return self._with_rows(counted(batches, self.stream.output_mode), lambda rows: reread(self.plan, rows))
+            counting = counted(batches, self.stream.output_mode)
+            return self._with_rows(sink, counting, lambda rows: reread(self.plan, rows))
         except RefusedError as exc:
             return not_measured(self.plan, str(exc))
 
-    def _with_rows(self, batches: Sequence[BatchRecord], read: Callable[[DataFrame], T]) -> T:
-        sink = self.stream.sink
-        assert isinstance(sink, StagingSink)
+    def _with_rows(self, sink: VersionedSink, batches: Sequence[BatchRecord], read: Callable[[DataFrame], T]) -> T:
         versions = [batch.sink_version for batch in batches if batch.sink_version is not None]
         try:
             rows = sink.read_versions(self.session, versions, storage=self.storage)

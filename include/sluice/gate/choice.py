@@ -11,7 +11,7 @@ from sluice.plan import Gate, GateChoice, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
-from sluice.sinks.contract import BatchSink, StagingSink
+from sluice.sinks.contract import BatchSink, SplittingSink, StagingSink, VersionedSink
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
@@ -125,7 +125,7 @@ def _check_quarantine(project: Project, stream: Stream, suite: Suite) -> None:
     problem, remedy = None, ""
     if project.is_remote:
         problem, remedy = "Spark Connect can't split a batch", "use `drop`, or run it with a Spark of its own"
-    elif not isinstance(stream.sink, StagingSink):
+    elif not isinstance(stream.sink, SplittingSink):
         problem = f"a {stream.sink.kind} sink can't be written twice without doubling rows"
         remedy = "use `drop`, or a Delta sink"
     elif stream.output_mode != "append":
@@ -157,7 +157,7 @@ def _pass_obstacle(stream: Stream, suite: Suite, gate: str) -> str | None:
     """Why what was written can't be read again to be measured; None when it can."""
     if _removes(suite):
         return "some rows are not written"
-    if gate == "write" and not isinstance(stream.sink, StagingSink):
+    if gate == "write" and not isinstance(stream.sink, VersionedSink):
         return f"a {stream.sink.kind} sink does not tell what a batch wrote"
     return None
 

@@ -15,7 +15,7 @@ from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.project import Project
 from sluice.runs.kept_table import Table
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import SplittingSink
 
 
 class Decision(Document, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ def _outdated(decision: Decision, file: str) -> BatchFailedError:
     )
 
 
-def lost_decision(batch_id: int, table: StagingSink) -> RefusedError:
+def lost_decision(batch_id: int, table: SplittingSink) -> RefusedError:
     """What to raise where the quarantine has its part of a batch, the sink has not, and nothing tells why."""
     return RefusedError(
         Problem(

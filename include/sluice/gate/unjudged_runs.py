@@ -39,7 +39,7 @@ from sluice.quality.gate import Judgement, describe_failed, failing_results, jud
 from sluice.quality.results import CheckResult, unmeasured, verdict, why_unmeasured
 from sluice.quality.suite import Suite
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import VersionedSink
 from sluice.stream import Stream
 
 
@@ -124,7 +124,7 @@ def find_unsettled(
         is_measured(plan, batch.observed.get(QUALITY_METRICS)) for batch in together(earlier, record.batches)
     )
     unsettled = Unsettled(gate, record, earlier, None, suite.name)
-    if not is_known and isinstance(stream.sink, StagingSink):
+    if not is_known and isinstance(stream.sink, VersionedSink):
         return unsettled
     # What no sink can tell any more is not measured, and fails.
     return judge_former(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)

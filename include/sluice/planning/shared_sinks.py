@@ -25,7 +25,7 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
         return None
     other = writer.stream
     why = None
-    if stream.sink.kind == "files" or other.sink.kind == "files":
+    if stream.sink.is_of_one_query or other.sink.is_of_one_query:
         why = "Spark's manifest there tells of the batches of one, and passes over those of the other as done"
     elif "complete" in {stream.output_mode, other.output_mode}:
         why = "in output mode `complete` every batch of one deletes the rows of the other"

@@ -194,7 +194,7 @@ def _pending_problems(
 
 def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime) -> Survey:
     stream, checkpoint = seen.stream, seen.checkpoint
-    if bound.to_version is not None and not any(source.kind == "delta" for source in stream.sources.values()):
+    if bound.to_version is not None and not any(source.has_versions for source in stream.sources.values()):
         raise DeclarationError(
             "the run is bounded by a table version, and no source is a Delta table",
             where=stream.place,

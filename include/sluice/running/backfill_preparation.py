@@ -27,7 +27,7 @@ from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
-from sluice.sinks.contract import ReplaceableSink, Replaced, StagingSink
+from sluice.sinks.contract import ReplaceableSink, Replaced, SplittingSink
 from sluice.spark.duplicates import drops_across
 from sluice.spark.writers import open_journal
 from sluice.stream import Stream
@@ -332,7 +332,7 @@ class BackfillPreparation:
         except SluiceError:
             logger.warning("what the backfill left in %s could not be deleted", self.folder, exc_info=True)
 
-    def quarantine_left(self, record: RunRecord, found: Replaced) -> StagingSink | None:
+    def quarantine_left(self, record: RunRecord, found: Replaced) -> SplittingSink | None:
         """See `dead_backfills.quarantine_left`."""
         return quarantine_left(record, found, self.project, self.request.stream, storage=self.home.storage)
 

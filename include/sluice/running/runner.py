@@ -271,10 +271,10 @@ class _Run:
 
     def _note(self, batches: Iterator[BatchRecord]) -> None:
         """Record each batch once it is committed."""
-        kinds = {source.kind for source in self.query.stream.sources.values()}
+        reads_more = any(source.counts_more_rows for source in self.query.stream.sources.values())
         home = self.preparation.home
         for batch in batches:
-            done = tied_to_input(self._told(batch), self.flow, reads_more="delta" in kinds)
+            done = tied_to_input(self._told(batch), self.flow, reads_more=reads_more)
             self._keep_sink_identity()
             self._save(batches=(*self.record.batches, done))
             if self.decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):

@@ -6,7 +6,7 @@ import msgspec
 
 from sluice.errors import DeclarationError
 from sluice.project import Project
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import SplittingSink
 from sluice.sinks.delta.sink import DeltaSink
 
 
@@ -19,7 +19,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
 
     @classmethod
-    def of(cls, sink: StagingSink, project: Project) -> Table:
+    def of(cls, sink: SplittingSink, project: Project) -> Table:
         """What is kept of a declared table.
 
         Raises:

@@ -1,7 +1,8 @@
 """What every kind of sink promises: how Spark writes it, and what its own log says of a batch.
 
 What only some can do are contracts of their own, found by what a sink can: an interval's rows replaced
-(`ReplaceableSink`), a batch written by a function (`BatchSink`), or aside, and published then (`StagingSink`).
+(`ReplaceableSink`), a batch written by a function (`BatchSink`), or aside, and published then (`StagingSink`), what was
+written read again (`VersionedSink`), a batch split between two of them (`SplittingSink`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Sink(ABC):
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "update", "complete")
     is_idempotent: ClassVar[bool] = False
     """Whether the sink itself refuses a batch that it holds already, so that a second writer can't double rows."""
+    is_of_one_query: ClassVar[bool] = False
+    """Whether it takes batches by their ids alone, so that those of another query pass for done."""
 
     @abstractmethod
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
@@ -354,25 +357,10 @@ class StagingSink(BatchSink):
             StorageError: Something is still there.
         """
 
-    @property
-    @abstractmethod
-    def takes_new_columns(self) -> bool:
-        """Whether a batch with columns that the table does not have adds them to it."""
 
-    @abstractmethod
-    def beside(self, ending: str) -> StagingSink:
-        """A table beside this one, with an ending after its name."""
-
-    @abstractmethod
-    def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
-        """Let Spark put rows in the place of those that meet a condition, in one commit.
-
-        Args:
-            frame: The new rows, all of which meet the condition.
-            condition: In SQL.
-            application: Names the replacement in the sink's own log.
-            version: A version of that application that the log holds already is passed over.
-        """
+@dataclass(frozen=True)
+class VersionedSink(Sink):
+    """Base of the sinks whose log tells which rows a version added, and gives them back."""
 
     @abstractmethod
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
@@ -385,3 +373,28 @@ class StagingSink(BatchSink):
     @abstractmethod
     def read_table(self, spark: SparkSession, version: int) -> DataFrame:
         """All rows of the table as a version left it."""
+
+
+@dataclass(frozen=True)
+class SplittingSink(StagingSink, VersionedSink):
+    """Base of the sinks between which a batch can be split: those whose rows a quarantine takes, and quarantines."""
+
+    @property
+    @abstractmethod
+    def takes_new_columns(self) -> bool:
+        """Whether a batch with columns that the table does not have adds them to it."""
+
+    @abstractmethod
+    def beside(self, ending: str) -> SplittingSink:
+        """A table beside this one, with an ending after its name."""
+
+    @abstractmethod
+    def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
+        """Let Spark put rows in the place of those that meet a condition, in one commit.
+
+        Args:
+            frame: The new rows, all of which meet the condition.
+            condition: In SQL.
+            application: Names the replacement in the sink's own log.
+            version: A version of that application that the log holds already is passed over.
+        """

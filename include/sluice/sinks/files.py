@@ -31,6 +31,7 @@ class FilesSink(Sink):
     kind: ClassVar[str] = "files"
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append",)
     is_idempotent: ClassVar[bool] = True
+    is_of_one_query: ClassVar[bool] = True
 
     path: str
     format: str

@@ -127,6 +127,10 @@ class Source(ABC):
     kind: ClassVar[str]
     unit: ClassVar[str]
     """What its amounts are counted in first of all: one of `amounts.UNITS`."""
+    has_versions: ClassVar[bool] = False
+    """Whether a run can be bounded by a version of it."""
+    counts_more_rows: ClassVar[bool] = False
+    """Whether Spark may count rows that it does not give, as the deleted ones in a table's files."""
 
     def waiting(self, found: Available) -> Amount:
         """How much it has."""

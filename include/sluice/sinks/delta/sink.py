@@ -40,7 +40,7 @@ from sluice.sinks.contract import (
     SinkBatch,
     SinkSnapshot,
     SinkState,
-    StagingSink,
+    SplittingSink,
 )
 from sluice.sinks.delta import published_batch, replacement
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
@@ -62,7 +62,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True)
-class DeltaSink(ReplaceableSink, StagingSink):
+class DeltaSink(ReplaceableSink, SplittingSink):
     """Declared by `sinks.delta`."""
 
     kind: ClassVar[str] = "delta"

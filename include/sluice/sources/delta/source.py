@@ -61,6 +61,8 @@ class DeltaSource(Source):
 
     kind: ClassVar[str] = "delta"
     unit: ClassVar[str] = "files"
+    has_versions: ClassVar[bool] = True
+    counts_more_rows: ClassVar[bool] = True
 
     path: str
     starting: Starting
