@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import check_path, declares, partition_columns
 from sluice.delta_table import (
+    TRANSACTIONS_EXPIRE,
     Commit,
     expired_transactions,
     find_table,
@@ -42,7 +43,7 @@ from sluice.sinks.contract import (
     SinkState,
     StagingSink,
 )
-from sluice.sinks.delta import published_batch, replacement
+from sluice.sinks.delta import forgotten, published_batch, replacement
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.spark_options import spark_options
 from sluice.storage import Storage
@@ -89,7 +90,13 @@ class DeltaSink(ReplaceableSink, StagingSink):
             return SinkState(exists=False)
         table = load_table(self.path, storage=storage) if query_id else None
         last = last_transaction(table, self.path, query_id, storage=storage) if table and query_id else None
-        return SinkState(exists=True, identity=log.table_id, last_batch=last)
+        forgets_after = log.configuration.get(TRANSACTIONS_EXPIRE)
+        return SinkState(exists=True, identity=log.table_id, last_batch=last, forgets_after=forgets_after)
+
+    def why_unknown(
+        self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
+    ) -> str | None:
+        return forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
