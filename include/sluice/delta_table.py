@@ -256,20 +256,20 @@ def spark_columns(table: DeltaTable) -> dict[str, str]:
     """
     with library_call("the columns of the Delta table can't be read", table.table_uri, passing=(), remedy=_LOOK):
         fields = json.loads(table.schema().to_json())["fields"]
-        return {found["name"]: _spark_type(found["type"]) for found in fields}
+        return {found["name"]: spark_type(found["type"]) for found in fields}
 
 
-def _spark_type(kind: Any) -> str:
+def spark_type(kind: Any) -> str:
     """A type as Delta's log has it in Spark's words; nested types are objects there."""
     if not isinstance(kind, dict):
         return _SPARK_TYPES.get(kind, str(kind))
     match kind["type"]:
         case "struct":
-            fields = (f"{found['name']}:{_spark_type(found['type'])}" for found in kind["fields"])
+            fields = (f"{found['name']}:{spark_type(found['type'])}" for found in kind["fields"])
             return f"struct<{','.join(fields)}>"
         case "array":
-            return f"array<{_spark_type(kind['elementType'])}>"
-    return f"map<{_spark_type(kind['keyType'])},{_spark_type(kind['valueType'])}>"
+            return f"array<{spark_type(kind['elementType'])}>"
+    return f"map<{spark_type(kind['keyType'])},{spark_type(kind['valueType'])}>"
 
 
 def commit_file(location: str, version: int) -> str:

@@ -157,10 +157,12 @@ class _Run:
         self.observer.phase("analysing the query")
         started_at = seen.starts
         query = build_query(project, stream, session, started_at)
+        storage = self.preparation.home.storage
+        stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=storage)
         generation = self._generation(seen, query, started_at)
-        check_state(query.frame, seen.checkpoint, stream.output_mode, storage=self.preparation.home.storage)
+        check_state(query.frame, seen.checkpoint, stream.output_mode, storage=storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
-        generation = generation.beginning(next_id, fingerprints(project, query, storage=self.preparation.home.storage))
+        generation = generation.beginning(next_id, fingerprints(project, query, storage=storage))
         self.preparation.home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.

@@ -113,6 +113,22 @@ class Sink(ABC):
             StorageError: It can't be read right now.
         """
 
+    def check_result(  # noqa: B027 - most have none
+        self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage
+    ) -> None:
+        """Make sure that the columns of what is there take the values of a result as they are.
+
+        Args:
+            frame: The result, once Spark has analysed it.
+            output_mode: The stream's.
+            place: The stream, for messages.
+            storage: Where to look.
+
+        Raises:
+            DeclarationError: Values would be changed without a word.
+            StorageError: It can't be read right now.
+        """
+
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         """The ids of the queries that have streamed into the sink, as far as its own log tells; the newest first.
 

@@ -43,7 +43,7 @@ from sluice.sinks.contract import (
     SinkState,
     StagingSink,
 )
-from sluice.sinks.delta import forgotten, published_batch, replacement
+from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.spark_options import spark_options
 from sluice.storage import Storage
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Spark's id of a query; other writers that name their transactions choose names of their own."""
 _OPTIONS = {
@@ -111,17 +110,25 @@ class DeltaSink(ReplaceableSink, StagingSink):
         place: str,
         storage: Storage,
     ) -> None:
-        is_made_anew = output_mode == "complete" and self.options.get("overwriteSchema") == "true"
         is_asked = bool(self.partition_by) or interval_column is not None
-        table = find_table(self.path, storage=storage) if is_asked and not is_made_anew else None
+        table = find_table(self.path, storage=storage) if is_asked and not self._is_made_anew(output_mode) else None
         if table is None:
             return
         where = f"{place}, {self.path}"
         if self.partition_by:
             check_partitions(table, self.partition_by, place=where)
         if interval_column is not None:
-            may_come = "true" in {self.options.get("mergeSchema"), conf.get(_AUTO_MERGE, "").lower()}
+            may_come = "true" in {self.options.get("mergeSchema"), conf.get(implicit_casts.AUTO_MERGE, "").lower()}
             interval_kind(table, interval_column, place=where, may_come=may_come)
+
+    def _is_made_anew(self, output_mode: OutputMode) -> bool:
+        """Whether every batch makes the table's columns."""
+        return output_mode == "complete" and self.options.get("overwriteSchema") == "true"
+
+    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+        if table is not None:
+            implicit_casts.check_result(table, frame, self.options, place=f"{place}, {self.path}")
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)
@@ -153,7 +160,9 @@ class DeltaSink(ReplaceableSink, StagingSink):
     ) -> None:
         aside = self.write_batch_aside(frame, batch, storage=storage) if self.can_rename else None
         if aside is None:
-            self._write_by_spark(frame, batch)
+            table = None if self._is_made_anew(batch.output_mode) else find_table(self.path, storage=storage)
+            fitting = frame if table is None else implicit_casts.with_types_of(table, frame, self.options)
+            self._write_by_spark(fitting, batch)
         else:
             self.publish_batch(batch, aside, storage=storage)
 
