@@ -27,7 +27,8 @@ from sluice.storage_failures import library_call
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Transaction
 
-_TRANSACTIONS_EXPIRE = "delta.setTransactionRetentionDuration"
+TRANSACTIONS_EXPIRE = "delta.setTransactionRetentionDuration"
+"""The property by which a table lets transactions be forgotten; without it, none ever is."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _LOOK = "check the table's _delta_log"
@@ -125,6 +126,25 @@ class DeltaLog:
     """Versions whose commit file is still there, ascending."""
     checkpoints: tuple[LogCheckpoint, ...] = ()
     """What stands for those whose commit file is not, ascending."""
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    """The table's properties."""
+
+    @property
+    def first_kept(self) -> int:
+        """The version from which on every commit file is there; 0 where log clean-up has deleted none."""
+        there, first = set(self.versions), self.latest + 1
+        while first - 1 in there:
+            first -= 1
+        return first
+
+    @property
+    def standing(self) -> LogCheckpoint | None:
+        """The oldest checkpoint after which every commit is there; None where the log begins with the table.
+
+        With those commits it knows what any newer one does, and transactions that a newer one has let expire.
+        """
+        first = self.first_kept
+        return next((found for found in self.checkpoints if found.version >= first - 1), None) if first else None
 
 
 def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
@@ -140,7 +160,10 @@ def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
     if not versions and not checkpoints:
         return None
     table = load_table(location, storage=storage)
-    return DeltaLog(location, str(table.metadata().id), table.version(), tuple(versions), checkpoints)
+    metadata = table.metadata()
+    return DeltaLog(
+        location, str(metadata.id), table.version(), tuple(versions), checkpoints, dict(metadata.configuration)
+    )
 
 
 def load_table(location: str, *, storage: Storage, version: int | None = None) -> DeltaTable:
@@ -183,7 +206,7 @@ def last_transaction(table: DeltaTable, location: str, application: str, *, stor
         StorageError: The log can't be read.
     """
     last: int | None = table.transaction_version(application)
-    if last is not None or _TRANSACTIONS_EXPIRE not in table.metadata().configuration:
+    if last is not None or TRANSACTIONS_EXPIRE not in table.metadata().configuration:
         return last
     log = open_log(location, storage=storage)
     noted = transactions(log, storage=storage) if log is not None else iter(())
@@ -209,17 +232,12 @@ def transactions(log: DeltaLog, *, storage: Storage) -> Iterator[AppTransaction]
 def expired_transactions(log: DeltaLog, *, storage: Storage) -> list[AppTransaction]:
     """The transactions that only a checkpoint tells of: the commits before it are gone.
 
-    It is the oldest checkpoint after which every commit is there: with those it knows what any newer one does, and
-    transactions that a newer one has let expire. Empty where the log begins with the table.
+    Empty where the log begins with the table.
 
     Raises:
         StorageError: It can't be read.
     """
-    there = set(log.versions)
-    first = log.latest + 1
-    while first - 1 in there:
-        first -= 1
-    standing = next((found for found in log.checkpoints if found.version >= first - 1), None) if first else None
+    standing = log.standing
     return [] if standing is None else checkpoint_transactions(log.location, standing, storage=storage)
 
 
@@ -238,20 +256,20 @@ def spark_columns(table: DeltaTable) -> dict[str, str]:
     """
     with library_call("the columns of the Delta table can't be read", table.table_uri, passing=(), remedy=_LOOK):
         fields = json.loads(table.schema().to_json())["fields"]
-        return {found["name"]: _spark_type(found["type"]) for found in fields}
+        return {found["name"]: spark_type(found["type"]) for found in fields}
 
 
-def _spark_type(kind: Any) -> str:
+def spark_type(kind: Any) -> str:
     """A type as Delta's log has it in Spark's words; nested types are objects there."""
     if not isinstance(kind, dict):
         return _SPARK_TYPES.get(kind, str(kind))
     match kind["type"]:
         case "struct":
-            fields = (f"{found['name']}:{_spark_type(found['type'])}" for found in kind["fields"])
+            fields = (f"{found['name']}:{spark_type(found['type'])}" for found in kind["fields"])
             return f"struct<{','.join(fields)}>"
         case "array":
-            return f"array<{_spark_type(kind['elementType'])}>"
-    return f"map<{_spark_type(kind['keyType'])},{_spark_type(kind['valueType'])}>"
+            return f"array<{spark_type(kind['elementType'])}>"
+    return f"map<{spark_type(kind['keyType'])},{spark_type(kind['valueType'])}>"
 
 
 def commit_file(location: str, version: int) -> str:

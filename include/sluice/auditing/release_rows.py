@@ -39,10 +39,12 @@ from sluice.gate.release_record import (
     Release,
     forget_release,
     keep_release,
+    read_release,
     read_releases,
 )
 from sluice.home import StreamHome
 from sluice.locations import spark_location
+from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
@@ -60,13 +62,15 @@ from sluice.spark.shown_error import spark_message
 from sluice.spark.writers import name_writer, open_journal
 from sluice.sql_text import any_of
 from sluice.stream import Stream
-from sluice.times import Clock, iso_time, system_clock
+from sluice.times import Clock, epoch_micros, iso_time, parse_time, system_clock
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
+_VERSION = 0
+"""Of the one transaction of each release."""
 _ASK_AGAIN = "ask for the release again: it finishes what was begun"
 
 
@@ -230,7 +234,8 @@ class _Work:
         """The same for the tables that a release has begun with.
 
         Raises:
-            RefusedError: Its quarantine is gone, and its rows are not in the sink.
+            RefusedError: Its quarantine is gone, and its rows are not in the sink; or the sink can't tell whether they
+                are.
         """
         kept = None if release.quarantine is None else release.quarantine.sink(self.project)
         known = (DeltaSink(place, ()) for place in known_places(self.project, self.stream, self.home))
@@ -239,6 +244,7 @@ class _Work:
         for table in (kept, self.table, *known):
             found = replace(work, table=table) if table is not None else None
             if found is not None and found.has_claims(release.release_id):
+                found.check_known(release.release_id)
                 return found
         if kept is not None and not work.is_sent(release.release_id) and not replace(work, table=kept).is_there:
             raise RefusedError(_quarantine_gone(release, kept))
@@ -252,11 +258,28 @@ class _Work:
         )
         return kept if then.identity == now.identity else self.sink
 
+    def check_known(self, release_id: str) -> None:
+        """Make sure that the sink can tell whether it has the rows that a release has claimed.
+
+        Raises:
+            RefusedError: It can't.
+        """
+        if self.is_sent(release_id):
+            return
+        known = read_release(self.home, release_id)
+        began_at = parse_time(known.began_at) if known is not None else None
+        since_ms = None if began_at is None else epoch_micros(began_at) // 1000
+        application, what = _application(release_id), f"release {release_id}"
+        problem = forgotten(self.sink, application, _VERSION, since_ms, what=what, storage=self.home.storage)
+        if problem is not None:
+            raise RefusedError(problem)
+
     def _let_go(self) -> None:
         """Finish or free rows whose release is over: former versions closed some that had left rows claimed."""
         from pyspark.sql import functions
 
         for row in self._frame().where(functions.col(RELEASE).isNotNull()).select(RELEASE).distinct().collect():
+            self.check_known(row[0])
             if self.is_sent(row[0]):
                 self._quarantine().delete(self._is_claimed(row[0]))
             else:
@@ -283,7 +306,7 @@ class _Work:
 
     def _append(self, claimed: DataFrame, release: Release) -> str | None:
         """Put claimed rows into the sink; gives why it has not taken them."""
-        batch = SinkBatch(_application(release.release_id), 0, "append", self.lease.token)
+        batch = SinkBatch(_application(release.release_id), _VERSION, "append", self.lease.token)
         try:
             self.sink.write_batch(
                 claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
@@ -309,7 +332,7 @@ class _Work:
         self._quarantine().update(claimed, {RELEASE: functions.lit(None).cast("string")})
 
     def is_sent(self, release_id: str) -> bool:
-        return self.sink.state(_application(release_id), storage=self.home.storage).last_batch is not None
+        return self.sink.state(_application(release_id), storage=self.home.storage).holds(_VERSION)
 
     def _moved(self, claimed: DataFrame) -> tuple[Moved, ...]:
         """The days that somebody has moved claimed rows from, and to."""

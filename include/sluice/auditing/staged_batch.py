@@ -100,9 +100,12 @@ def publish(
     order = ("quarantine", "sink") if decision.quarantined else ("sink", "quarantine")
     # Once a table has its part, a decision is not taken back any more.
     check_counts(home, generation, decision)
+    states = {part: table.state(decision.query_id, storage=storage) for part, table in tables.items()}
+    if states[order[1]].holds(decision.batch_id):
+        # The other one has its part as well, also where it has forgotten that.
+        return
     for part in order:
-        table = tables[part]
-        state = table.state(decision.query_id, storage=storage)
+        table, state = tables[part], states[part]
         if state.holds(decision.batch_id):
             continue
         if part == "quarantine" and decision.quarantined == 0 and state.exists:

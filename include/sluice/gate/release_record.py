@@ -80,6 +80,16 @@ def forget_release(home: StreamHome, release: Release) -> None:
     home.storage.delete(release_file(home, release.release_id))
 
 
+def read_release(home: StreamHome, release_id: str) -> Release | None:
+    """What is known of a release; None when nothing is.
+
+    Raises:
+        RefusedError: Its document is damaged.
+        StorageError: It can't be read.
+    """
+    return read_document(home.storage, release_file(home, release_id), Release)
+
+
 def read_releases(home: StreamHome) -> list[Release]:
     """Every release of rows of a stream, oldest first.
 

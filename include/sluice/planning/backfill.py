@@ -30,6 +30,7 @@ from sluice.planning.backfill_refusals import (
     shared_by,
     shared_table,
 )
+from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, positions, source_lines
 from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
@@ -193,7 +194,9 @@ def look(
         state = SinkState(exists=False)
         if snapshot is not None:
             state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
-        sight = replace(sight, snapshot=snapshot, refusal=find_refusal(replace(seen, sink=state)))
+        lost = pending_forgotten(stream, sink, state, seen.checkpoint, query_id, storage=home.storage)
+        refusal = find_refusal(replace(seen, sink=state, forgotten=lost))
+        sight = replace(sight, snapshot=snapshot, refusal=refusal)
         if sight.refusal is None:
             if snapshot is None or seen.checkpoint.is_new:
                 return sight

@@ -15,13 +15,16 @@ def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState) ->
     identity = record.sink_identity if record is not None else None
     if identity is None or sink.identity == identity:
         return None
-    now_there = f"now there is table {sink.identity}" if sink.identity else "and now it is gone"
+    place = stream.sink.location or stream.sink.kind
+    then = record.declared_at(record.begun_with[-1].from_batch).get("sink") if record and record.begun_with else None
+    known = f"{identity} at {then}" if then else identity
     return Problem(
         code="SINK_REPLACED",
-        file=stream.sink.location or stream.sink.kind,
-        cause=f"this generation has written table {identity}, {now_there}",
+        file=place,
+        cause=f"this generation has written table {known}; at {place} there is "
+        + (f"another one now, {sink.identity}" if sink.identity else "none"),
         consequence="the rows that were written before would be missing in it for ever",
-        remedy="restore the table, or declare a new stream with a sink of its own",
+        remedy="restore the table, or declare the sink where it is; or a new stream with a sink of its own",
     )
 
 

@@ -12,6 +12,7 @@ from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
+from sluice.planning.forgotten_batches import forgetful_table
 from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
@@ -174,7 +175,7 @@ def _check_sink(seen: Survey) -> Problem | None:
             consequence="the sink would skip the next batches as done, and their rows would be lost without a word",
             remedy="restore the checkpoint that belongs to this sink, or declare a new stream with a sink of its own",
         )
-    return None
+    return seen.forgotten
 
 
 def _undecided(seen: Survey) -> str | None:
@@ -329,7 +330,9 @@ def _warnings(seen: Survey) -> tuple[Problem, ...]:
     noticed = [problem for problem in seen.checkpoint.problems if not problem.is_blocking]
     unneeded = [problem for problem in seen.pending_problems if not problem.is_blocking]
     of_sources = (problem for found in seen.available.values() for problem in found.problems)
-    return (*noticed, *unneeded, *of_sources, *_pinned_settings(seen))
+    forgetful = forgetful_table(seen.stream.sink, seen.sink) if seen.checkpoint.is_new else None
+    of_sink = () if forgetful is None else (forgetful,)
+    return (*noticed, *unneeded, *of_sources, *of_sink, *_pinned_settings(seen))
 
 
 def _pinned_settings(seen: Survey) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.errors import DeclarationError, Problem
+from sluice.sinks.memory import MemorySink
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
 
@@ -19,6 +20,7 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
     Raises:
         DeclarationError: Rows of one of them would be lost for certain.
     """
+    _check_memory(stream, others)
     place = stream.sink.location
     writer = other_writer(place, stream, others) if place else None
     if place is None or writer is None:
@@ -43,3 +45,17 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
         remedy="give each stream a sink of its own, or declare one stream with both sources",
         is_blocking=False,
     )
+
+
+def _check_memory(stream: Stream, others: Mapping[str, Stream]) -> None:
+    """Both number their batches from 0 on."""
+    if not isinstance(stream.sink, MemorySink):
+        return
+    other = next((found for name, found in others.items() if name != stream.name and found.sink == stream.sink), None)
+    if other is not None:
+        raise DeclarationError(
+            f"stream `{other.name}` keeps its rows in memory under the same name, `{stream.sink.name}`: each batch of"
+            " one would take the place of a batch of the other",
+            where=f"{stream.place}; {other.place}",
+            remedy=f'give each a name of its own: `sinks.memory("{stream.name}")`',
+        )

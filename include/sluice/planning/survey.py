@@ -14,6 +14,7 @@ from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
+from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.next_watermark import usable
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
@@ -41,6 +42,8 @@ class Survey:
     pending_problems: tuple[Problem, ...] = ()
     """What the planned, uncommitted batch lacks."""
     sink: SinkState = SinkState(exists=False)
+    forgotten: Problem | None = None
+    """Why the sink can't tell whether it has the planned, uncommitted batch."""
     sizes: Callable[[str, int], Sequence[int | None]] = lambda _log, _log_id: ()
     """By the folder of a file source's log and a log id, the bytes of the files that it took; nothing if not known."""
     refusal: Problem | None = None
@@ -90,8 +93,10 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     if seen.foreign_owner is not None or checkpoint.blocking is not None or lines is None:
         return seen
     try:
-        sink = stream.sink.state(record.query_id if record else checkpoint.query_id, storage=home.storage)
-        seen = replace(seen, sink=sink)
+        query_id = record.query_id if record else checkpoint.query_id
+        sink = stream.sink.state(query_id, storage=home.storage)
+        lost = pending_forgotten(stream, stream.sink, sink, checkpoint, query_id, storage=home.storage)
+        seen = replace(seen, sink=sink, forgotten=lost)
         if checkpoint.is_new and checkpoint.query_id is None and sink.exists:
             _check_past(stream, home, checkpoint, number)
         return _survey_sources(seen, home, bound, now)
@@ -116,14 +121,19 @@ def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, n
                 remedy="restore the folder from a backup; to begin anew, declare a new stream with a sink of its own",
             )
         )
-    writer = None if home.is_first_run() else _unknown_writer(stream, home)
-    if writer is not None:
+    if home.is_first_run():
+        return
+    what = None
+    if (writer := _unknown_writer(stream, home)) is not None:
+        what = f"query {writer} has streamed into {stream.sink.location}, which is none of another stream of this home"
+    elif (why := stream.sink.why_unknown(None, 0, None, storage=home.storage)) is not None:
+        what = f"whether a query has streamed into {stream.sink.location} can't be told: {why}"
+    if what is not None:
         raise RefusedError(
             Problem(
                 code="HOME_MISSING",
                 file=home.location,
-                cause=f"the home has no checkpoint of the stream, and query {writer} has streamed into"
-                f" {stream.sink.location}, which is none of another stream of this home",
+                cause=f"the home has no checkpoint of the stream, and {what}",
                 consequence=consequence,
                 remedy="mount or restore the home; if this really is the stream's first run, make an empty file"
                 f" {home.first_run_file()}",

@@ -13,6 +13,7 @@ from sluice.gate.state import read_gate, with_stop
 from sluice.gate.unjudged_runs import Unsettled, find_unsettled, gated
 from sluice.home import StreamHome
 from sluice.plan import Plan
+from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.generation_sink import sink_moved
 from sluice.planning.own_output import check_own_output
 from sluice.planning.planner import Limits, build_plan
@@ -24,6 +25,7 @@ from sluice.planning.transform_text import check_functions
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.runs.record import RunRecord, RunRecords
+from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import Bound
 from sluice.stream import Stream
 from sluice.times import Clock, system_clock
@@ -174,10 +176,30 @@ def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> P
     if (problem := sink_moved(project, seen.stream, seen.record, pending)) is not None:
         return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
     decided = decided_before(plan, home)
+    if (problem := _quarantine_forgotten(seen, decided, project, home)) is not None:
+        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
     if decided is None:
         return plan
     how = f"batch {pending} was decided by run {decided.run_id}, and is finished as it was then"
     return replace(plan, reason="; ".join(filter(None, (plan.reason, how))))
+
+
+def _quarantine_forgotten(seen: Survey, decided: Decision | None, project: Project, home: StreamHome) -> Problem | None:
+    """Why the part of a pending batch that goes to the quarantine can't be written; None when it can, or is there.
+
+    Once the sink has its part, the quarantine has its own: that one is written before.
+    """
+    pending, query_id = seen.checkpoint.planned_id, seen.record.query_id if seen.record is not None else None
+    if pending is None or query_id is None or seen.sink.holds(pending):
+        return None
+    if decided is not None:
+        table: StagingSink | None = decided.quarantine.sink(project)
+    else:
+        table = seen.stream.quarantine_table if seen.stream.quality is not None else None
+    if table is None:
+        return None
+    state = table.state(query_id, storage=home.storage)
+    return pending_forgotten(seen.stream, table, state, seen.checkpoint, query_id, storage=home.storage)
 
 
 def _with_gate_choice(plan: Plan, project: Project, stream: Stream, home: StreamHome) -> Plan:

@@ -74,6 +74,7 @@ def _check_stream(
             try:
                 query = build_query(project, stream, session, {})
                 _check_interval_column(stream, query)
+                stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=storage)
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)
             finally:

@@ -192,6 +192,7 @@ class _Run:
             choose_shuffle_partitions(session, project.conf_of(stream), largest)
         self.observer.phase("analysing the query")
         self.query = query = build_query(project, stream, session, seen.starts)
+        stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1

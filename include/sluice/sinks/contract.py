@@ -45,6 +45,8 @@ class SinkState:
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
     notes_every_batch: bool = False
     """Whether every batch leaves its id in the sink, also one without rows."""
+    forgets_after: str | None = None
+    """How long the sink remembers which batches it holds, as it is set there; None when it does not forget."""
 
     def holds(self, batch_id: int) -> bool:
         """Whether the sink is known to hold a batch of the query."""
@@ -114,6 +116,22 @@ class Sink(ABC):
             StorageError: It can't be read right now.
         """
 
+    def check_result(  # noqa: B027 - most have none
+        self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage
+    ) -> None:
+        """Make sure that the columns of what is there take the values of a result as they are.
+
+        Args:
+            frame: The result, once Spark has analysed it.
+            output_mode: The stream's.
+            place: The stream, for messages.
+            storage: Where to look.
+
+        Raises:
+            DeclarationError: Values would be changed without a word.
+            StorageError: It can't be read right now.
+        """
+
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         """The ids of the queries that have streamed into the sink, as far as its own log tells; the newest first.
 
@@ -122,6 +140,22 @@ class Sink(ABC):
             StorageError: It can't be read right now.
         """
         return iter(())
+
+    def why_unknown(
+        self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
+    ) -> str | None:
+        """Why the sink may hold a batch that its state does not show; None when it does not hold it.
+
+        Args:
+            application: Names who writes it: a query's id, or the name of a release; None for anybody.
+            version: The batch, as the application numbers it.
+            since_ms: When it was begun, in milliseconds since the epoch; None when nobody knows.
+            storage: Where the sink is.
+
+        Raises:
+            StorageError: The sink can't be read right now.
+        """
+        return None
 
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         """What the sink's log says about one batch; None when it does not know the batch."""

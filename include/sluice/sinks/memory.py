@@ -62,6 +62,6 @@ def memory(name: str = "memory") -> MemorySink:
     """Declare a sink that keeps the rows of each batch in this process; `sluice.sinks.memory.batches_of` has them.
 
     Args:
-        name: What they are kept under; sinks of one name share it.
+        name: What they are kept under: another one for each stream of a project.
     """
     return MemorySink(name)

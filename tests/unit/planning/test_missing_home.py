@@ -76,6 +76,20 @@ def test_a_sink_whose_old_commits_are_gone(lab: Lab, tmp_path: Path) -> None:
     assert verdict(lab) == "HOME_MISSING"
 
 
+def test_a_sink_that_may_have_forgotten_its_queries(lab: Lab, tmp_path: Path) -> None:
+    """Commits and transactions are gone: nobody can tell, and a first run is one only if somebody says so."""
+    table = make_delta(tmp_path / "lake", [1], app_id="a-job-of-mine")
+    DeltaTable(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
+    assert [warning.code for warning in lab.plan().warnings] == ["TRANSACTIONS_EXPIRE"]
+    DeltaTable(table).create_checkpoint()
+    expire_commits(table)
+    assert verdict(lab) == "HOME_MISSING"
+    assert "can't be told" in lab.plan().reason
+
+    put(lab.home / "first-run", "")
+    assert lab.settle().status == "planned"
+
+
 @pytest.mark.parametrize("app_id", [None, "a-job-of-mine"])
 def test_a_sink_that_no_stream_has_written(lab: Lab, tmp_path: Path, app_id: str | None) -> None:
     """Somebody else's rows are there, which are not read again."""

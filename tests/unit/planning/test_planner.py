@@ -444,7 +444,21 @@ class TestSink:
         plan = lab.plan()
         assert plan.problem is not None
         assert (plan.verdict, plan.problem.code) == ("refuse", "SINK_REPLACED")
-        assert plan.reason.endswith("now there is table another")
+        assert plan.reason.endswith(f"; at {lab.sink.path} there is another one now, another")
+
+    def test_a_sink_that_is_declared_elsewhere_refuses(self, lab: Lab) -> None:
+        """The message names the place of then, too: that is where the table is."""
+        home = lab.project.stream_home(lab.stream)
+        generation = home.generation(1)
+        assert generation is not None
+        home.keep_generation(generation.beginning(1, {"sink": "sink"}))
+        then = replace(lab.sink, path=str(lab.root / "elsewhere"))
+        lab.stream = replace(lab.stream, sink=then)
+        plan = lab.plan()
+        assert plan.problem is not None
+        assert (plan.verdict, plan.problem.code, plan.problem.file) == ("refuse", "SINK_REPLACED", then.path)
+        assert plan.reason.endswith(f" at sink; at {then.path} there is none")
+        assert "declare the sink where it is" in plan.problem.remedy
 
     def test_a_sink_that_is_gone_refuses(self, lab: Lab) -> None:
         """So does no table at all."""
@@ -452,7 +466,7 @@ class TestSink:
         plan = lab.plan()
         assert plan.problem is not None
         assert (plan.verdict, plan.problem.code) == ("refuse", "SINK_REPLACED")
-        assert plan.reason.endswith("and now it is gone")
+        assert plan.reason.endswith(f"; at {lab.sink.path} there is none")
 
 
 class TestCheckpointOfAnother:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice import sinks
+from sluice.errors import DeclarationError
 from sluice.planning.shared_sinks import shared_sink
 from sluice.table_writers import Writer, other_writer
 from tests.builders import make_stream
@@ -29,6 +30,18 @@ def test_every_name_of_a_table(tmp_path: Path, written: str, *, is_there: bool) 
     problem = shared_sink(own, {"a": own, "b": other})
     read_remedy(problem, "SINK_SHARED", "give each stream a sink of its own")
     assert shared_sink(own, {"a": own, "c": third}) is None
+
+
+def test_one_name_in_memory() -> None:
+    """Each stream numbers its batches from 0 on: one would take the place of the other's."""
+    own, other = (make_stream(name=name, sink=sinks.memory("rows")) for name in ("a", "b"))
+
+    with pytest.raises(
+        DeclarationError, match="stream `b` keeps its rows in memory under the same name, `rows`"
+    ) as told:
+        shared_sink(own, {"a": own, "b": other})
+    assert str(told.value.remedy) == 'give each a name of its own: `sinks.memory("a")`'
+    assert shared_sink(own, {"a": own, "b": make_stream(name="b", sink=sinks.memory("b"))}) is None
 
 
 def test_a_quarantine_counts_where_a_suite_is(tmp_path: Path) -> None:

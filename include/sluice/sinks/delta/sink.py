@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import check_path, declares, partition_columns
 from sluice.delta_table import (
+    TRANSACTIONS_EXPIRE,
     Commit,
     expired_transactions,
     find_table,
@@ -42,7 +43,7 @@ from sluice.sinks.contract import (
     SinkState,
     SplittingSink,
 )
-from sluice.sinks.delta import published_batch, replacement
+from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.spark_options import spark_options
 from sluice.storage import Storage
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Spark's id of a query; other writers that name their transactions choose names of their own."""
 _OPTIONS = {
@@ -89,7 +89,13 @@ class DeltaSink(ReplaceableSink, SplittingSink):
             return SinkState(exists=False)
         table = load_table(self.path, storage=storage) if query_id else None
         last = last_transaction(table, self.path, query_id, storage=storage) if table and query_id else None
-        return SinkState(exists=True, identity=log.table_id, last_batch=last)
+        forgets_after = log.configuration.get(TRANSACTIONS_EXPIRE)
+        return SinkState(exists=True, identity=log.table_id, last_batch=last, forgets_after=forgets_after)
+
+    def why_unknown(
+        self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
+    ) -> str | None:
+        return forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -104,17 +110,25 @@ class DeltaSink(ReplaceableSink, SplittingSink):
         place: str,
         storage: Storage,
     ) -> None:
-        is_made_anew = output_mode == "complete" and self.options.get("overwriteSchema") == "true"
         is_asked = bool(self.partition_by) or interval_column is not None
-        table = find_table(self.path, storage=storage) if is_asked and not is_made_anew else None
+        table = find_table(self.path, storage=storage) if is_asked and not self._is_made_anew(output_mode) else None
         if table is None:
             return
         where = f"{place}, {self.path}"
         if self.partition_by:
             check_partitions(table, self.partition_by, place=where)
         if interval_column is not None:
-            may_come = "true" in {self.options.get("mergeSchema"), conf.get(_AUTO_MERGE, "").lower()}
+            may_come = "true" in {self.options.get("mergeSchema"), conf.get(implicit_casts.AUTO_MERGE, "").lower()}
             interval_kind(table, interval_column, place=where, may_come=may_come)
+
+    def _is_made_anew(self, output_mode: OutputMode) -> bool:
+        """Whether every batch makes the table's columns."""
+        return output_mode == "complete" and self.options.get("overwriteSchema") == "true"
+
+    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+        if table is not None:
+            implicit_casts.check_result(table, frame, self.options, place=f"{place}, {self.path}")
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)
@@ -146,7 +160,9 @@ class DeltaSink(ReplaceableSink, SplittingSink):
     ) -> None:
         aside = self.write_batch_aside(frame, batch, storage=storage) if self.can_rename else None
         if aside is None:
-            self._write_by_spark(frame, batch)
+            table = None if self._is_made_anew(batch.output_mode) else find_table(self.path, storage=storage)
+            fitting = frame if table is None else implicit_casts.with_types_of(table, frame, self.options)
+            self._write_by_spark(fitting, batch)
         else:
             self.publish_batch(batch, aside, storage=storage)
 

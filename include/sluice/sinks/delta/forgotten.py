@@ -1,0 +1,132 @@
+"""Whether a Delta table can still tell that it does not hold a batch.
+
+A table may let transactions expire (`delta.setTransactionRetentionDuration`): its checkpoints leave them out, and once
+log clean-up has deleted the commits as well, a batch that is there looks like one that never came.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import msgspec
+
+from sluice.delta_table import TRANSACTIONS_EXPIRE, DeltaLog, commit_lines, load_table, open_log
+from sluice.storage import Storage
+
+_UNITS_MS = {
+    "week": 7 * 86_400_000,
+    "day": 86_400_000,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1000,
+    "millisecond": 1,
+    "microsecond": 0.001,
+}
+_PART = re.compile(rf"(\d+)\s+({'|'.join(_UNITS_MS)})s?", re.IGNORECASE)
+_INTERVAL = re.compile(rf"(?:interval\s+)?{_PART.pattern}(?:\s+{_PART.pattern})*", re.IGNORECASE)
+_CLOCKS_APART_MS = 60_000
+"""How far the clocks of those may be apart who begin a batch, write it, and make a checkpoint."""
+
+
+class _Txn(msgspec.Struct, rename="camel"):
+    app_id: str
+
+
+class _Metadata(msgspec.Struct):
+    configuration: dict[str, str] = {}
+
+
+class _CommitInfo(msgspec.Struct, rename="camel"):
+    timestamp: Any = None
+    in_commit_timestamp: Any = None
+
+
+class _Action(msgspec.Struct, rename="camel"):
+    txn: _Txn | None = None
+    meta_data: _Metadata | None = None
+    commit_info: _CommitInfo | None = None
+
+
+_ACTION = msgspec.json.Decoder(_Action)
+
+
+def absent(application: str, version: int) -> str:
+    """The application by whose transaction somebody notes in a table that it does not hold a batch of another one."""
+    return f"{application}-without-{version}"
+
+
+def why_unknown(
+    location: str, application: str | None, version: int, since_ms: int | None, *, storage: Storage
+) -> str | None:
+    """Why a table that knows of no such transaction may hold it; None when it does not.
+
+    The commits that are there are looked through from the newest one on, back to a moment before the transaction can
+    have been made. Where they do not reach so far, all depends on how long transactions were kept.
+
+    Args:
+        location: The table.
+        application: Whose transaction it is; None for that of anybody.
+        version: As the application numbers it; it is newer than all that the table knows of that application.
+        since_ms: It was not made before this moment, in milliseconds since the epoch; None when nobody knows.
+        storage: Where the table is.
+
+    Raises:
+        StorageError: The log can't be read.
+    """
+    log = open_log(location, storage=storage)
+    if log is None or log.first_kept == 0:
+        return None
+    told = set() if application is None else {application, absent(application, version)}
+    kept = [log.configuration]
+    for number in range(log.latest, log.first_kept - 1, -1):
+        for line in commit_lines(location, number, storage=storage) or ():
+            action = _decoded(line)
+            if action.txn is not None and action.txn.app_id in told:
+                return None
+            if since_ms is not None and _is_before(action.commit_info, since_ms):
+                return None
+            if action.meta_data is not None:
+                kept.append(action.meta_data.configuration)
+    kept.append(_configuration_before(log, storage))
+    expiring = [found[TRANSACTIONS_EXPIRE] for found in kept if found.get(TRANSACTIONS_EXPIRE)]
+    if not expiring:
+        return None
+    shortest = min(expiring, key=_millis)
+    if since_ms is not None and _millis(shortest) > time.time() * 1000 - since_ms + _CLOCKS_APART_MS:
+        return None
+    return (
+        f"the table lets transactions expire (`{TRANSACTIONS_EXPIRE}`: {shortest}), and of its commits those before"
+        f" version {log.first_kept} are gone"
+    )
+
+
+def _decoded(line: bytes) -> _Action:
+    try:
+        return _ACTION.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Whoever needs what it says tells of the damage.
+        return _Action()
+
+
+def _is_before(info: _CommitInfo | None, since_ms: int) -> bool:
+    times = (info.in_commit_timestamp, info.timestamp) if info is not None else ()
+    made = next((found for found in times if isinstance(found, int)), None)
+    return made is not None and made < since_ms
+
+
+def _configuration_before(log: DeltaLog, storage: Storage) -> dict[str, str]:
+    """The table's properties as the commits that are gone have left them."""
+    standing = log.standing
+    if standing is None:
+        return {}
+    table = load_table(log.location, storage=storage, version=standing.version)
+    return dict(table.metadata().configuration)
+
+
+def _millis(interval: str) -> float:
+    """How long an interval of Delta's is; 0 where it is none that we know."""
+    if not _INTERVAL.fullmatch(interval.strip()):
+        return 0
+    return sum(int(number) * _UNITS_MS[unit.lower()] for number, unit in _PART.findall(interval))
