@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, SluiceError
 from sluice.locations import spark_location
+from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.columns import Schema
 from sluice.quality.suggest import ROWS, few_valued, profile_measures, suggest_suite
@@ -42,12 +43,13 @@ def suggest(
         The suite as JSON, in the form that Great Expectations writes.
 
     Raises:
-        DeclarationError: There are no rows, or the transform fails.
+        DeclarationError: The declaration is wrong, there are no rows, or the transform fails.
         QueryRefusedError: Spark does not run the transform as a batch.
         StorageError: The table or a source can't be read right now.
         BatchFailedError: Spark failed.
     """
     storage = project.storage()
+    Declared.of(project, stream, project.streams()).check_table(storage=storage)
     opened = session or open_session(project, stream)
     try:
         frame, seen_in = _slice(project, stream, opened, storage, now)

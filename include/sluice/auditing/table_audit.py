@@ -21,6 +21,7 @@ from sluice.gate.audit_record import quality_record
 from sluice.gate.judged_runs import judged
 from sluice.home import StreamHome
 from sluice.locations import join
+from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
@@ -99,13 +100,13 @@ def audit_table(
         clock: Tells the time.
 
     Raises:
-        DeclarationError: The sink is no table, the suite is wrong or does not fit it, or the condition is none.
+        DeclarationError: See `check_audit`; or the suite does not fit the table.
+        QueryRefusedError: The condition is none.
         RefusedError: A version can't be read any more.
         RunError: Spark can't be started, or can't read the table.
     """
+    suite, version = check_audit(project, request)
     stream, home = request.stream, project.stream_home(request.stream)
-    suite = _suite(project, request, home)
-    version = _version(request, home)
     started_at = clock()
     opened = None
     if session is None:
@@ -130,16 +131,21 @@ def audit_table(
     return audit
 
 
-def check_audit(project: Project, request: TableAuditRequest) -> None:
+def check_audit(project: Project, request: TableAuditRequest) -> tuple[Suite, int]:
     """Make sure, without a JVM, that there is a suite, and a table with these versions.
 
+    Returns:
+        The suite, and the version to read.
+
     Raises:
-        DeclarationError: There is not.
+        DeclarationError: There is not, or the stream's declaration is wrong.
         StorageError: The table's log can't be read.
     """
     home = project.stream_home(request.stream)
-    _suite(project, request, home)
-    _version(request, home)
+    declared = Declared.of(project, request.stream, project.streams())
+    suite, version = _suite(project, request, home), _version(request, home)
+    declared.check_table(storage=home.storage)
+    return suite, version
 
 
 def read_table_audit(home: StreamHome, audit_id: str) -> TableAudit | None:
