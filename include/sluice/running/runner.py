@@ -23,7 +23,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
-from sluice.plan import Plan, PlannedBatch
+from sluice.plan import Plan
 from sluice.planning.survey import Survey
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
@@ -152,8 +152,8 @@ class _Run:
         name_writer(project, session, self.lease)
         check_home(project, session, self.preparation.journal.records.file(self.record.run_id))
         if seen.checkpoint.is_new:
-            largest = max((_size(batch) for batch in plan.batches), default=0)
-            choose_shuffle_partitions(session, project.conf_of(stream), largest)
+            reads = ([source.amount for source in batch.sources.values()] for batch in plan.batches)
+            choose_shuffle_partitions(session, project.conf_of(stream), reads)
         self.observer.phase("analysing the query")
         started_at = seen.starts
         query = build_query(project, stream, session, started_at)
@@ -308,7 +308,3 @@ def _numbered(lines: tuple[SourceLine, ...]) -> str:
     """The sources in order; a source that comes twice with the logs, which tell a union of it from two reads."""
     is_reused = len({line.source for line in lines}) < len(lines)
     return ", ".join(f"{line.source} in log {line.log}" if is_reused else line.source for line in lines)
-
-
-def _size(batch: PlannedBatch) -> int:
-    return sum(source.amount.get("bytes", 0) for source in batch.sources.values())
