@@ -49,6 +49,7 @@ from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.suite import Suite
+from sluice.runs.driver import Drivers
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, check_not_taken
 from sluice.runs.record import new_run_id
@@ -125,7 +126,10 @@ def release_rows(
         quarantine=Table.of(table, project),
         where=where,
     )
-    with journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease:
+    with (
+        Drivers(home).telling(release.release_id),
+        journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease,
+    ):
         home = journal.under(lease).home
         journal.under(lease).close_dead(lease, None)
         check_sink(project, stream, home)

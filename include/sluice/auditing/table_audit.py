@@ -29,6 +29,7 @@ from sluice.quality.gate import judge_run
 from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
+from sluice.runs.driver import Drivers
 from sluice.runs.record import QualityRecord, new_run_id
 from sluice.sinks.contract import StagingSink
 from sluice.spark.session import close_session, open_session
@@ -104,20 +105,22 @@ def audit_table(
         QueryRefusedError: The condition is none.
         RefusedError: A version can't be read any more.
         RunError: Spark can't be started, or can't read the table.
+
+    Errors that quote what others must not read name the log that has all of it: `drivers/<audit_id>.log`.
     """
     suite, version = check_audit(project, request)
     stream, home = request.stream, project.stream_home(request.stream)
+    audit_id = audit_id or new_audit_id(clock)
     started_at = clock()
-    opened = None
-    if session is None:
-        session = opened = open_session(project, stream)
-    try:
-        quality = _measure(suite, _rows(request, version, session, home), request, clock)
-    finally:
-        if opened is not None:
-            close_session(opened)
+    with Drivers(home).telling(audit_id):
+        opened = session or open_session(project, stream)
+        try:
+            quality = _measure(suite, _rows(request, version, opened, home), request, clock)
+        finally:
+            if session is None:
+                close_session(opened)
     audit = TableAudit(
-        audit_id=audit_id or new_audit_id(clock),
+        audit_id=audit_id,
         stream=stream.name,
         table=stream.sink.location or "",
         version=version,
