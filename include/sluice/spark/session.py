@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.amounts import Amount, least_in
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
+from sluice.declared_settings import DRIVER_MEMORY
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.project import Project
 from sluice.spark import jars
@@ -17,7 +18,7 @@ from sluice.spark.connect_session import close_remote, is_connected, open_remote
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark_master import is_submitted
-from sluice.stream import DRIVER_MEMORY, Stream
+from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

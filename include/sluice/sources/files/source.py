@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 from sluice.sources.files.changed_files import changed, without_renamed
-from sluice.sources.files.refusals import hidden_by_age, input_gone, read_and_gone
+from sluice.sources.files.refusals import check_no_table, hidden_by_age, input_gone, path_changed, read_and_gone
 
 _FOR_EVER = "36500d"
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
@@ -131,6 +131,8 @@ class FilesSource(Source):
         log = position.log or SourceLog()
         self._check_origin(log)
         started_at = position.settled_start(self._declared_start) or self._start(now)
+        if self.format == "parquet" and not log.entries:
+            check_no_table(self.path, storage)
         listing = self._listing(log, storage)
         problems = listing.problems
         from_ms = started_at.get("from_ms", -math.inf)
@@ -288,17 +290,7 @@ class FilesSource(Source):
         base, newest = file_uri(fixed_part(self.path)), log.entries[-1].path
         if newest == base or newest.startswith(base.rstrip("/") + "/"):
             return
-        raise RefusedError(
-            Problem(
-                code="SOURCE_PATH_CHANGED",
-                file=self.path,
-                cause=f"the checkpoint has read from elsewhere, last from {newest}",
-                consequence="every file of the new path would be read, also those that were moved there after being"
-                " read",
-                remedy="put the old path back: a project that was moved or copied goes on where it was; or declare a"
-                " new stream with a sink of its own for the new path",
-            )
-        )
+        raise RefusedError(path_changed(self.path, newest))
 
     def _log_offset(self, offset: str | None) -> int:
         """The log id of an offset; -1 for none."""
