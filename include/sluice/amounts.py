@@ -47,6 +47,11 @@ def count_in(amounts: Iterable[Amount], unit: str) -> int | None:
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
+def least_in(amounts: Iterable[Amount], unit: str) -> int:
+    """How much there is of a unit in some amounts together at least: what is not known in it counts as nothing."""
+    return sum(amount.get(unit, 0) for amount in amounts)
+
+
 def describe(amount: Amount) -> str:
     """In words: `2 files, 276 bytes`; empty where nothing is known."""
     return ", ".join(count_of(amount[unit], unit) for unit in UNITS if unit in amount)

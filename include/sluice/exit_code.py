@@ -2,7 +2,8 @@
 
 A process may abort while it ends (exit code 134), its work done: that was seen with delta-rs' reader beside Spark, and
 C++ libraries keep threads, one of which may come back to a Python that is gone. So Python's own clean-up is done, and
-nothing after it, whatever goes wrong on the way: words that can't be written, as on a full disk, change nothing.
+nothing after it, whatever goes wrong on the way: words that can't be written, as on a full disk, end no work. A
+command, whose output is the answer that somebody waits for, asks for `lost_output` when its work is done.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn, TextIO
 
 
@@ -23,35 +24,60 @@ def leave_with(work: Callable[[], int | None]) -> NoReturn:
     code: int | None = 1
     # Nothing gets out of this but by `os._exit`: no signal either, wherever it comes.
     try:
-        sys.stderr = _Words.over(sys.stderr)
+        sys.stdout, sys.stderr = _Words.over(sys.stdout), _Words.over(sys.stderr)
         code = _code_of(work)
         _clean_up()
     finally:
         os._exit((code or 0) & 0xFF)
 
 
+def lost_output() -> str | None:
+    """Why standard output did not take all that was printed; None when it did, and when its reader has left."""
+    words = sys.stdout
+    words.flush()
+    lost = words.lost if isinstance(words, _Words) else None
+    return None if lost is None or isinstance(lost, BrokenPipeError) else lost.strerror
+
+
 class _Words(io.TextIOWrapper):
-    """Standard error: what can't be written there is lost, and no work is given up for it."""
+    """Standard output or error: what can't be written there is lost, and no work is given up for it."""
+
+    lost: OSError | None = None
+    """Why the first words that were lost could not be written."""
 
     @classmethod
     def over(cls, stream: TextIO | None) -> TextIO:
-        """What stands in the place of a stream; one that was closed is none, and prints would go to the output."""
+        """What stands in the place of a stream; a closed one's would be taken by whatever is opened next."""
         if stream is None:
             return open(os.devnull, "w", encoding="utf-8")
         if not isinstance(stream, io.TextIOWrapper):
             return stream
         return cls(
-            stream.buffer, stream.encoding, stream.errors, line_buffering=True, write_through=stream.write_through
+            stream.buffer,
+            stream.encoding,
+            stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
         )
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            return super().write(text)
+        with self._losing():
+            super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with self._losing():
             super().flush()
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            self.lost = self.lost or exc
+        except ValueError:
+            # It was closed.
+            pass
 
 
 def _code_of(work: Callable[[], int | None]) -> int | None:

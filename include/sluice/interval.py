@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 from sluice.errors import DeclarationError
 from sluice.times import parse_time
 
+KINDS = ("date", "timestamp", "timestamp_ntz")
+"""Spark's types of a column by which rows can be told to lie in an interval."""
+
 
 @dataclass(frozen=True)
 class Interval:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declarations import Declarations, read_declarations, resolve_stream
+from sluice.declared_settings import check_setting
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.foreign_code import error_line, foreign_code
 from sluice.home import StreamHome
@@ -219,7 +220,13 @@ def find_project(start: str | None = None) -> Project:
     Raises:
         DeclarationError: There is none, or it is not right.
     """
-    origin = Path(start or os.environ.get("SLUICE_PROJECT") or os.getcwd()).resolve()
+    given = start or os.environ.get("SLUICE_PROJECT")
+    origin = Path(given or os.getcwd()).resolve()
+    if given and not origin.exists():
+        # A folder above may have another project.
+        raise DeclarationError(
+            "there is no such folder", where=str(origin), remedy=f"name the folder of the project's {FILE_NAME}"
+        )
     for folder in (origin, *origin.parents):
         if (folder / FILE_NAME).is_file():
             return load_project(folder / FILE_NAME)
@@ -258,6 +265,10 @@ def load_project(file: Path) -> Project:
         return tuple(resolve_path(path, root, place=place) for path in paths)
 
     conf, storage = spark.get("conf", {}), tables.get("storage", {})
+    for key, value in conf.items():
+        # A table is what a dotted key without its quotes makes.
+        if not isinstance(value, dict):
+            check_setting(key, value, place=f"{place}, [spark.conf]")
     # Before anything can be said about them.
     remember_secrets(_secrets({"master": setting(spark, "master", "SLUICE_SPARK_MASTER", ""), **conf, **storage}))
     return Project(
@@ -327,6 +338,12 @@ _WORDS: dict[str, str] = {
     **dict.fromkeys(["home", "streams", "name", "path"], "write it under [project]"),
     **dict.fromkeys(["master", "conf"], "write it under [spark]"),
     **dict.fromkeys(["checkpoint", "checkpoint_location", "checkpoints"], "write it as `home`: checkpoints are there"),
+    **dict.fromkeys(["driver_memory", "memory"], 'write `"spark.driver.memory" = "4g"` under [spark.conf]'),
+    **dict.fromkeys(["remote", "url"], "write it as `master`: sc://HOST:15002"),
+    **dict.fromkeys(["app_name", "version", "spark_home"], "leave it out: Sluice brings Spark, and names what it runs"),
+    **dict.fromkeys(["env", "profile", "profiles", "targets"], "write ${NAME} into a value, and set the variable"),
+    **dict.fromkeys(["quality", "expectations"], "declare it with the stream: `Stream(quality=...)`"),
+    **dict.fromkeys(["connection", "connections"], "leave it out: a connection of Airflow's is named by the DAG"),
     **dict.fromkeys(["packages", "jars", "submit_args"], 'write `"spark.jars.packages" = ...` under [spark.conf]'),
     **dict.fromkeys(["schedule", "airflow", "dags", "schedules"], "leave it out: a DAG says when its streams run"),
     **dict.fromkeys(["s3", "aws", "gcs", "azure"], "write it under [storage]"),

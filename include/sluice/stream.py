@@ -16,6 +16,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
 
+from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check_setting
 from sluice.declaring import check_call, check_reference, declaring_line, no_column
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
@@ -24,9 +25,6 @@ from sluice.sources.contract import Source
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_MEMORY = re.compile(r"[1-9]\d{0,5}[kmgtKMGT]")
-DRIVER_MEMORY = "spark.driver.memory"
-"""The setting of Spark that `Stream(memory=...)` is."""
 _FOUND_OUT = ("declared_at",)
 """Fields that nobody types; copies bring them along."""
 _LATENESS = re.compile(r"\s*(\d{1,6})\s*(minute|hour|day|week)s?\s*")
@@ -194,22 +192,17 @@ class Stream:
             )
         given: Mapping[Any, Any] = self.conf or {}
         for key, value in given.items():
-            if not isinstance(key, str) or not key.startswith("spark."):
-                raise DeclarationError(
-                    f"`conf` has {key!r}", where=place, remedy="settings of Spark begin with `spark.`"
-                )
             if not isinstance(value, str | int | float | bool):
                 # What it is may be a secret.
                 kind = type(value).__name__
                 raise DeclarationError(
                     f"`{key}` in `conf` is a {kind}", where=place, remedy="give a string, a number or a boolean"
                 )
+            check_setting(key, value, place=f"{place}, conf")
         if self.memory is None:
             return
-        if not isinstance(self.memory, str) or not _MEMORY.fullmatch(self.memory):
-            raise DeclarationError(
-                f"`memory` is {self.memory!r}", where=place, remedy='give a number and a unit, such as "4g" or "900m"'
-            )
+        if not isinstance(self.memory, str) or not MEMORY.fullmatch(self.memory):
+            raise DeclarationError(f"`memory` is {self.memory!r}", where=place, remedy=MEMORY_REMEDY)
         if DRIVER_MEMORY in given:
             raise DeclarationError(
                 f"`memory` and `{DRIVER_MEMORY}` in `conf` say the same", where=place, remedy="leave one of them out"

@@ -61,6 +61,8 @@ def audit_driver(
 ) -> Iterator[subprocess.Popen[str]]:
     """Start the driver of an audit, in a process group of its own; its output comes through `stdout`.
 
+    What it says is for its follower to write down, who stays with it: see `Drivers.open_log`.
+
     Args:
         project: The project of the stream.
         request: What is to be audited.

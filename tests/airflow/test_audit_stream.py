@@ -122,8 +122,16 @@ def test_what_spark_can_not_do_is_said(table: StreamProject) -> None:
         conn_id="spark_test",
     )
 
-    with pytest.raises(AirflowFailException, match=r"exit code 2: sluice events: QueryRefusedError: the condition"):
+    with pytest.raises(
+        AirflowFailException, match=r"exit code 2: sluice events: QueryRefusedError: the cond"
+    ) as failed:
         operator.execute({})
+
+    (log,) = Path(table.home().location, "drivers").glob("*.log")
+    assert str(failed.value).endswith(f"; its log is {log}")
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "Traceback (most recent call last)" in log.read_text()
+    assert "QueryRefusedError" in log.read_text()
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from deltalake import DeltaTable
 
 from sluice import sinks
 from sluice.auditing.table_audit import TableAudit, TableAuditRequest, audit_table, read_table_audit, summary
-from sluice.errors import DeclarationError, RefusedError
+from sluice.errors import BatchFailedError, DeclarationError, RefusedError
 from tests.spark.lab import Lab
 from tests.spark.test_quality_gates import declare_suite, ids, largest, stream, up_to
 from tests.spark.test_rereads import unique, write_ids
@@ -108,3 +109,15 @@ def test_a_range_that_is_gone_is_refused(table: Lab) -> None:
     with pytest.raises(RefusedError, match="version 1"):
         audit(table, from_version=1)
     assert audit(table).quality.rows == 5
+
+
+def test_all_of_an_error_is_in_a_log(table: Lab) -> None:
+    """What the message masks stands in a file that only its owner can read, and that the error names."""
+    with pytest.raises(BatchFailedError) as failed:
+        audit(table, where="assert_true(id < 2, 'salted caramel') IS NULL")
+
+    assert "salted caramel" not in str(failed.value)
+    log = Path(str(failed.value.log))
+    assert log.parent == table.root / "home" / "s" / "drivers"
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "salted caramel" in log.read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.amounts import Amount, amount_json, count_in, describe, describe_count, is_nothing, known, total
+from sluice.amounts import Amount, amount_json, count_in, describe, describe_count, is_nothing, known, least_in, total
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -34,6 +34,13 @@ def test_sums(parts: list[Amount], expected: Amount) -> None:
 )
 def test_how_many_of_a_unit(parts: list[Amount], files: int | None) -> None:
     assert count_in(parts, "files") == files
+
+
+@pytest.mark.parametrize(
+    ("parts", "size"), [([], 0), ([{"bytes": 2}, {"bytes": 3}], 5), ([{"bytes": 2}, {"offsets": 9}, {}], 2)]
+)
+def test_how_many_of_a_unit_at_least(parts: list[Amount], size: int) -> None:
+    assert least_in(parts, "bytes") == size
 
 
 def test_nothing_is_known_to_be_empty() -> None:

@@ -40,6 +40,12 @@ def other(visit):
 def two(visits, users):
     return visits
 
+def three(frame, batch_id, more):
+    return frame
+
+def by_name(frame, batch_id, *, where):
+    return frame
+
 def with_default(visits, day=None):
     return visits
 """

@@ -54,7 +54,7 @@ def test_what_planning_relies_on(project: Project) -> None:
     ("given", "problem"),
     [
         ({"conf": ["spark.a"]}, "`conf` is a list"),
-        ({"conf": {"shuffle.partitions": 8}}, "`conf` has 'shuffle.partitions'"),
+        ({"conf": {"shuffle.partitions": 8}}, "unknown setting 'shuffle.partitions' .stream `visits`, conf"),
         ({"conf": {"spark.secret": {"a": 1}}}, "`spark.secret` in `conf` is a dict"),
         ({"memory": "4"}, "`memory` is '4'"),
         ({"memory": "0g"}, "`memory` is '0g'"),

@@ -44,12 +44,14 @@ from sluice.gate.release_record import (
 )
 from sluice.home import StreamHome
 from sluice.locations import spark_location
+from sluice.planning.declared import Declared
 from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.suite import Suite
+from sluice.runs.driver import Drivers
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, check_not_taken
 from sluice.runs.record import new_run_id
@@ -107,7 +109,7 @@ def release_rows(
         clock: Tells the time.
 
     Raises:
-        DeclarationError: The stream has no suite or no quarantine, or the condition is wrong.
+        DeclarationError: The declaration is wrong, it has no suite or no quarantine, or the condition is wrong.
         LeaseTakenError: A run of the stream, or a backfill, is at work.
         RefusedError: The sink is another table than runs write; a file of the home is damaged; a backfill has left rows
             of the sink there twice; or the quarantine of a release that was killed is gone.
@@ -115,7 +117,9 @@ def release_rows(
             again finishes what was begun.
     """
     home = project.stream_home(stream)
-    suite, sink, table = _declared(project, stream, home)
+    declared = Declared.of(project, stream, project.streams())
+    suite, sink, table = _tables(project, stream, home)
+    declared.check_table(storage=home.storage)
     journal = open_journal(project, stream, clock)
     release = Release(
         release_id=new_run_id(clock(), None),
@@ -126,7 +130,10 @@ def release_rows(
         quarantine=Table.of(table, project),
         where=where,
     )
-    with journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease:
+    with (
+        Drivers(home).telling(release.release_id),
+        journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease,
+    ):
         home = journal.under(lease).home
         journal.under(lease).close_dead(lease, None)
         check_sink(project, stream, home)
@@ -145,7 +152,7 @@ def release_rows(
                 close_session(opened)
 
 
-def _declared(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, SplittingSink, SplittingSink]:
+def _tables(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, SplittingSink, SplittingSink]:
     suite, table = declared_suite(project, stream, storage=home.storage), stream.quarantine_table
     sink, problem, remedy = stream.sink, None, "declare `quality`, with the policy `quarantine`"
     if suite is None:

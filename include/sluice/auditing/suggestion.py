@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, SluiceError
 from sluice.locations import spark_location
+from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.columns import Schema
 from sluice.quality.suggest import ROWS, few_valued, profile_measures, suggest_suite
+from sluice.runs.driver import Drivers
+from sluice.runs.record import new_run_id
 from sluice.sinks.contract import VersionedSink
 from sluice.sources.contract import Bound, Position, Slice, Source
 from sluice.spark.query import build_batch, spark_failed
@@ -42,36 +45,42 @@ def suggest(
         The suite as JSON, in the form that Great Expectations writes.
 
     Raises:
-        DeclarationError: There are no rows, or the transform fails.
+        DeclarationError: The declaration is wrong, there are no rows, or the transform fails.
         QueryRefusedError: Spark does not run the transform as a batch.
         StorageError: The table or a source can't be read right now.
         BatchFailedError: Spark failed.
     """
     storage = project.storage()
-    opened = session or open_session(project, stream)
-    try:
-        frame, seen_in = _slice(project, stream, opened, storage, now)
-        frame = frame.limit(rows).persist()
+    Declared.of(project, stream, project.streams()).check_table(storage=storage)
+    with Drivers(project.stream_home(stream)).telling(new_run_id(now, None)):
+        opened = session or open_session(project, stream)
         try:
-            schema = Schema.of(dict(frame.dtypes))
-            profile = _measure(frame, profile_measures(schema))
-            if not profile[ROWS]:
-                raise DeclarationError(
-                    "there are no rows to look at",
-                    where=seen_in,
-                    remedy="run the stream, or bring input to its sources",
-                )
-            profile |= _measure(frame, few_valued(schema, profile))
+            schema, profile, seen_in = _profile(project, stream, opened, rows, storage, now)
+        except SluiceError:
+            raise
+        except Exception as exc:
+            raise spark_failed(exc, where=f"stream `{stream.name}`", consequence="nothing was suggested") from exc
         finally:
-            frame.unpersist()
-    except SluiceError:
-        raise
-    except Exception as exc:
-        raise spark_failed(exc, where=f"stream `{stream.name}`", consequence="nothing was suggested") from exc
-    finally:
-        if session is None:
-            close_session(opened)
+            if session is None:
+                close_session(opened)
     return suggest_suite(stream.name, schema, profile, seen_in)
+
+
+def _profile(  # noqa: PLR0917 - what a profile is made of
+    project: Project, stream: Stream, session: SparkSession, rows: int, storage: Storage, now: datetime
+) -> tuple[Schema, dict[str, Any], str]:
+    frame, seen_in = _slice(project, stream, session, storage, now)
+    frame = frame.limit(rows).persist()
+    try:
+        schema = Schema.of(dict(frame.dtypes))
+        profile = _measure(frame, profile_measures(schema))
+        if not profile[ROWS]:
+            raise DeclarationError(
+                "there are no rows to look at", where=seen_in, remedy="run the stream, or bring input to its sources"
+            )
+        return schema, profile | _measure(frame, few_valued(schema, profile)), seen_in
+    finally:
+        frame.unpersist()
 
 
 def _slice(

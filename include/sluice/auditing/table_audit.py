@@ -21,6 +21,7 @@ from sluice.gate.audit_record import quality_record
 from sluice.gate.judged_runs import judged
 from sluice.home import StreamHome
 from sluice.locations import join
+from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.declared_suite import declared_suite
@@ -28,6 +29,7 @@ from sluice.quality.gate import judge_run
 from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
+from sluice.runs.driver import Drivers
 from sluice.runs.record import QualityRecord, new_run_id
 from sluice.sinks.contract import VersionedSink
 from sluice.spark.session import close_session, open_session
@@ -99,24 +101,26 @@ def audit_table(
         clock: Tells the time.
 
     Raises:
-        DeclarationError: The sink is no table, the suite is wrong or does not fit it, or the condition is none.
+        DeclarationError: See `check_audit`; or the suite does not fit the table.
+        QueryRefusedError: The condition is none.
         RefusedError: A version can't be read any more.
         RunError: Spark can't be started, or can't read the table.
+
+    Errors that quote what others must not read name the log that has all of it: `drivers/<audit_id>.log`.
     """
+    suite, sink, version = check_audit(project, request)
     stream, home = request.stream, project.stream_home(request.stream)
-    suite = _suite(project, request, home)
-    sink, version = _table(request, home)
+    audit_id = audit_id or new_audit_id(clock)
     started_at = clock()
-    opened = None
-    if session is None:
-        session = opened = open_session(project, stream)
-    try:
-        quality = _measure(suite, _rows(request, sink, version, session, home), request, clock)
-    finally:
-        if opened is not None:
-            close_session(opened)
+    with Drivers(home).telling(audit_id):
+        opened = session or open_session(project, stream)
+        try:
+            quality = _measure(suite, _rows(request, sink, version, opened, home), request, clock)
+        finally:
+            if session is None:
+                close_session(opened)
     audit = TableAudit(
-        audit_id=audit_id or new_audit_id(clock),
+        audit_id=audit_id,
         stream=stream.name,
         table=stream.sink.location or "",
         version=version,
@@ -130,16 +134,21 @@ def audit_table(
     return audit
 
 
-def check_audit(project: Project, request: TableAuditRequest) -> None:
+def check_audit(project: Project, request: TableAuditRequest) -> tuple[Suite, VersionedSink, int]:
     """Make sure, without a JVM, that there is a suite, and a table with these versions.
 
+    Returns:
+        The suite, and the version to read.
+
     Raises:
-        DeclarationError: There is not.
+        DeclarationError: There is not, or the stream's declaration is wrong.
         StorageError: The table's log can't be read.
     """
     home = project.stream_home(request.stream)
-    _suite(project, request, home)
-    _table(request, home)
+    declared = Declared.of(project, request.stream, project.streams())
+    suite, (sink, version) = _suite(project, request, home), _table(request, home)
+    declared.check_table(storage=home.storage)
+    return suite, sink, version
 
 
 def read_table_audit(home: StreamHome, audit_id: str) -> TableAudit | None:

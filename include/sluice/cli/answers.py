@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         **_each("checkpoint checkpoints describe state offsets", "`sluice inspect STREAM` shows a checkpoint"),
         **_each("freshness source waiting", "`sluice lag STREAM` shows what waits in every source"),
         **_each("release audit suggest", "it is a command of `sluice quality`"),
+        **_each("airflow spark-submit dbt gx", "it is a command of its own: type it without `sluice`"),
         **_each("new create scaffold", "`sluice init DIR` makes a project"),
         **_each("schedule", "a DAG says when its streams run: `stream_dag(...)`"),
         **_each("stop cancel kill abort pause",
@@ -49,6 +50,9 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         **_each("version", "`sluice --version` prints it"),
         **_each("help", "`sluice --help` lists the commands"),
     },
+    "quality": _each("run check test validate",
+                     "a run judges what it writes, and `sluice quality audit STREAM` the table as it stands")
+    | _each("hold block", "a suite's policy `fail` does that"),
     "jars": _each("install download get update pull", "`sluice jars fetch` fetches them")
     | _each("ls show", "`sluice jars list` lists them"),
     "profile": _each("create make new update", "`sluice profile build` builds it")
@@ -76,7 +80,7 @@ def _options(names: str, *answers: tuple[str, str]) -> dict[str, Answers]:
 
 OPTIONS: Mapping[str, Answers] = {
     **_options("--stream --streams --select --model --models --name -m", ("", _NAME)),
-    **_options("--dag-id --dag -d", ("", _NAME)),
+    **_options("--dag-id --dag", ("", _NAME)),
     **_options("--full-refresh --reset --reset-dagruns", ("", _ANEW)),
     **_options("--from-date --start-date --event-time-start --from --since",
                ("--start", "write it as --start"), ("--last", "write it as --last N: the newest are listed"),
@@ -101,11 +105,22 @@ OPTIONS: Mapping[str, Answers] = {
     **_options("--threads --parallelism", ("", 'write `master = "local[N]"` into `sluice.toml`, under [spark]')),
     **_options("--vars --var --env --params", ("", _VARIABLE)),
     **_options("--target --profile -t", ("--project", _TARGET)),
+    **_options("--all -a", ("--no-spark", "leave it out: without a name, all are checked"),
+               ("", "leave it out: `sluice list` and `sluice check` show all streams, other commands one")),
+    **_options("-v -vv --verbose --debug --log-level -q --quiet --silent",
+               ("", "leave it out: progress and logs are on standard error, the answer on standard output")),
+    **_options("--status --state --failed",
+               ("--last", "leave it out: every run has its status; `--json` gives them to a filter")),
+    **_options("--days --date --partition --ds", ("--start", "write it as --start and --end"), ("", _INTERVAL)),
+    **_options("--backfill", ("", _INTERVAL)),
+    **_options("--wait --async --background --detach -d", ("", "leave it out: a command ends when its work is done")),
     **_options("--exclude", ("", "leave it out: a command is about one stream")),
     **_options("--force -f --yes -y", ("", "leave it out: a refusal says which decision it needs")),
     **_options("--checkpoint-location --checkpoint-dir", ("--checkpoint", "write it as --checkpoint"),
                ("", "declare it: `Stream(checkpoint=...)`")),
-    **_options("--output --format -o", ("--json", "write it as --json, and send the output where you want it")),
+    **_options("-o", ("--output", "write it as --output"),
+               ("--json", "write it as --json, and send the output where you want it")),
+    **_options("--output --format", ("--json", "write it as --json, and send the output where you want it")),
 }  # fmt: skip
 """What is typed as an option, and what to do, by what the command has."""
 _WORDS = ("create", "start", "run", "list", "show", "get", "new", "trigger", "stream", "streams", "dag")
@@ -178,6 +193,7 @@ class StreamFirst(Answering):
                 # Only one stream can be shown: the first of two words is a command, misspelt.
                 near = difflib.get_close_matches(args[0], self.commands, n=1)
                 meant = f"did you mean `{near[0]}`?" if near else f"commands are: {', '.join(self.commands)}"
+                meant = COMMANDS.get(self.name or "", {}).get(args[0], meant)
                 ctx.fail(f"no command `{args[0]}`: {meant}")
             args = ["show", *args]
         return super().parse_args(ctx, args)

@@ -11,7 +11,7 @@ from sluice.cli import installation, look, project, quality, runs
 from sluice.cli.answers import Answering, StreamFirst
 from sluice.cli.printing import print_error
 from sluice.errors import SluiceError
-from sluice.exit_code import leave_with
+from sluice.exit_code import leave_with, lost_output
 
 app = typer.Typer(
     name="sluice",
@@ -82,9 +82,22 @@ def main() -> None:
 
 
 def _run() -> int:
+    code = _exit_code_of_command()
+    if (lost := lost_output()) is None:
+        return code
+    remedy = "make room, or send it elsewhere; whatever the command had to do is done"
+    print_error(SluiceError(f"the output could not be written: {lost}", where="standard output", remedy=remedy))
+    return code or SluiceError.exit_code
+
+
+def _exit_code_of_command() -> int:
     try:
         app()
     except SluiceError as exc:
         print_error(exc)
         return exc.exit_code
+    except SystemExit as exc:
+        if isinstance(exc.code, str):
+            raise
+        return exc.code or 0
     return 0

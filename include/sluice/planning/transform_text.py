@@ -23,6 +23,8 @@ from sluice.stream import Stream
 
 _MOST_FILES = 1000
 """Among how many files a name is looked for that is near."""
+_OF_A_BATCH = 2
+"""How many arguments the function of a sink is called with."""
 _DYNAMIC = {"exec", "eval", "globals", "vars", "locals", "setattr", "__dict__", "__path__", "modules", "meta_path"}
 """What may make names that the text does not show."""
 
@@ -31,13 +33,15 @@ def check_functions(project: Project, stream: Stream) -> None:
     """Refuse a stream whose functions are certainly missing, or whose transform certainly can't take its sources.
 
     Raises:
-        DeclarationError: One is; the error names the file and line of the function, or of the declaration.
+        DeclarationError: One is, or that of the sink can't take batches; the error names the file and line of the
+            function, or of the declaration.
     """
     found = _find(project, stream, stream.transform, "transform")
     if found is not None:
         _check_parameters(found, stream)
-    if stream.sink.function is not None:
-        _find(project, stream, stream.sink.function, "sink")
+    found = _find(project, stream, stream.sink.function, "sink") if stream.sink.function is not None else None
+    if found is not None:
+        _check_takes_batches(found)
 
 
 def transform_digest(project: Project, stream: Stream) -> str | None:
@@ -269,6 +273,20 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.MatchMapping) and node.rest is not None:
         yield node.rest
+
+
+def _check_takes_batches(found: _Function) -> None:
+    """Spark would find out in the first batch, once that is planned."""
+    given = found.text.args
+    positional = [parameter.arg for parameter in [*given.posonlyargs, *given.args]]
+    needed = len(positional) - len(given.defaults)
+    by_name = [name.arg for name, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
+    if needed > _OF_A_BATCH or by_name or (len(positional) < _OF_A_BATCH and given.vararg is None):
+        raise DeclarationError(
+            f"the sink's function has the parameters ({', '.join([*positional, *by_name])})",
+            where=f"{found.file}:{found.text.lineno}",
+            remedy=f"let it take the rows of a batch and its number: `def {found.text.name}(frame, batch_id)`",
+        )
 
 
 def _check_parameters(found: _Function, stream: Stream) -> None:

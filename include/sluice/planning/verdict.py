@@ -13,15 +13,13 @@ from sluice.gate.state import read_gate, with_stop
 from sluice.gate.unjudged_runs import Unsettled, find_unsettled, gated
 from sluice.home import StreamHome
 from sluice.plan import Plan
+from sluice.planning.declared import Declared
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.generation_sink import sink_moved
-from sluice.planning.own_output import check_own_output
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.recovered import done_batches, planned_for_good
-from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
-from sluice.planning.transform_text import check_functions
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.runs.record import RunRecord, RunRecords
@@ -79,30 +77,15 @@ def look(project: Project, home: StreamHome, wanted: Try) -> tuple[Survey, Plan]
     """Look at everything, and plan.
 
     Raises:
-        SluiceError: See `survey` and `build_plan`.
+        SluiceError: See `Declared.of`, `survey` and `build_plan`.
     """
-    check_declared(project, wanted.request.stream)
-    shared = shared_sink(wanted.request.stream, project.streams())
-    seen = survey(wanted.request.stream, home, wanted.request.limits.bound, wanted.now)
-    return seen, find_verdict(project, home, wanted, seen, shared=shared)
+    stream, limits = wanted.request.stream, wanted.request.limits
+    declared = Declared.of(project, stream, project.streams())
+    seen = survey(stream, home, limits.bound, wanted.now)
+    return seen, find_verdict(project, home, wanted, seen, declared)
 
 
-def check_declared(project: Project, stream: Stream) -> None:
-    """Refuse what a declaration alone shows to be wrong.
-
-    Raises:
-        DeclarationError: The transform does not take the sources, the stream writes where it reads, or Spark takes an
-            option with other settings only.
-    """
-    check_functions(project, stream)
-    check_own_output(stream, project.home)
-    conf = project.conf_of(stream)
-    for name, source in stream.sources.items():
-        source.check_settings(conf, place=f"{stream.place}, source `{name}`")
-    stream.sink.check_settings(conf, place=f"{stream.place}, sink")
-
-
-def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, *, shared: Problem | None) -> Plan:
+def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, declared: Declared) -> Plan:
     """What a try of a run does, by what was seen; the gate, contracts and what was begun before count as much.
 
     Args:
@@ -110,10 +93,10 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
         home: The stream's folder in the home.
         wanted: What is to be run.
         seen: What the checkpoint, the sources and the sink say.
-        shared: That another stream writes to the same sink, if one does.
+        declared: The declaration, which was looked at first.
 
     Raises:
-        SluiceError: See `build_plan`.
+        SluiceError: See `build_plan` and `Declared.check_table`.
     """
     stream, limits = wanted.request.stream, wanted.request.limits
     if limits.max_batches is not None and wanted.former is not None:
@@ -121,10 +104,9 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
     found = unsettled(project, seen, home)
     plan = gated(build_plan(seen, limits, wanted.now), found, wanted.former)
     if seen.sink.exists and plan.verdict != "refuse":
-        columns = stream.output_mode, stream.interval_column
-        stream.sink.check_table(*columns, project.conf_of(stream), place=stream.place, storage=home.storage)
-    if shared is not None:
-        plan = replace(plan, warnings=(*plan.warnings, shared))
+        declared.check_table(storage=home.storage)
+    if declared.shared is not None:
+        plan = replace(plan, warnings=(*plan.warnings, declared.shared))
     plan = _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)
     unjudged = found.record.run_id if found is not None and found.judged is None else None
     is_own = wanted.former is not None and wanted.former.run_id == unjudged

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sluice.declarations import import_file
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, StorageError
 from sluice.paths import resolve_path
 from sluice.project import Project
 from sluice.quality.suite import Suite, build_suite, read_suite
@@ -40,7 +40,14 @@ def declared_suite(project: Project, stream: Stream, *, storage: Storage) -> Sui
     if _FUNCTION.fullmatch(declared):
         return build_suite(project.load_function(declared), source=declared)
     location = resolve_path(declared, project.root, place=f"{stream.place}, quality")
-    suite = read_suite(location, storage=storage)
+    try:
+        suite = read_suite(location, storage=storage)
+    except StorageError:
+        if storage.list_folder(location) is None:
+            raise
+        raise DeclarationError(
+            "the suite is a folder", where=f"{stream.place}, {location}", remedy="name a file of it: `quality=`"
+        ) from None
     if suite is None:
         raise DeclarationError(
             "there is no suite", where=f"{stream.place}, {location}", remedy="check `quality` of the stream"

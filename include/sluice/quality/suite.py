@@ -27,7 +27,13 @@ _MAX_EXPECTATIONS = 1000
 _RUNTIME = frozenset({"batch_id", "result_format", "catch_exceptions", "windows", "library_metadata"})
 """Arguments that a suite may hold and that say nothing about the rows."""
 _ROW_POLICIES = ("drop", "quarantine")
+_KEYS = (
+    *("type", "kwargs", "meta", "severity", "id", "notes", "description", "success_on_last_run"),
+    *("expectation_context", "rendered_content", *sorted(_RUNTIME)),
+)
+"""What Great Expectations keeps of an expectation; what else is there, it passes over."""
 _OURS = ("policy", "approximate", "source")
+_POLICY_ELSEWHERE = ("policy", "action", "on_failure", "on_fail", "on_error", "failure_action", "on_violation")
 _OURS_OF_SUITE = ("history", "gate", "measured", "sample")
 MAX_SAMPLE = 200
 _TESTS_ELSEWHERE = {
@@ -129,6 +135,12 @@ class _File(msgspec.Struct, kw_only=True):
     meta: dict[str, Any] | None = None
 
 
+class _Keys(msgspec.Struct, kw_only=True):
+    """What a file has, whether it means something or not."""
+
+    expectations: list[dict[str, msgspec.Raw]]
+
+
 def read_suite(location: str, *, storage: Storage) -> Suite | None:
     """Read a suite from the JSON file that Great Expectations keeps it in; None when there is none.
 
@@ -169,7 +181,8 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
         raise DeclarationError("the suite is no UTF-8", where=source, remedy="save it as UTF-8")
     try:
         # Some editors put a mark at the beginning that nobody sees.
-        file = msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8), type=_File)
+        content = content.removeprefix(codecs.BOM_UTF8)
+        file, written = msgspec.json.decode(content, type=_File), msgspec.json.decode(content, type=_Keys)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         is_old = any(name in content for name in (b'"expectation_type"', b'"expectation_suite_name"'))
         raise DeclarationError(
@@ -187,8 +200,9 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
             remedy=f"split it: at most {_MAX_EXPECTATIONS}",
         )
     found: dict[str, Expectation] = {}
-    for number, row in enumerate(file.expectations, 1):
+    for number, (row, keys) in enumerate(zip(file.expectations, written.expectations, strict=True), 1):
         expectation = _expectation(row, f"{source}, expectation {number}")
+        _check_keys(keys, expectation)
         for known in (expectation.id, _digest(row)):
             if known in found:
                 raise DeclarationError(
@@ -202,7 +216,39 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
     return Suite(file.name, about_result, file.meta or {}, source, contracts)
 
 
+def _check_keys(keys: Iterable[str], expectation: Expectation) -> None:
+    """Refuse what stands where nobody reads it, and means something elsewhere."""
+    for name in keys:
+        if name in _KEYS:
+            continue
+        remedy = None
+        if name in _POLICY_ELSEWHERE:
+            remedy = 'write it as "meta": {"sluice": {"policy": "drop"}}'
+        elif name in _OURS:
+            remedy = f'write it as "meta": {{"sluice": {{"{name}": ...}}}}'
+        elif name in expectation.kind.arguments or name in _ARGUMENTS_ELSEWHERE:
+            remedy = f'write it into "kwargs", as `{_ARGUMENTS_ELSEWHERE.get(name, name)}`'
+        elif (near := _near(name, _KEYS)) is not None:
+            remedy = f"did you mean `{near}`?"
+        if remedy is not None:
+            raise DeclarationError(f"`{name}` means nothing there", where=expectation.place, remedy=remedy)
+
+
+def _check_meta_keys(meta: Mapping[str, Any], misplaced: Iterable[str], place: str) -> None:
+    """Refuse what was meant for `meta.sluice`; what else is in `meta` is for others."""
+    for name in meta:
+        if name in misplaced:
+            raise DeclarationError(
+                f"`meta` has `{name}`, which means nothing there",
+                where=place,
+                remedy=f'write it as {{"sluice": {{"{name}": ...}}}}',
+            )
+        if name != "sluice" and difflib.get_close_matches(name.lower(), ["sluice"], cutoff=0.8):
+            raise DeclarationError(f"`meta` has `{name}`", where=place, remedy="did you mean `sluice`?")
+
+
 def _check_suite_meta(meta: Mapping[str, Any], source: str) -> None:
+    _check_meta_keys(meta, ("gate", "measured"), source)
     ours, place = meta.get("sluice", {}), f"{source}, meta.sluice"
     if not isinstance(ours, dict):
         raise DeclarationError("`meta.sluice` is no object", where=source, remedy='write {"sluice": {"sample": 20}}')
@@ -288,6 +334,7 @@ def _expectation(row: _Row, place: str) -> Expectation:
 
 
 def _our_meta(row: _Row, place: str) -> dict[str, Any]:
+    _check_meta_keys(row.meta or {}, ("policy",), place)
     ours = (row.meta or {}).get("sluice", {})
     if not isinstance(ours, dict):
         raise DeclarationError("`meta.sluice` is no object", where=place, remedy='write {"sluice": {"policy": "warn"}}')

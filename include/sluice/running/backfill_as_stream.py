@@ -69,9 +69,7 @@ def run_bounded_stream(
     checkpoint = join(folder, "checkpoint")
     if all(slices[line.source].end is None for line in query.lines):
         return session.createDataFrame([], query.frame.schema)
-    choose_shuffle_partitions(
-        session, project.conf_of(stream), sum(taken.amount.get("bytes", 0) for taken in slices.values())
-    )
+    choose_shuffle_partitions(session, project.conf_of(stream), [[taken.amount for taken in slices.values()]])
     write_metadata(checkpoint, str(uuid4()), storage=storage)
     entries = {line.log: (0, taken.entries) for line in query.lines if (taken := slices[line.source]).entries}
     planned = OffsetFile(

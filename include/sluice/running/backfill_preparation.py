@@ -19,7 +19,8 @@ from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
-from sluice.planning.transform_text import check_functions, transform_digest
+from sluice.planning.declared import Declared
+from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.runs.backfill_names import application_of
@@ -55,18 +56,20 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     """Plan a backfill without a JVM, and change nothing.
 
     Raises:
-        SluiceError: See `look` and `build_backfill_plan`.
+        SluiceError: See `Declared`, `look` and `build_backfill_plan`.
     """
-    stream, home = request.stream, project.stream_home(request.stream)
+    stream, home, streams = request.stream, project.stream_home(request.stream), project.streams()
     records = RunRecords(home)
-    check_functions(project, stream)
+    check_declaration(stream)
+    declared = Declared.of(project, stream, streams)
 
     def late_rows(generation: int, batch_id: int) -> int | None:
         found = _late_rows(records, generation)
         return sum(found.values()) if found.keys() >= set(range(batch_id + 1)) else None
 
-    streams = project.streams()
     plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
+    if plan.verdict != "refuse":
+        declared.check_table(storage=home.storage)
     if plan.verdict == "run" and (problem := _released(home, stream.name, request.interval)) is not None:
         plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict == "run" and (problem := rows_elsewhere(project, stream, home)) is not None:

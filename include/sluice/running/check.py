@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sluice.auditing.suite_fit import fit_suite
-from sluice.errors import DeclarationError, SluiceError
+from sluice.errors import SluiceError
 from sluice.gate.choice import choose_gate
-from sluice.planning.shared_sinks import shared_sink
-from sluice.planning.verdict import check_declared
+from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import failing_columns, quality_failed
@@ -60,12 +59,12 @@ def _check_stream(
     project: Project, stream: Stream, streams: Mapping[str, Stream], *, analyse: bool
 ) -> SluiceError | None:
     try:
-        check_declared(project, stream)
-        shared_sink(stream, streams)
+        declared = Declared.of(project, stream, streams)
         project.check_function(stream.transform)
         if stream.sink.function is not None:
             project.check_function(stream.sink.function)
-        storage = project.stream_home(stream).storage
+        storage = project.storage()
+        declared.check_table(storage=storage)
         suite = declared_suite(project, stream, storage=storage)
         if suite is not None:
             choose_gate(project, stream, suite, (), storage=storage)
@@ -73,7 +72,6 @@ def _check_stream(
             session = open_session(project, stream, work=Work(0))
             try:
                 query = build_query(project, stream, session, {})
-                _check_interval_column(stream, query)
                 stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=storage)
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)
@@ -89,14 +87,3 @@ def _check_suite(stream: Stream, suite: Suite, query: Query, storage: Storage) -
     judged = failing_columns(plan)
     if judged is not None:
         raise quality_failed(judged, suite, "every run would fail: correct the transform or the suite")
-
-
-def _check_interval_column(stream: Stream, query: Query) -> None:
-    columns = {found.name: found.dataType.simpleString() for found in query.frame.schema}
-    column = stream.interval_column
-    if column is not None and columns.get(column) not in {"date", "timestamp", "timestamp_ntz"}:
-        raise DeclarationError(
-            f"`interval_column` is `{column}`, which is {columns.get(column, 'no column of the result')}",
-            where=stream.place,
-            remedy=f"name a date or time column; the result has: {', '.join(columns)}",
-        )

@@ -68,7 +68,7 @@ class DrainedFiles:
         found = [*([ended_with] if ended_with is not None else []), *self.failures]
         if len(found) < 2 or not isinstance(found[0], BatchFailedError):
             return found[0] if found else None
-        remedies = dict.fromkeys(failure.remedy for failure in found)
+        remedies = dict.fromkeys(failure.remedy or "" for failure in found)
         return BatchFailedError(
             "; ".join(f"{failure.problem}" for failure in found), where=found[0].where, remedy="; ".join(remedies)
         )

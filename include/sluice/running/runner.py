@@ -24,7 +24,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
-from sluice.plan import Plan, PlannedBatch, Stage
+from sluice.plan import Plan, Stage
 from sluice.planning.survey import Survey
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
@@ -188,8 +188,8 @@ class _Run:
         check_home(project, session, preparation.journal.records.file(self.record.run_id))
         seen = self.seen
         if seen.checkpoint.is_new:
-            largest = max((_size(batch) for batch in self.plan.batches), default=0)
-            choose_shuffle_partitions(session, project.conf_of(stream), largest)
+            reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
+            choose_shuffle_partitions(session, project.conf_of(stream), reads)
         self.observer.phase("analysing the query")
         self.query = query = build_query(project, stream, session, seen.starts)
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
@@ -408,7 +408,3 @@ def _numbered(lines: tuple[SourceLine, ...]) -> str:
     """The sources in order; a source that comes twice with the logs, which tell a union of it from two reads."""
     is_reused = len({line.source for line in lines}) < len(lines)
     return ", ".join(f"{line.source} in log {line.log}" if is_reused else line.source for line in lines)
-
-
-def _size(batch: PlannedBatch) -> int:
-    return sum(source.amount.get("bytes", 0) for source in batch.sources.values())

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import RunError, StorageError
+from sluice.errors import RunError, SluiceError, StorageError
 from sluice.home import StreamHome
 from sluice.local_disk import PRIVATE_FILE, PRIVATE_FOLDER, make_folder
 from sluice.locations import is_local, join, local_path
@@ -154,13 +154,36 @@ class Drivers:
             Where the log is, on this machine; None when it can't be written.
         """
         try:
-            log = str(self._log_folder() / f"{run_id}.log")
-            with open(log, "a", opener=_open_log, encoding="utf-8", errors="backslashreplace") as file:
+            with self.open_log(run_id) as file:
                 file.write(redacted("".join(traceback.format_exception(exc))))
         except Exception:  # whatever it says of itself: the error itself is told anyway
             logger.warning("the log of run %s can't be written", run_id, exc_info=True)
             return None
-        return log
+        return file.name
+
+    @contextlib.contextmanager
+    def telling(self, run_id: str) -> Iterator[None]:
+        """While this lasts, an error of which the message masks something names the log that has all of it.
+
+        Args:
+            run_id: What is at work: a run, or anything else that is named so.
+        """
+        try:
+            yield
+        except SluiceError as exc:
+            if exc.__cause__ is not None:
+                exc.log = self.tell_log(run_id, exc)
+            raise
+
+    def open_log(self, run_id: str) -> TextIO:
+        """The log of a driver that whoever started it follows, to write down what it says.
+
+        Raises:
+            OSError: It can't be written.
+            RunError: Its folder is not this user's alone.
+        """
+        log = str(self._log_folder() / f"{run_id}.log")
+        return open(log, "a", opener=_open_log, encoding="utf-8", errors="backslashreplace")
 
     def look(self, run_id: str) -> tuple[RunRecord | None, bool]:
         """The record of a run, and whether the run is over; a run is also over when its driver died without a word.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.checkpoint.manifest import latest_batch
 from sluice.declaring import check_path, declares, partition_columns
-from sluice.locations import spark_location
+from sluice.errors import DeclarationError
+from sluice.locations import join, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
 from sluice.sinks.contract import FunctionLoader, OutputMode, Sink, SinkState
@@ -47,6 +48,22 @@ class FilesSink(Sink):
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
         check_settings(self.format, self.options, conf, place=place)
+
+    def check_table(
+        self,
+        output_mode: OutputMode,
+        interval_column: str | None,
+        conf: Mapping[str, str],
+        *,
+        place: str,
+        storage: Storage,
+    ) -> None:
+        if storage.list_folder(join(self.path, "_delta_log")) is not None:
+            raise DeclarationError(
+                "the sink's path is a Delta table, which would not know of the files",
+                where=f"{place}, {self.path}",
+                remedy="declare it as `sinks.delta(PATH)`, or name a folder of its own",
+            )
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

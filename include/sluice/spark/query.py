@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
 from sluice.foreign_code import error_line, is_failure
 from sluice.home import SourceLine
+from sluice.interval import KINDS
 from sluice.locations import spark_location
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
@@ -170,6 +171,7 @@ def build_query(
             remedy="change the transform or the output mode",
         ) from exc
     _check_partition_columns(stream, frame)
+    _check_interval_column(stream, frame)
     for function in functions[1:]:
         pack_functions(project, function, session)
     lines = plans.source_lines(frame)
@@ -198,6 +200,7 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
     note_query(project, [transform], plans, frames)
     frame = _call(transform, frames, place)
     note_query(project, [transform], plans, {**frames, "": frame})
+    _check_interval_column(stream, frame)
     try:
         plans.check_batch(frame)
     except Exception as exc:
@@ -249,6 +252,17 @@ def _check_partition_columns(stream: Stream, frame: DataFrame) -> None:
             where=stream.place,
             remedy=f"did you mean `{near[0]}`?" if near else f"the result has: {', '.join(columns)}",
         )
+
+
+def _check_interval_column(stream: Stream, frame: DataFrame) -> None:
+    """The first backfill would find out, when the table has been written for long."""
+    column, kinds = stream.interval_column, {found.name: found.dataType.simpleString() for found in frame.schema}
+    if column is None or kinds.get(column) in KINDS:
+        return
+    near = difflib.get_close_matches(column, [name for name, kind in kinds.items() if kind in KINDS], n=1)
+    what = f"of type {kinds[column]}" if column in kinds else "no column of the result"
+    meant = f"did you mean `{near[0]}`?" if near else f"name a date or time column; the result has: {', '.join(kinds)}"
+    raise DeclarationError(f"`interval_column` is `{column}`, which is {what}", where=stream.place, remedy=meant)
 
 
 def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sluice.amounts import Amount, least_in
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
+from sluice.declared_settings import DRIVER_MEMORY
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.project import Project
 from sluice.spark import jars
@@ -16,7 +18,7 @@ from sluice.spark.connect_session import close_remote, is_connected, open_remote
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark_master import is_submitted
-from sluice.stream import DRIVER_MEMORY, Stream
+from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,13 +239,22 @@ def pinned_conf(session: SparkSession) -> dict[str, str]:
     return {key: str(session.conf.get(key)) for key in PINNED}
 
 
-def choose_shuffle_partitions(session: SparkSession, conf: Mapping[str, str], planned_bytes: int) -> None:
+def choose_shuffle_partitions(
+    session: SparkSession, conf: Mapping[str, str], batches: Iterable[Iterable[Amount]]
+) -> None:
     """Set the number of shuffle partitions of a first run from cores and bytes, unless the project sets it.
 
     Spark's default of 200 would be frozen into the checkpoint: 200 tasks and 200 state files for every batch.
+
+    Args:
+        session: Spark.
+        conf: The settings of the stream.
+        batches: What each planned batch reads of its sources.
     """
     if SHUFFLE_PARTITIONS not in conf:
-        by_size = -(-planned_bytes // _BYTES_PER_PARTITION)
+        # What nobody knows the size of can't make the number smaller than what is known does.
+        largest = max((least_in(amounts, "bytes") for amounts in batches), default=0)
+        by_size = -(-largest // _BYTES_PER_PARTITION)
         cores = _remote_cores(session) if is_connected(session) else session.sparkContext.defaultParallelism
         session.conf.set(SHUFFLE_PARTITIONS, str(max(cores, min(_MOST_PARTITIONS, by_size))))
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sluice.auditing.table_audit import TableAuditRequest, check_audit, new_audit_id, read_table_audit, summary
+from sluice.errors import RunError
+from sluice.home import StreamHome
+from sluice.runs.driver import Drivers
 from sluice.runs.record import describe_quality
 from sluice.spark.query_words import QueryWords
 from sluice.spark.shown_log import shown_lines, words_of_stream
@@ -93,11 +97,14 @@ class AuditStreamOperator(BaseOperator):
             home = project.stream_home(request.stream)
             check_audit(project, request)
             audit_id = new_audit_id()
-            with audit_driver(project, request, audit_id, self.conn_id) as driver:
-                code, said = self._follow(driver, words_of_stream(project, self.stream))
+            with (
+                _open_log(home, audit_id) as log,
+                audit_driver(project, request, audit_id, self.conn_id) as driver,
+            ):
+                code, said = self._follow(driver, log, words_of_stream(project, self.stream))
             audit = read_table_audit(home, audit_id)
             if audit is None:
-                message = f"the driver of audit {audit_id} ended with exit code {code}: {said}"
+                message = f"the driver of audit {audit_id} ended with exit code {code}: {said}; its log is {log.name}"
                 raise (AirflowFailException if code in _WORTHLESS_RETRIES else AirflowException)(message)
             self.log.info("audit %s of version %s: %s", audit_id, audit.version, describe_quality(audit.quality))
             found = summary(audit)
@@ -124,15 +131,15 @@ class AuditStreamOperator(BaseOperator):
             to_version=number("to_version", self.to_version),
         )
 
-    def _follow(self, driver: subprocess.Popen[str], words: QueryWords) -> tuple[int, str]:
-        """Show what a driver says until it ends; gives its exit code and its last words."""
+    def _follow(self, driver: subprocess.Popen[str], log: TextIO, words: QueryWords) -> tuple[int, str]:
+        """Show what a driver says until it ends, and write all of it down; gives its exit code and its last words."""
         said = "it said nothing"
         self._driver = driver
         if self._is_killed:
             self.on_kill()
-        self.log.info("::group::Driver log (process %s)", driver.pid)
+        self.log.info("::group::Driver log (process %s, %s)", driver.pid, log.name)
         try:
-            for line in shown_lines((line.rstrip() for line in driver.stdout or ()), words):
+            for line in shown_lines(_written_down(driver.stdout or (), log), words):
                 self.log.info("%s", line)
                 said = line.strip() or said
         except BaseException:
@@ -140,3 +147,23 @@ class AuditStreamOperator(BaseOperator):
             raise
         self.log.info("::endgroup::")
         return driver.wait(), said
+
+
+def _open_log(home: StreamHome, audit_id: str) -> TextIO:
+    try:
+        return Drivers(home).open_log(audit_id)
+    except OSError as exc:
+        raise RunError(
+            f"the driver's log can't be written: {exc.strerror}",
+            where=str(exc.filename),
+            remedy="make room on that disk, or let this user write there",
+        ) from exc
+
+
+def _written_down(lines: Iterable[str], log: TextIO) -> Iterator[str]:
+    for line in lines:
+        # A disk that is full ends no audit.
+        with contextlib.suppress(OSError):
+            log.write(line)
+            log.flush()
+        yield line.rstrip()

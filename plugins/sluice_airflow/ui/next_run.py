@@ -13,9 +13,9 @@ from sluice.gate.state import read_gate
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, source_lags
 from sluice.plan import Plan
-from sluice.planning.shared_sinks import shared_sink
+from sluice.planning.declared import Declared
 from sluice.planning.survey import Survey, positions, survey
-from sluice.planning.verdict import Request, Try, check_declared, find_verdict
+from sluice.planning.verdict import Request, Try, find_verdict
 from sluice.project import Project
 from sluice.quality.report import Hold
 from sluice.sources.contract import Bound
@@ -72,9 +72,8 @@ def look_ahead(
         next_run = replace(_seen(seen, now), hold=hold)
         owner = read_lease(home, home.lease_folder(seen.generation), now)
         next_run = replace(next_run, is_taken=owner is not None and owner.state == "taken")
-        check_declared(project, stream)
-        wanted = Try(Request(stream), None, now)
-        plan = find_verdict(project, home, wanted, seen, shared=shared_sink(stream, streams))
+        declared = Declared.of(project, stream, streams)
+        plan = find_verdict(project, home, Try(Request(stream), None, now), seen, declared)
     except SluiceError as exc:
         return replace(next_run, error=str(exc))
     except BaseException as exc:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
+from sluice.interval import KINDS
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-_KINDS = ("date", "timestamp", "timestamp_ntz")
 
 
 def check_partitions(table: DeltaTable, partition_by: Sequence[str], *, place: str) -> None:
@@ -55,11 +54,11 @@ def interval_kind(table: DeltaTable, column: str, *, place: str, may_come: bool 
         DeclarationError: It is no column of the table, or none of a date or time.
     """
     kinds = {found.name: getattr(found.type, "type", "nested") for found in table.schema().fields}
-    if kinds.get(column) in _KINDS:
+    if kinds.get(column) in KINDS:
         return kinds[column]
     if column not in kinds and may_come:
         return None
-    near = difflib.get_close_matches(column, [name for name, kind in kinds.items() if kind in _KINDS], n=1)
+    near = difflib.get_close_matches(column, [name for name, kind in kinds.items() if kind in KINDS], n=1)
     what = f"is of type {kinds[column]}" if column in kinds else f"is no column of the table ({', '.join(kinds)})"
     raise DeclarationError(
         f"`interval_column` is `{column}`, which {what}",

@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
-from sluice.errors import Problem
+from sluice.errors import DeclarationError, Problem
+from sluice.locations import join
+from sluice.storage import Storage
+
+
+def check_no_table(path: str, storage: Storage) -> None:
+    """Make sure that a folder of Parquet files is no Delta table: Spark would read what it has replaced, too.
+
+    Raises:
+        DeclarationError: It is one.
+        StorageError: It can't be listed.
+    """
+    if storage.list_folder(join(path, "_delta_log")) is not None:
+        raise DeclarationError(
+            "the source's path is a Delta table, of which not every file counts",
+            where=path,
+            remedy="declare it as `sources.delta(PATH)`",
+        )
+
+
+def path_changed(path: str, newest: str) -> Problem:
+    """The log of a source belongs to another path."""
+    return Problem(
+        code="SOURCE_PATH_CHANGED",
+        file=path,
+        cause=f"the checkpoint has read from elsewhere, last from {newest}",
+        consequence="every file of the new path would be read, also those that were moved there after being read",
+        remedy="put the old path back: a project that was moved or copied goes on where it was; or declare a new"
+        " stream with a sink of its own for the new path",
+    )
 
 
 def input_gone(path: str) -> Problem:

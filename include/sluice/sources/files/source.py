@@ -41,6 +41,8 @@ from sluice.sources.contract import (
     offset_of_another_kind,
     parse_starting,
 )
+from sluice.sources.files.changed_files import find_changed, find_renamed
+from sluice.sources.files.inputs import Inputs
 from sluice.sources.files.listing import (
     ListedFile,
     Listing,
@@ -55,6 +57,8 @@ from sluice.sources.files.listing import (
     list_files,
 )
 from sluice.sources.files.observed_reading import ObservedReading
+from sluice.sources.files.refusals import check_no_table, hidden_by_age, input_read_before, path_changed, read_and_lost
+from sluice.sources.files.taken_files import TakenFiles
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import (
     FORMATS,
@@ -70,10 +74,6 @@ from sluice.times import duration_ms, epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
-from sluice.sources.files.changed_files import find_changed, find_renamed
-from sluice.sources.files.inputs import Inputs
-from sluice.sources.files.refusals import hidden_by_age, input_read_before, read_and_lost
-from sluice.sources.files.taken_files import TakenFiles
 
 _FOR_EVER = "36500d"
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
@@ -135,6 +135,8 @@ class FilesSource(Source):
         log = position.log or SourceLog()
         self._check_origin(log)
         started_at = position.settled_start(self._declared_start) or self._start(now)
+        if self.format == "parquet" and not log.entries:
+            check_no_table(self.path, storage)
         listing = self._listing(log, storage)
         problems = listing.problems
         from_ms = started_at.get("from_ms", -math.inf)
@@ -314,17 +316,7 @@ class FilesSource(Source):
         base, newest = file_uri(fixed_part(self.path)), log.entries[-1].path
         if newest == base or newest.startswith(base.rstrip("/") + "/"):
             return
-        raise RefusedError(
-            Problem(
-                code="SOURCE_PATH_CHANGED",
-                file=self.path,
-                cause=f"the checkpoint has read from elsewhere, last from {newest}",
-                consequence="every file of the new path would be read, also those that were moved there after being"
-                " read",
-                remedy="put the old path back: a project that was moved or copied goes on where it was; or declare a"
-                " new stream with a sink of its own for the new path",
-            )
-        )
+        raise RefusedError(path_changed(self.path, newest))
 
     def _log_offset(self, offset: str | None) -> int:
         """The log id of an offset; -1 for none."""

@@ -1,0 +1,28 @@
+"""Settings of Spark as somebody writes them: in `[spark.conf]`, or for one stream."""
+
+from __future__ import annotations
+
+import re
+
+from sluice.errors import DeclarationError
+
+DRIVER_MEMORY = "spark.driver.memory"
+"""The setting that `Stream(memory=...)` is."""
+MEMORY = re.compile(r"[1-9]\d{0,5}[kmgtKMGT]")
+"""An amount of memory as Java's options take it."""
+MEMORY_REMEDY = 'give a number and a unit, such as "4g" or "900m"'
+
+
+def check_setting(key: object, value: object, *, place: str) -> None:
+    """Refuse a setting that Spark would pass over, or fail of when it starts.
+
+    Raises:
+        DeclarationError: It is one; of the value, only what can't be a secret is told.
+    """
+    if not isinstance(key, str) or not key.startswith("spark."):
+        raise DeclarationError(f"unknown setting {key!r}", where=place, remedy="settings of Spark begin with `spark.`")
+    if key == "spark.master":
+        raise DeclarationError(f"`{key}` can't be set", where=place, remedy="write `master` under [spark]")
+    is_memory = isinstance(value, str) and (MEMORY.fullmatch(value) or "$" in value)
+    if key == DRIVER_MEMORY and not is_memory:
+        raise DeclarationError(f"`{key}` is {value!r}", where=place, remedy=MEMORY_REMEDY)

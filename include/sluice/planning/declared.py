@@ -1,0 +1,58 @@
+"""What a declaration shows to be wrong: refused in the same words by every command that works on a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sluice.errors import Problem
+from sluice.planning.own_output import check_own_output
+from sluice.planning.shared_sinks import shared_sink
+from sluice.planning.transform_text import check_functions
+from sluice.project import Project
+from sluice.storage import Storage
+from sluice.stream import Stream
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A declaration in which nothing is wrong, as far as it tells by itself."""
+
+    stream: Stream
+    conf: Mapping[str, str]
+    """The settings of Spark that it runs with."""
+    shared: Problem | None
+    """That another stream writes to the same sink, if one does."""
+
+    @classmethod
+    def of(cls, project: Project, stream: Stream, streams: Mapping[str, Stream]) -> Declared:
+        """Look at a declaration beside its project; nothing of what it works on is read.
+
+        Args:
+            project: The project of the stream.
+            stream: The declaration, with absolute locations.
+            streams: Every stream of the project, with absolute locations.
+
+        Raises:
+            DeclarationError: The transform does not take the sources, the stream writes where it or another stream
+                reads or writes, or Spark takes an option with other settings only.
+        """
+        check_functions(project, stream)
+        check_own_output(stream, project.home)
+        conf = project.conf_of(stream)
+        for name, source in stream.sources.items():
+            source.check_settings(conf, place=f"{stream.place}, source `{name}`")
+        stream.sink.check_settings(conf, place=f"{stream.place}, sink")
+        return cls(stream, conf, shared_sink(stream, streams))
+
+    def check_table(self, *, storage: Storage) -> None:
+        """Make sure that a table that is there already takes what is declared.
+
+        Raises:
+            DeclarationError: It does not.
+            RefusedError: It is damaged.
+            StorageError: It can't be read right now.
+        """
+        stream = self.stream
+        columns = stream.output_mode, stream.interval_column
+        stream.sink.check_table(*columns, self.conf, place=stream.place, storage=storage)
