@@ -235,6 +235,7 @@ def test_a_release_whose_sink_is_moved(lab: Lab) -> None:
 
     assert of_release.value.finding == of_run.value.finding
     assert of_release.value.finding.code == "SINK_REPLACED"
+    assert of_release.value.finding.cause.endswith(f" at out; at {lab.root / 'moved'} there is none")
     assert not Path(lab.root / "moved").exists()
     numbers.release()
     assert places(numbers) == ALL

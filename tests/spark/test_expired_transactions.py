@@ -17,6 +17,7 @@ from sluice.auditing.release_rows import release_rows
 from sluice.errors import RefusedError
 from sluice.interval import Interval
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request, plan_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from tests.builders import expire_commits
@@ -127,8 +128,9 @@ COMMIT = Cut("Spark's commit")
 WAYS = [None, "warn", "fail", "quarantine"]
 
 
-@pytest.mark.parametrize("strategy", ["exact", "drain"])
-@pytest.mark.parametrize("policy", WAYS)
+@pytest.mark.parametrize(
+    ("policy", "strategy"), [*((policy, "exact") for policy in WAYS), (None, "drain"), ("quarantine", "drain")]
+)
 def test_a_batch_that_is_there(lab: Lab, policy: str | None, strategy: Any) -> None:
     """Its run was killed before Spark's commit, and the sink forgets: refused, until somebody notes what is there."""
     stream, limits = begin(lab, policy), Limits(strategy=strategy)
@@ -221,6 +223,39 @@ def test_a_log_that_reaches_back(lab: Lab, *, is_there: bool) -> None:
     assert ids(lab.table("out")) == [*range(5)]
 
 
+@pytest.mark.parametrize("retention", [AT_ONCE, NEVER])
+def test_spark_connect(lab: Lab, retention: str) -> None:
+    """Delta's own writer, which has forgotten what the log tells, is not let near the batch; another Spark ends it."""
+    stream = begin(lab, None)
+    set_property(lab, "out", EXPIRES, retention)
+    cut_run(lab, stream, COMMIT)
+    there = replace(lab.project, spark_master="sc://127.0.0.1:1")
+
+    problem = plan_stream(there, Request(there.resolve(stream))).problem
+
+    assert (problem is None) == (retention == NEVER)
+    if problem is not None:
+        read_remedy(problem, "TRANSACTION_FORGOTTEN", "run the stream once with a Spark of its own")
+    assert [batch.was_in_sink for batch in lab.run(stream).batches] == [True]
+    assert ids(lab.table("out")) == [*range(5)]
+
+
+@pytest.mark.parametrize("retention", [AT_ONCE, None], ids=["set", "unset"])
+def test_a_checkpoint_that_has_forgotten_what_a_commit_tells(lab: Lab, retention: str | None) -> None:
+    """With the property unset again, Delta itself takes the batch for new: it is refused, until somebody notes it."""
+    stream = begin(lab, None)
+    cut_run(lab, stream, COMMIT)
+    set_property(lab, "out", EXPIRES, AT_ONCE)
+    set_property(lab, "out", "delta.checkpointInterval", "1")
+    set_property(lab, "out", EXPIRES, retention)
+    if retention is None:
+        there, version, _ = refused(lab, stream)
+        note(lab, "out", there, version)
+
+    assert [batch.was_in_sink for batch in lab.run(stream).batches] == [True]
+    assert ids(lab.table("out")) == [*range(5)]
+
+
 def test_output_mode_complete(lab: Lab) -> None:
     """A batch that replaces all rows may be written twice: nothing is refused."""
     stream = begin(lab, None, transform=f"{__name__}:largest", output_mode="complete")
@@ -252,8 +287,9 @@ def test_a_batch_in_both_tables(lab: Lab) -> None:
     cut_run(lab, stream, COMMIT)
     forget(lab, "out_quarantine")
 
-    lab.run(stream)
+    record = lab.run(stream)
 
+    assert [(batch.quarantined_rows, batch.warnings) for batch in record.batches] == [(1, ())]
     assert (ids(lab.table("out")), ids(lab.table("out_quarantine"))) == ([*range(4)], [4])
 
 

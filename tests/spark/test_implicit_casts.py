@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
+from sluice.project import find_project
+from sluice.running.check import check_project
 from sluice.sinks.delta.implicit_casts import check_result
 from sluice.spark_setting import spark_setting
 from tests.spark.lab import Lab, rows, write_numbers
@@ -207,3 +209,27 @@ def test_a_run(lab: Lab, policy: str | None) -> None:
 
     assert [batch.output_rows for batch in record.batches] == [4]
     assert rows(lab.table("out")) == [(0, 0), (1, 0), (2, 1), (3, 2)]
+
+
+_DECLARATION = f"""
+from sluice import Stream, sinks, sources
+numbers = sources.files("in", format="json", schema="id bigint")
+s = Stream(name="s", sources={{"numbers": numbers}}, transform="{__name__}:halves", sink=sinks.delta("out"))
+"""
+
+
+@pytest.mark.parametrize(("kind", "is_taken"), [("bigint", False), ("double", True)])
+def test_sluice_check(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str, *, is_taken: bool) -> None:
+    """It says what every run would be refused for."""
+    make_table(lab, "out", f"id bigint, half {kind}")
+    (lab.root / "in").mkdir()
+    (lab.root / "sluice.toml").write_text('[project]\nname = "checked"\nstreams = ["streams"]\n')
+    (lab.root / "streams").mkdir()
+    (lab.root / "streams" / "s.py").write_text(_DECLARATION)
+    monkeypatch.setattr("sluice.running.check.open_session", lambda *_, **__: lab.spark)
+    monkeypatch.setattr("sluice.running.check.close_session", lambda _: None)
+
+    (found,) = check_project(find_project(str(lab.root)))
+
+    assert (found.error is None) == is_taken
+    assert is_taken or "`half` is double in the result and bigint in the table" in str(found.error)

@@ -69,7 +69,10 @@ def rows_in_quarantine(decision: Decision, project: Project, *, storage: Storage
     table, batch_id = decision.quarantine.sink(project), decision.batch_id
     last = table.state(decision.query_id, storage=storage).last_batch
     if last is None or last < batch_id:
-        return 0
+        is_known = (
+            not decision.quarantined or table.why_unknown(decision.query_id, batch_id, None, storage=storage) is None
+        )
+        return 0 if is_known else None
     outcome = table.outcome(decision.query_id, batch_id, storage=storage) if last == batch_id else None
     return None if outcome is None else outcome.output_rows
 

@@ -45,6 +45,20 @@ def pending_forgotten(
     )
 
 
+def held_and_forgotten(stream: Stream, state: SinkState, batch_id: int) -> Problem | None:
+    """Why the sink's own writer, which is all that Spark Connect has, can't finish a batch; None when it can."""
+    if not state.is_forgotten or not state.holds(batch_id) or stream.output_mode == "complete":
+        return None
+    return Problem(
+        code="TRANSACTION_FORGOTTEN",
+        file=stream.sink.location or stream.sink.kind,
+        cause=f"the table has batch {batch_id}, and has let its transaction expire ({TRANSACTIONS_EXPIRE})",
+        consequence="over Spark Connect, Delta's own writer would write it again: its rows would be there twice",
+        remedy="run the stream once with a Spark of its own (`[spark] master`), which passes over the batch; unset the"
+        " property, and it can't happen again",
+    )
+
+
 def forgetful_table(table: Sink, state: SinkState) -> Problem | None:
     """What is to be said of a table that forgets, before a stream begins to write it; None of any other.
 

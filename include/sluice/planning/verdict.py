@@ -14,7 +14,7 @@ from sluice.gate.unjudged_runs import Unsettled, find_unsettled, gated
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.planning.declared import Declared
-from sluice.planning.forgotten_batches import pending_forgotten
+from sluice.planning.forgotten_batches import held_and_forgotten, pending_forgotten
 from sluice.planning.generation_sink import sink_moved
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.recovered import done_batches, planned_for_good
@@ -158,6 +158,8 @@ def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> P
     if (problem := sink_moved(project, seen.stream, seen.record, pending)) is not None:
         return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
     decided = decided_before(plan, home)
+    if project.is_remote and (problem := held_and_forgotten(seen.stream, seen.sink, pending)) is not None:
+        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
     if (problem := _quarantine_forgotten(seen, decided, project, home)) is not None:
         return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
     if decided is None:

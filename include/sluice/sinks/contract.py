@@ -45,6 +45,8 @@ class SinkState:
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
     notes_every_batch: bool = False
     """Whether every batch leaves its id in the sink, also one without rows."""
+    is_forgotten: bool = False
+    """Whether only its log tells that it holds that batch: Spark's own writer would write it again."""
     forgets_after: str | None = None
     """How long the sink remembers which batches it holds, as it is set there; None when it does not forget."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 
 from sluice.auditing.conservation import as_decided, balanced, rows_in_quarantine, tied_to_input
 from sluice.gate.decided_batch import Decision, Table
@@ -17,7 +18,7 @@ from sluice.runs.balance import is_broken
 from sluice.runs.record import BatchRecord, describe_batch
 from sluice.spark.row_flow import RowFlow
 from sluice.storage import Storage
-from tests.builders import QUERY_ID, make_delta
+from tests.builders import QUERY_ID, expire_commits, make_delta
 from tests.unit.quality.suites import document, row
 
 
@@ -112,6 +113,19 @@ def test_the_quarantines_log(tmp_path: Path) -> None:
     assert told(0) == 0
     make_delta(table, [1], [2, 3], app_id=QUERY_ID)
     assert (told(2), told(1), told(0)) == (0, 2, None)
+
+
+def test_a_quarantine_that_has_forgotten(tmp_path: Path) -> None:
+    """Its log does not tell, where it may have had rows."""
+    project = Project(root=str(tmp_path), name="p", home=str(tmp_path / "home"), stream_folders=(), import_roots=())
+    table = make_delta(tmp_path / "quarantine", [1], [2, 3])
+    DeltaTable(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 day"})
+    DeltaTable(table).create_checkpoint()
+    expire_commits(table)
+
+    told = [rows_in_quarantine(decision(table, quarantined=n), project, storage=Storage()) for n in (2, 0)]
+
+    assert told == [None, 0]
 
 
 def test_a_batch_that_a_dead_driver_has_split() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyarrow import parquet
 
 from sluice import sinks
 from sluice.sinks.delta.forgotten import TRANSACTIONS_EXPIRE, absent, why_unknown
@@ -111,6 +112,23 @@ def test_a_property_that_was_changed(table: Path, later: str, keep: int) -> None
         make_delta(table, [5])
     assert TRANSACTIONS_EXPIRE not in DeltaTable(table).metadata().configuration or later
     assert why(table, since_ms=now_ms() - 2 * HOUR_MS) is not None
+
+
+@pytest.mark.parametrize(("version", "is_known"), [(0, False), (1, True)])
+def test_a_commit_that_tells_what_a_checkpoint_has_forgotten(table: Path, version: int, *, is_known: bool) -> None:
+    """The property is gone again: whoever reads the checkpoint and what came after it takes the batch for new."""
+    checkpoint = DeltaTable(make_delta(table, [5], app_id=QUERY_ID)).version()
+    DeltaTable(table).create_checkpoint()
+    file = table / "_delta_log" / f"{checkpoint:020d}.checkpoint.parquet"
+    rows = parquet.read_table(file)
+    parquet.write_table(rows.filter(rows.column("txn").is_null()), file)
+    make_delta(table, [6])
+    assert sinks.delta(str(table)).state(QUERY_ID, storage=Storage()).last_batch is None
+
+    told = why(table, version=version, since_ms=now_ms() - HOUR_MS)
+
+    assert (told is None) == is_known
+    assert is_known or "version 4 says that it has it" in str(told)
 
 
 def test_anybody(table: Path) -> None:

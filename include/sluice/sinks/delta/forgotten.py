@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -32,10 +33,11 @@ _CLOCKS_APART_MS = 60_000
 
 class _Txn(msgspec.Struct, rename="camel"):
     app_id: str
+    version: int
 
 
 class _Metadata(msgspec.Struct):
-    configuration: dict[str, str] = {}
+    configuration: dict[str, Any] = {}
 
 
 class _CommitInfo(msgspec.Struct, rename="camel"):
@@ -68,7 +70,7 @@ def why_unknown(
     Args:
         location: The table.
         application: Whose transaction it is; None for that of anybody.
-        version: As the application numbers it; it is newer than all that the table knows of that application.
+        version: As the application numbers it: newer than all that the table knows of that application.
         since_ms: It was not made before this moment, in milliseconds since the epoch; None when nobody knows.
         storage: Where the table is.
 
@@ -76,21 +78,33 @@ def why_unknown(
         StorageError: The log can't be read.
     """
     log = open_log(location, storage=storage)
-    if log is None or log.first_kept == 0:
+    if log is None or (application is None and log.first_kept == 0):
         return None
-    told = set() if application is None else {application, absent(application, version)}
-    kept = [log.configuration]
+    kept: list[Mapping[str, Any]] = [log.configuration]
     for number in range(log.latest, log.first_kept - 1, -1):
-        for line in commit_lines(location, number, storage=storage) or ():
-            action = _decoded(line)
-            if action.txn is not None and action.txn.app_id in told:
-                return None
+        lines = commit_lines(location, number, storage=storage)
+        if lines is None:
+            # Log clean-up is at work.
+            break
+        for action in map(_decoded, lines):
+            if action.txn is not None and application is not None:
+                if action.txn.app_id == application and action.txn.version >= version:
+                    return f"version {number} says that it has it, which the table's checkpoint has forgotten"
+                if action.txn.app_id in {application, absent(application, version)}:
+                    return None
             if since_ms is not None and _is_before(action.commit_info, since_ms):
                 return None
             if action.meta_data is not None:
                 kept.append(action.meta_data.configuration)
-    kept.append(_configuration_before(log, storage))
-    expiring = [found[TRANSACTIONS_EXPIRE] for found in kept if found.get(TRANSACTIONS_EXPIRE)]
+    return None if log.first_kept == 0 else _may_have_expired(log, kept, since_ms, storage)
+
+
+def _may_have_expired(
+    log: DeltaLog, kept: Sequence[Mapping[str, Any]], since_ms: int | None, storage: Storage
+) -> str | None:
+    """Why a checkpoint may have let a transaction expire that was made since a moment; None when it has not."""
+    known = (*kept, _configuration_before(log, storage))
+    expiring = [found[TRANSACTIONS_EXPIRE] for found in known if found.get(TRANSACTIONS_EXPIRE)]
     if not expiring:
         return None
     shortest = min(expiring, key=_millis)

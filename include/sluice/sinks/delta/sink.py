@@ -89,8 +89,14 @@ class DeltaSink(ReplaceableSink, SplittingSink):
             return SinkState(exists=False)
         table = load_table(self.path, storage=storage) if query_id else None
         last = last_transaction(table, self.path, query_id, storage=storage) if table and query_id else None
-        forgets_after = log.configuration.get(TRANSACTIONS_EXPIRE)
-        return SinkState(exists=True, identity=log.table_id, last_batch=last, forgets_after=forgets_after)
+        is_forgotten = last is not None and table is not None and table.transaction_version(query_id) != last
+        return SinkState(
+            exists=True,
+            identity=log.table_id,
+            last_batch=last,
+            is_forgotten=is_forgotten,
+            forgets_after=log.configuration.get(TRANSACTIONS_EXPIRE),
+        )
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
