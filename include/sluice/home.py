@@ -15,6 +15,7 @@
 <home>/<stream>/watermarks/0001.json      how far each `withWatermark` of the query has come
 <home>/<stream>/started.json              where its sources begin, from the first run on that was planned
 <home>/<stream>/taken/0001/<n>/<id>.json  the sizes of the files that a file source took, by the ids of its log
+<home>/<stream>/taken/0001/<n>/unread.json  those of which Spark has read nothing, for they were away just then
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 <home>/<stream>/staged/0001/              a batch on its way into two tables: its rows, and what was decided of them
@@ -32,7 +33,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -133,6 +134,13 @@ class _Started(Document, frozen=True, kw_only=True):
 class _Taken(Document, frozen=True, kw_only=True):
     if_lost = "delete it: a file that it tells of, and that is renamed, is then only warned of"
     sizes: tuple[int | None, ...]
+
+
+class _Unread(Document, frozen=True, kw_only=True):
+    if_lost = (
+        "delete it: a file that it tells of, and that is brought back, is then held back as a renamed one: touch it"
+    )
+    paths: tuple[str, ...]
 
 
 class _Current(Document, frozen=True, kw_only=True):
@@ -400,6 +408,27 @@ class StreamHome:
             StorageError: It could not be written.
         """
         self.storage.replace(self._taken_file(generation, log, log_id), encode_document(_Taken(sizes=tuple(sizes))))
+
+    def unread_files(self, generation: int, log: str) -> frozenset[str]:
+        """The files that count as taken, and of which Spark has read nothing: they were away just then.
+
+        Raises:
+            RefusedError: The file is damaged.
+        """
+        unread = read_document(
+            self.storage, join(self.location, "taken", f"{generation:04d}", log, "unread.json"), _Unread
+        )
+        return frozenset() if unread is None else frozenset(unread.paths)
+
+    def keep_unread(self, generation: int, log: str, paths: Iterable[str]) -> None:
+        """Note that Spark has read nothing of some files that count as taken.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        every = sorted(self.unread_files(generation, log).union(paths))
+        location = join(self.location, "taken", f"{generation:04d}", log, "unread.json")
+        self.storage.replace(location, encode_document(_Unread(paths=tuple(every))))
 
     def _taken_file(self, generation: int, log: str, log_id: int) -> str:
         return join(self.location, "taken", f"{generation:04d}", log, f"{log_id}.json")

@@ -29,6 +29,8 @@ class FileStat(msgspec.Struct, frozen=True, gc=False):
     size_bytes: int
     mtime_ms: int
     """Last modification, in milliseconds since the epoch, cut as Java cuts it."""
+    changed_ns: int | None = None
+    """When the file or a name of it was changed last; None where the storage does not tell."""
 
 
 _LEADS_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
@@ -222,7 +224,7 @@ def _fsync_folder(folder: str) -> None:
 
 def file_stat(found: os.stat_result) -> FileStat:
     """What a stat of the system says of a file."""
-    return FileStat(found.st_size, found.st_mtime_ns // 1_000_000)
+    return FileStat(found.st_size, found.st_mtime_ns // 1_000_000, found.st_ctime_ns)
 
 
 def delete_local(location: str, delete: Callable[[str], None]) -> None:

@@ -22,6 +22,7 @@ from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.batches import BatchRunner
 from sluice.running.query_starts import QueryStarts
 from sluice.spark.query import Query
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, bounded, ids, uncommit, write_files, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -32,6 +33,10 @@ DRAIN = bounded(strategy="drain")
 
 def same(numbers: DataFrame) -> DataFrame:
     return numbers
+
+
+def dated(numbers: DataFrame) -> DataFrame:
+    return numbers.selectExpr("id", "DATE'2026-01-02' AS day")
 
 
 def once(numbers: DataFrame) -> DataFrame:
@@ -92,6 +97,35 @@ def test_after_the_last_check(lab: Lab, at_start: Callable[[Callable[[], None]],
     gone.with_name("0001-again.json").write_text(content)
     lab.run(stream)
     assert ids(lab.table("out")) == [0, 1, 2]
+
+
+def test_one_that_is_back_under_its_name(lab: Lab, at_start: Callable[[Callable[[], None]], None]) -> None:
+    """It counts as read, and the plan says that it was not; renamed, with the time that it had, it is read."""
+    write_numbers(lab.root / "in", 4)
+    away = {lab.root / "in" / f"{number:04d}.json": lab.root / "in" / f"_{number}" for number in (1, 2)}
+    at_start(lambda: [file.rename(aside) for file, aside in away.items() if file.exists()][:0] and None)
+    stream = replace(
+        declared(sinks.delta("out", merge_schema=True, partition_by="day")),
+        transform=f"{__name__}:dated",
+        interval_column="day",
+    )
+    with pytest.raises(BatchFailedError, match="2 planned input files vanished just before") as caught:
+        lab.run(stream)
+    assert [f"{lab.root}/in/000{number}.json" in caught.value.problem for number in range(4)] == [0, 1, 1, 0]
+    for file, aside in away.items():
+        aside.rename(file)
+
+    (warning,) = lab.plan(stream).warnings
+    read_remedy(warning, "FILE_NOT_READ", "rename them: under new names they are read")
+    assert lab.plan(stream).verdict == "skip"
+    for number, file in enumerate(away):
+        file.rename(file.with_name(f"again-{number}.json"))
+    away.clear()
+    lab.run(stream)
+    assert (ids(lab.table("out")), lab.plan(stream).warnings) == ([0, 1, 2, 3], ())
+    interval = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    backfill_stream(lab.project, BackfillRequest(lab.project.resolve(stream), interval), session=lab.spark)
+    assert ids(lab.table("out")) == [0, 1, 2, 3]
 
 
 def test_before_a_batch_is_published(lab: Lab, at_start: Callable[[Callable[[], None]], None]) -> None:
@@ -221,6 +255,36 @@ def losing(numbers: DataFrame) -> DataFrame:
     return numbers.where(lose("_metadata.file_path"))
 
 
+def eating(numbers: DataFrame) -> DataFrame:
+    """Puts aside the file after the next one of each that it reads."""
+
+    @udf("boolean")
+    def eat(path):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - as above
+        file = Path(urlsplit(path).path)
+        later = file.with_name(f"{int(file.stem) + 2:04d}.json") if file.stem in {"0001", "0002"} else file
+        if later != file and later.exists():
+            later.rename(later.with_name(f"_{later.stem}"))
+        return True
+
+    return numbers.where(eat("_metadata.file_path"))
+
+
+def blinking(numbers: DataFrame) -> DataFrame:
+    """Puts file 3 aside while file 2 is read, and back while file 4 is."""
+
+    @udf("boolean")
+    def blink(path):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - as above
+        file = Path(urlsplit(path).path)
+        there, away = file.with_name("0003.json"), file.with_name("_0003")
+        if file.stem == "0002" and there.exists():
+            there.rename(away)
+        if file.stem == "0004" and away.exists():
+            away.rename(there)
+        return True
+
+    return numbers.where(blink("_metadata.file_path"))
+
+
 class TestDrained:
     """AvailableNow lists files once, and Spark takes those that are gone when their batch comes for empty."""
 
@@ -280,6 +344,55 @@ class TestDrained:
             lab.run(stream, DRAIN)
         assert not any(query.isActive for query in lab.spark.streams.active)
         assert lab.plan(stream).problem is None
+
+    @pytest.mark.parametrize("how", ["renamed", "copied"])
+    def test_two_that_vanish(self, lab: Lab, how: str) -> None:
+        """Every one is named, and once each is back as it says, all rows are there once."""
+        stream = replace(
+            declared(sinks.files("out", format="parquet"), max_files_per_batch=1), transform=f"{__name__}:eating"
+        )
+        write_numbers(lab.root / "in", 1)
+        lab.run(stream)
+        write_numbers(lab.root / "in", 4, first=1)
+
+        with pytest.raises(BatchFailedError) as caught:
+            lab.run(stream, DRAIN)
+
+        record = lab.records(stream)[-1]
+        committed = [batch["batch_id"] for batch in record["batches"]]
+        for number in (3, 4):
+            name = f"file://{lab.root}/in/{number:04d}.json"
+            assert (name in caught.value.problem) == (number in committed)
+            assert (name in str(record["batches"])) == (number in committed)
+        for aside in (lab.root / "in").glob("_0*"):
+            number = int(aside.name[1:])
+            back = aside.with_name(f"again{number}.json" if number in committed else f"{number:04d}.json")
+            if how == "renamed":
+                aside.rename(back)
+            else:
+                back.write_bytes(aside.read_bytes())
+        for _ in range(2):
+            lab.run(stream)
+        assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 1, 2, 3, 4]
+        assert lab.plan(stream).verdict == "skip"
+
+    def test_one_that_is_away_for_a_moment(self, lab: Lab) -> None:
+        """It is there before and after; that it, or its name, was changed meanwhile is seen."""
+        stream = replace(
+            declared(sinks.files("out", format="parquet"), max_files_per_batch=1), transform=f"{__name__}:blinking"
+        )
+        write_numbers(lab.root / "in", 1)
+        lab.run(stream)
+        write_numbers(lab.root / "in", 4, first=1)
+
+        with pytest.raises(BatchFailedError, match="batch 3") as caught:
+            lab.run(stream, DRAIN)
+
+        assert f"file://{lab.root}/in/0003.json" in caught.value.problem
+        assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 1, 2, 4]
+        (lab.root / "in" / "0003.json").rename(lab.root / "in" / "again.json")
+        lab.run(stream)
+        assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 1, 2, 3, 4]
 
     def test_one_that_may_be_missing(self, lab: Lab) -> None:
         """Where the source ignores files that are missing, so does a drained run."""

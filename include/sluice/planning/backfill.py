@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -252,6 +253,7 @@ def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
     seen = Survey(stream, number, record, checkpoint, lines, {}, dict(record.sources) if record else {}, {})
+    seen = replace(seen, sizes=partial(home.taken_sizes, number), unread=partial(home.unread_files, number))
     return replace(seen, foreign_owner=home.foreign_owner())
 
 

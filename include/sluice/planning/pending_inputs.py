@@ -42,11 +42,12 @@ def pending_problems(
     problems = source.check_inputs(position, end, storage=storage)
     if not problems or not is_in_sink:
         return problems
+    needed = source.check_inputs(position, end, storage=storage, is_read=False)
+    told = {(problem.code, problem.file) for problem in needed}
+    others = [problem for problem in problems if (problem.code, problem.file) not in told]
     if has_state or stream.quality is not None:
         lacking = _LACKS_STATE if has_state else _LACKS_MEASURES
-        return tuple(replace(problem, consequence=lacking) for problem in problems)
-    needed = source.check_inputs(position, end, storage=storage, is_read=False)
+        return (*needed, *(replace(problem, consequence=lacking) for problem in others))
     remedy = "nothing, for the stream; a backfill would need it"
-    return needed or tuple(
-        replace(problem, consequence=_PASSED_OVER, remedy=remedy, is_blocking=False) for problem in problems
-    )
+    passed_over = (replace(found, consequence=_PASSED_OVER, remedy=remedy, is_blocking=False) for found in others)
+    return (*needed, *passed_over)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -43,6 +43,8 @@ class Survey:
     sink: SinkState = SinkState(exists=False)
     sizes: Callable[[str, int], Sequence[int | None]] = lambda _log, _log_id: ()
     """By the folder of a file source's log and a log id, the bytes of the files that it took; nothing if not known."""
+    unread: Callable[[str], Collection[str]] = lambda _log: ()
+    """By the folder of a file source's log, the files in it of which Spark has read nothing."""
     refusal: Problem | None = None
     """Why a source or the sink does not allow going on."""
     watermarks: Watermarks | None = None
@@ -85,7 +87,11 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, number, record), {})
     watermarks = usable(home.watermarks(number), checkpoint)
     seen = replace(
-        seen, watermarks=watermarks, foreign_owner=home.foreign_owner(), sizes=partial(home.taken_sizes, number)
+        seen,
+        watermarks=watermarks,
+        foreign_owner=home.foreign_owner(),
+        sizes=partial(home.taken_sizes, number),
+        unread=partial(home.unread_files, number),
     )
     if seen.foreign_owner is not None or checkpoint.blocking is not None or lines is None:
         return seen
@@ -172,6 +178,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
                 log=seen.checkpoint.source_logs.get(line.log),
                 started_at=seen.started_at.get(line.source, {}),
                 sizes=partial(seen.sizes, line.log),
+                unread=partial(seen.unread, line.log),
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 

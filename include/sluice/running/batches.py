@@ -31,13 +31,13 @@ from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
 from sluice.running.drained_files import DrainedFiles
 from sluice.running.logged_files import LoggedFiles
-from sluice.running.planned_files import PlannedFiles
+from sluice.running.planned_files import PlannedFiles, changed_files, told
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
-from sluice.sources.contract import SOURCE_METRICS, Position
+from sluice.sources.contract import SOURCE_METRICS
 from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
@@ -112,7 +112,7 @@ class BatchRunner:
                 yield from self._run_no_data(plan, progress)
                 if self._stop.is_set():
                     return
-                yield from self._drain(progress)
+                yield from self._drain(plan, progress)
                 if self._stop.is_set():
                     return
             self.is_complete = yield from self._run_no_data(plan, progress)
@@ -168,7 +168,9 @@ class BatchRunner:
         if batch.kind == "uncommitted" or any(source.is_logged for source in batch.sources.values()):
             # Spark may have planned it.
             self._logged.keep_sizes(batch.batch_id)
-        failure = self._difference(batch, planned, report) or self._files.shortfall(batch.batch_id, taken, query)
+        missing = self._files.missing(taken, query)
+        self._logged.note_unread(batch.batch_id, missing)
+        failure = self._difference(batch, planned, report) or self._files.committed_without(batch.batch_id, missing)
         if not self._query.knows_files:
             warnings += self._files.doubts(batch.batch_id, taken)
         if not was_in_sink:
@@ -202,54 +204,50 @@ class BatchRunner:
         else:
             self._watermarks.keep(batch.batch_id, event_times)
 
-    def _drain(self, progress: ProgressLog) -> Iterator[BatchRecord]:
+    def _drain(self, plan: Plan, progress: ProgressLog) -> Iterator[BatchRecord]:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed.
 
         The lease is looked at all the while: Spark goes on to its next batch without a word.
 
         Raises:
-            BatchFailedError: Spark failed, or has committed a batch without rows of its files, or with some twice.
+            SluiceError: Spark failed, or has committed a batch without rows of its files, or with some twice.
         """
         self._lease.check()
         written = self._written(None)
         is_guarded = self._query.knows_files and written.function_of_batches() is not None
         files = DrainedFiles(self._files, self._logged, is_guarded)
+        files.begin(plan.batches)
         first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
-        query = self._starts.start(self._guarded(written, self._logged.must_be_there), once=False)
-        failure: BatchFailedError | None = None
+        query = self._starts.start(self._guarded(written, self._logged.looked_at), once=False)
+        ended_with: SluiceError | None = None
         try:
-            while failure is None and not self._stop.is_set() and not self._starts.has_ended(query):
+            while not files.failures and not self._stop.is_set() and not self._starts.has_ended(query):
                 files.look(query)
                 known = progress.latest(query)
                 while next_id in known and self._committed(next_id) is not None:
                     self._keep_drained(query, known, range(first, next_id + 1))
-                    yield self._drained(next_id, known[next_id])
-                    failure = failure or files.failure(next_id)
+                    yield self._drained(next_id, known[next_id], files)
                     next_id += 1
             self._starts.end(query)
             self._starts.check_exception(query)
         except LeaseLostError:
             raise
-        except SluiceError:
-            left = range(next_id, self._newest_commit() + 1)
-            reports = progress.reports(query, left)
-            for batch_id in left:
-                yield self._drained(batch_id, reports.get(batch_id, {}))
-            raise
+        except SluiceError as exc:
+            ended_with = exc
         finally:
             self._starts.end(query)
         files.look(query)
         left = range(next_id, self._newest_commit() + 1)
         reports = progress.reports(query, left)
-        self._keep_drained(query, reports, range(first, left.stop))
-        state, keys = self._state, log_keys(self._generation)
-        self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
-        self._watermarks.catch_up(self._state, progress, check=self._lease.check)
+        if ended_with is None:
+            self._keep_drained(query, reports, range(first, left.stop))
+            state, keys = self._state, log_keys(self._generation)
+            self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
+            self._watermarks.catch_up(self._state, progress, check=self._lease.check)
         for batch_id in left:
-            yield self._drained(batch_id, reports.get(batch_id, {}))
-            failure = failure or files.failure(batch_id)
-        if failure is not None:
-            raise failure
+            yield self._drained(batch_id, reports.get(batch_id, {}), files)
+        if (failure := files.failure(ended_with)) is not None:
+            raise failure from ended_with
 
     def _newest_commit(self) -> int:
         commits = list_log(join(self._state.location, "commits"), storage=self._storage)
@@ -263,7 +261,7 @@ class BatchRunner:
         if event_times is not None:
             self._watermarks.keep(done[-1], event_times)
 
-    def _drained(self, batch_id: int, report: Report) -> BatchRecord:
+    def _drained(self, batch_id: int, report: Report, files: DrainedFiles) -> BatchRecord:
         """What became of a batch that Spark took by itself: the plan has nothing of what came after it.
 
         Raises:
@@ -272,9 +270,11 @@ class BatchRunner:
         committed = self._committed(batch_id)
         if committed is None:
             raise self._differs(batch_id, "it was reported and is not committed")
-        self._logged.keep_sizes(batch_id)
+        wrong = files.check(batch_id)
+        self._logged.keep_sizes(batch_id, files.doubtful)
         kind = "data" if report.get("numInputRows") or not report else "no_data"
-        return self._record(batch_id, kind, committed, report, was_in_sink=False)
+        record = self._record(batch_id, kind, committed, report, was_in_sink=False)
+        return msgspec.structs.replace(record, warnings=(*record.warnings, *_logged(wrong)))
 
     def _write(self, batch: PlannedBatch) -> None:
         state = self._state
@@ -308,17 +308,13 @@ class BatchRunner:
         self._state = replace(state, source_logs=logs)
 
     def _check_files(self, batch: PlannedBatch) -> None:
-        gone = [
-            entry.path
-            for source in batch.sources.values()
-            for entry in source.entries
-            if not source.is_logged and self._storage.stat(entry.path) is None
-        ]
-        if gone:
+        planned = [found for found in batch.sources.values() if not found.is_logged]
+        if gone := [path for found in planned for path in changed_files(found, self._storage)]:
             raise BatchFailedError(
-                f"{len(gone)} planned input files vanished before batch {batch.batch_id} was written",
+                f"{len(gone)} planned input files vanished, or have changed, before batch {batch.batch_id} was written"
+                + told(gone),
                 where=gone[0],
-                remedy="nothing was written for this batch; the next try plans it without them",
+                remedy="nothing was written for this batch; the next try plans it anew",
             )
 
     def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> list[str]:
@@ -340,7 +336,7 @@ class BatchRunner:
             source = batch.sources[line.source]
             if source.end is None or source.is_empty or (only_logged and not source.is_logged):
                 continue
-            position = Position(source.start, self._state.source_logs.get(line.log))
+            position = self._logged.position(line.log, self._state.source_logs.get(line.log), source.start)
             declared = self._query.stream.sources[line.source]
             problems += pending_problems(
                 self._query.stream,

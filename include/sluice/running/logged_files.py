@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import logged_offset, read_offset_file
-from sluice.checkpoint.source_log import LogEntry, read_entries
+from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries, read_source_log
+from sluice.errors import BatchFailedError
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
+from sluice.running.planned_files import told
+from sluice.sources.contract import Position
+from sluice.sources.files.refusals import READ_AGAIN_REMEDY
 from sluice.sources.files.source import FilesSource
 from sluice.stream import Stream
 
@@ -52,16 +57,68 @@ class LoggedFiles:
         taken = (found for found in self.taken(batch_id) if not found.source.ignores_missing)
         return [entry.path for found in taken for entry in found.entries]
 
-    def keep_sizes(self, batch_id: int) -> None:
+    def read_again(self, batch_id: int) -> dict[str, str]:
+        """The files of a batch that Spark planned itself and that were read under another name: which name that was.
+
+        Of a batch that somebody of ours has planned, or looked at before it counted, nothing.
+        """
+        found: dict[str, str] = {}
+        for taken in self.taken(batch_id):
+            folder = list_log(join(self._checkpoint, "sources", taken.log), storage=self.home.storage)
+            sizes = partial(self.home.taken_sizes, self.generation.generation, taken.log)
+            if folder is not None and not all(sizes(entry.batch_id) for entry in taken.entries):
+                log = read_source_log(folder, storage=self.home.storage)
+                position = self.position(taken.log, log)
+                found |= taken.source.read_again(taken.entries, position, self.home.storage)
+        return found
+
+    def position(self, name: str, log: SourceLog | None, offset: str | None = None) -> Position:
+        """A position in a source's log, by its folder's name, with what is known of the files in it."""
+        number = self.generation.generation
+        sizes, unread = partial(self.home.taken_sizes, number, name), partial(self.home.unread_files, number, name)
+        return Position(offset, log, sizes=sizes, unread=unread)
+
+    def looked_at(self, batch_id: int) -> list[str]:
+        """The files that a batch of Spark's own planning must read, once it is sure that none was read before.
+
+        Raises:
+            BatchFailedError: One was, under another name.
+        """
+        if again := self.read_again(batch_id):
+            raise BatchFailedError(
+                f"{len(again)} input files of batch {batch_id} were read before, under another name"
+                f"{told([f'{new} was {old}' for new, old in again.items()])}",
+                where=next(iter(again)),
+                remedy=f"nothing was written; {READ_AGAIN_REMEDY}, and the next run repeats the batch",
+            )
+        paths = self.must_be_there(batch_id)
+        if all(self.home.storage.stat(path) is not None for path in paths):
+            self.keep_sizes(batch_id)
+        return paths
+
+    def note_unread(self, batch_id: int, paths: Sequence[str]) -> None:
+        """Note of which files of a committed batch Spark has read nothing: under other names they are new."""
+        for found in self.taken(batch_id) if paths else ():
+            self.home.keep_unread(
+                self.generation.generation, found.log, {entry.path for entry in found.entries}.intersection(paths)
+            )
+
+    def keep_sizes(self, batch_id: int, doubtful: Collection[str] = ()) -> None:
         """Note the bytes of what a batch has taken, where nobody has: a renamed file is known by them.
 
         Of a file that is gone or another one by now, nobody knows.
+
+        Args:
+            batch_id: The batch.
+            doubtful: The files of which nobody knows whether they were read: under another name, they are not held
+                back.
         """
         number = self.generation.generation
         for found in self.taken(batch_id):
-            for log_id, entries in groupby(found.entries, lambda entry: entry.batch_id):
+            for log_id, taken in groupby(found.entries, lambda entry: entry.batch_id):
                 if not self.home.taken_sizes(number, found.log, log_id):
-                    self.home.keep_sizes(number, found.log, log_id, tuple(map(self._size, entries)))
+                    sizes = [None if entry.path in doubtful else self._size(entry) for entry in taken]
+                    self.home.keep_sizes(number, found.log, log_id, sizes)
 
     def _size(self, entry: LogEntry) -> int | None:
         there = self.home.storage.stat(entry.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from sluice.checkpoint.offsets import logged_offset
 from sluice.checkpoint.source_log import SourceLog
 from sluice.errors import BatchFailedError
 from sluice.home import Generation
-from sluice.plan import PlannedBatch
+from sluice.plan import PlannedBatch, SourceRange
 from sluice.sources.files.source import FilesSource
 from sluice.spark.query import Query
 from sluice.storage import Storage
@@ -18,6 +19,11 @@ from sluice.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
+_MOST_NAMED = 100
+"""How many files a message names."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class PlannedFiles:
 
         Args:
             write: The function.
-            taken: By batch id, the files that it must read.
+            taken: By batch id, the files that it must read; whatever it raises is raised by what is given.
 
         Raises:
             BatchFailedError: By what is given, where a file is away.
@@ -63,7 +69,8 @@ class PlannedFiles:
             active = next((one for one in streams if one.id == self.generation.query_id), None)
             if active is not None and (missing := self._missing(active, paths)):
                 raise BatchFailedError(
-                    f"{len(missing)} planned input files of batch {batch_id} vanished before Spark read them",
+                    f"{len(missing)} planned input files of batch {batch_id} vanished before Spark read them"
+                    + told(missing),
                     where=missing[0],
                     remedy="bring them back under the same names; nothing was written, and the next run repeats it",
                 )
@@ -71,11 +78,9 @@ class PlannedFiles:
 
         return guarded
 
-    def shortfall(self, batch_id: int, taken: Sequence[str], started: StreamingQuery) -> BatchFailedError | None:
-        """What to raise of a committed batch for which Spark did not find all that was planned."""
-        return self.committed_without(
-            batch_id, self._missing(started, taken) if taken and self.query.knows_files else []
-        )
+    def missing(self, taken: Sequence[str], started: StreamingQuery) -> list[str]:
+        """The files that Spark did not find for its newest batch; none where it does not tell."""
+        return self._missing(started, taken) if taken and self.query.knows_files else []
 
     def committed_without(self, batch_id: int, missing: Sequence[str]) -> BatchFailedError | None:
         """What to raise of a committed batch for which Spark did not find some files; None where there are none."""
@@ -83,10 +88,9 @@ class PlannedFiles:
             return None
         return BatchFailedError(
             f"{len(missing)} planned input files vanished just before Spark read them: batch {batch_id} is committed"
-            " without their rows",
+            f" without their rows{told(missing)}",
             where=missing[0],
-            remedy="copy them back under new names, and the next run reads them; under their old ones they count as"
-            " read, and backfills would read them a second time",
+            remedy="bring each back under a new name, and the next run reads it; under its old one it counts as read",
         )
 
     def doubts(self, batch_id: int, taken: Sequence[str]) -> Iterator[str]:
@@ -94,10 +98,28 @@ class PlannedFiles:
         if gone := [path for path in taken if self.storage.stat(path) is None]:
             yield (
                 f"{len(gone)} input files were gone right after batch {batch_id} was read: if they had vanished before,"
-                f" their rows are missing ({gone[0]})"
+                f" their rows are missing{told(gone)}"
             )
 
     def _missing(self, started: StreamingQuery, taken: Sequence[str]) -> list[str]:
         """The files that Spark did not find when it began its newest batch: it takes those for empty."""
         found = self.query.files_of_batch(started)
         return [path for path in taken if path not in found]
+
+
+def changed_files(planned: SourceRange, storage: Storage) -> list[str]:
+    """The files of a batch that are not as they were when it was planned: gone, or others by now."""
+    paths = []
+    for entry, size_bytes in zip(planned.entries, planned.sizes, strict=True):
+        there = storage.stat(entry.path)
+        if there is None or (there.mtime_ms, there.size_bytes) != (entry.timestamp_ms, size_bytes):
+            paths.append(entry.path)
+    return paths
+
+
+def told(paths: Sequence[str]) -> str:
+    """The names of files, for the end of a sentence that counts them: whoever mends it needs every one."""
+    if len(paths) > _MOST_NAMED:
+        logger.warning("all of them: %s", " ".join(paths))
+        return f": {', '.join(paths[:_MOST_NAMED])}, and {len(paths) - _MOST_NAMED:,} more, which the driver's log has"
+    return f": {', '.join(paths)}"

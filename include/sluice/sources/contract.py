@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -54,6 +54,8 @@ class Position:
     """What an earlier run resolved `starting` to; empty before the first run."""
     sizes: Callable[[int], Sequence[int | None]] = field(default=lambda _: (), compare=False)
     """File source only: the bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
+    unread: Callable[[], Collection[str]] = field(default=tuple, compare=False)
+    """File source only: the files in its log of which Spark has read nothing, for they were away just then."""
 
     def settled_start(self, declared: str) -> Mapping[str, Any] | None:
         """Where the source begins; None when that is to be found out.

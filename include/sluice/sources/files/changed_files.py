@@ -1,158 +1,197 @@
-"""Files that were read and have changed since: renamed, packed, or grown."""
+"""Files that were read and have changed since: renamed, packed, grown, or replaced by others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Sequence
-from itertools import islice
-from typing import NamedTuple
-from urllib.parse import unquote
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.checkpoint.source_log import LogEntry
 from sluice.errors import Problem
-from sluice.local_disk import FileStat
-from sluice.locations import is_local, local_path
+from sluice.locations import is_local
 from sluice.sources.files.listing import ListedFile
-from sluice.storage import Storage
+from sluice.sources.files.taken_files import Away, TakenFiles
 
 _PACKING = re.compile(r"\.(?:gz|bz2|zst|lz4|snappy|deflate)$")
+_NUMBER = re.compile(r"(?:[.-]\d+)+$")
+"""What is appended to the name of a log that is rotated: a number, or a date."""
 _MOST_REGARDED = 100
 """Of how many of the newest files that were taken it is looked up whether they have changed, at each plan."""
 _MOST_LOOKS = 1000
-"""How many files of one time and size are looked up one by one, and else how many folders of theirs, at each plan."""
+"""How many files of one time and name are looked up."""
 
 
-def without_renamed(
-    waiting: list[ListedFile], log: SourceLog, sizes: Callable[[int], Sequence[int | None]], storage: Storage
-) -> tuple[list[ListedFile], list[Problem]]:
-    """Hold back the files that were taken under another name: same time, same size, and the old path is gone.
+@dataclass
+class Renamed:
+    """The files that wait, told from those that were read under another name."""
 
-    So are those that were packed (or unpacked) since: `gzip` keeps the time, and takes the old file away.
+    kept: list[ListedFile] = field(default_factory=list)
+    held: list[ListedFile] = field(default_factory=list)
+    """What is held back: its rows would be read a second time."""
+    problems: list[Problem] = field(default_factory=list)
+    old: list[LogEntry] = field(default_factory=list)
+    """What was read under another name, and has gone from there."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Under which name a file that is held back was probably read."""
+
+
+def find_renamed(waiting: Sequence[ListedFile], taken: TakenFiles) -> Renamed:
+    """Hold back the files that were taken under another name: same time, same size, and the old one has gone.
+
+    So are those that were packed (or unpacked) since: `gzip` keeps the time, and takes the old file away. In the place
+    of the old one may be another file, as where logs are rotated.
 
     Where the size of what was taken is not known, the time alone holds nothing back, and is a warning.
     """
-    times = {file.mtime_ms for file in waiting}
-    found: dict[int, list[LogEntry]] = {}
-    for entry in log.entries if times else ():
-        if entry.timestamp_ms in times:
-            found.setdefault(entry.timestamp_ms, []).append(entry)
-    if not found:
-        return waiting, []
-    known = _Sizes(log, {entry.batch_id for entries in found.values() for entry in entries}, sizes)
-    by_name = {_unpacked(entry.path): entry for entries in found.values() for entry in entries}
-    gone: dict[tuple[int, int], _Found] = {}
-    kept, problems = [], []
+    found = Renamed()
+    of_times = taken.of_times({file.mtime_ms for file in waiting})
+    if not of_times:
+        return Renamed(kept=list(waiting))
+    by_name: dict[tuple[str, int], list[LogEntry]] = {}
+    for entries in of_times.values():
+        for entry in entries:
+            by_name.setdefault((_plain_name(entry.path), entry.timestamp_ms), []).append(entry)
+    gone: dict[tuple[int, int], Away] = {}
     for file in waiting:
         key = file.mtime_ms, file.size_bytes
         if key not in gone:
-            alike = [entry for entry in found.get(file.mtime_ms, ()) if known.of(entry) in {None, file.size_bytes}]
-            gone[key] = _find_away(alike, known, storage)
-        old, is_unknown = gone[key]
-        if is_unknown:
-            problems.append(_undecided(file.path, len(found[file.mtime_ms])))
+            gone[key] = taken.away(taken.alike(*key))
+        old, same = next(iter(gone[key].entries), None), "time and the size"
+        if gone[key].is_unknown:
+            found.problems.append(_undecided(file.path, len(of_times[file.mtime_ms])))
+            found.held.append(file)
             continue
-        is_held, same = old is not None and known.of(old) is not None, "time and the size"
-        plain = by_name.get(_unpacked(file.path))
-        if not is_held and plain is not None and _is_packed(file, plain, storage):
-            old, is_held, same = plain, True, "time and, but for its packing, the name"
+        is_held = old is not None and taken.size(old) is not None
+        packed = None if is_held else _find_packed(file, by_name, taken)
+        if packed is not None:
+            old, is_held, same = packed, True, "time and, but for its packing, the name"
+        if old is not None and is_held:
+            found.names[file.path] = old.path
         if old is not None:
-            problems.append(_renamed(file.path, old.path, same if is_held else "time", is_held=is_held))
-        if not is_held:
-            kept.append(file)
-    return kept, problems
+            same = same if is_held else "time"
+            is_replaced = taken.there(old) is not None
+            found.problems.append(_renamed(file.path, old.path, same, is_held=is_held, is_replaced=is_replaced))
+            found.old += gone[key].entries if packed is None else [packed]
+        (found.held if is_held else found.kept).append(file)
+    found.problems.sort(key=lambda problem: problem.file)
+    return found
 
 
-def _is_packed(file: ListedFile, old: LogEntry, storage: Storage) -> bool:
-    is_like = old.path != file.path and old.timestamp_ms == file.mtime_ms
-    return is_like and storage.stat(old.path) is None
+def _find_packed(
+    file: ListedFile, by_name: dict[tuple[str, int], list[LogEntry]], taken: TakenFiles
+) -> LogEntry | None:
+    """What a file was before it was packed, or unpacked; it may have been rotated, too."""
+    named = by_name.get((_plain_name(file.path), file.mtime_ms), ())
+    others = (entry for entry in named[:_MOST_LOOKS] if _packing(entry.path) != _packing(file.path))
+    read = (entry for entry in others if entry.path not in taken.unread)
+    return next((entry for entry in read if taken.has_gone(entry, taken.there(entry))), None)
 
 
-def _unpacked(path: str) -> str:
-    """A path without the ending of a codec that Spark reads."""
-    return _PACKING.sub("", path)
+def _packing(path: str) -> str:
+    """The ending of a codec that Spark reads; nothing where there is none."""
+    found = _PACKING.search(path)
+    return found[0] if found else ""
 
 
-class _Found(NamedTuple):
-    """Which of some files that were taken is away; None where all are there."""
-
-    away: LogEntry | None = None
-    is_unknown: bool = False
-    """Whether they are too many to know."""
+def _plain_name(path: str) -> str:
+    """A file's name without what packing and rotating append."""
+    return _NUMBER.sub("", _PACKING.sub("", path.rpartition("/")[2]))
 
 
-def _find_away(alike: Sequence[LogEntry], known: _Sizes, storage: Storage) -> _Found:
-    """The first of some files that is not at its path any more; of many, by listings of the folders where they were."""
-    if len(alike) <= _MOST_LOOKS:
-        away = (entry for entry in alike if _is_away(entry, storage.stat(entry.path), known.of(entry)))
-        return _Found(next(away, None))
-    by_folder: dict[str, list[LogEntry]] = {}
-    for entry in alike:
-        by_folder.setdefault(entry.path.rpartition("/")[0], []).append(entry)
-    for parent, entries in islice(by_folder.items(), _MOST_LOOKS):
-        folder = storage.list_folder(_location(parent))
-        there = set(folder.files) if folder is not None else set()
-        for entry in entries:
-            name = _location(entry.path).rpartition("/")[2]
-            stat = folder.stat(name) if folder is not None and name in there else None
-            if _is_away(entry, stat, known.of(entry)):
-                return _Found(entry)
-    return _Found(is_unknown=len(by_folder) > _MOST_LOOKS)
+def find_changed(taken: TakenFiles, renamed: Renamed) -> list[Problem]:
+    """Warnings where another file seems to be in the place of one that was taken: it is never read.
+
+    Nobody looks at all of them: a file that was taken costs a plan nothing. Regarded are those that were taken lately,
+    by their times alone; and the places of those that have another name now, and so on from there.
+    """
+    newest = [entry for entry in taken.log.entries[-_MOST_REGARDED:] if is_local(entry.path)]
+    touched = [old for old in newest if (at := taken.there(old)) is not None and at.mtime_ms != old.timestamp_ms]
+    places = _places([*touched, *renamed.old], taken)
+    there = Counter((file.mtime_ms, file.size_bytes) for file in renamed.held)
+    there.update(look for _, look in places)
+    found: dict[str, list[str]] = {"size": [], "time": []}
+    for entry, look in sorted(places, key=lambda place: place[0].batch_id):
+        size = taken.size(entry)
+        alike = [old for old in taken.alike(*look) if taken.size(old) is not None]
+        if len(taken.away(alike).entries) < there[look]:
+            # Else it was read under another name.
+            found["time" if size in {None, look[1]} else "size"].append(entry.path)
+    back = [entry.path for entry in taken.log.entries if taken.unread and _is_back(entry, taken)]
+    told = (("unread", back), *found.items())
+    return [_CHANGED[how](paths) for how, paths in told if paths]
 
 
-def _location(uri: str) -> str:
-    return local_path(uri) if is_local(uri) else unquote(uri)
+def _is_back(entry: LogEntry, taken: TakenFiles) -> bool:
+    return entry.path in taken.unread and taken.there(entry) is not None
 
 
-def _is_away(entry: LogEntry, there: FileStat | None, size_bytes: int | None) -> bool:
-    """Whether a file that was taken is not at its path any more; another one may be, as where logs are rotated."""
-    return there is None or (
-        there.mtime_ms != entry.timestamp_ms and size_bytes is not None and there.size_bytes != size_bytes
+def _places(regarded: Sequence[LogEntry], taken: TakenFiles) -> list[tuple[LogEntry, tuple[int, int]]]:
+    """The files that have another one in their place, and its time and size.
+
+    If that one was read under another name, its own place is regarded, too.
+    """
+    found: dict[str, tuple[LogEntry, tuple[int, int]]] = {}
+    while regarded:
+        looks = [(entry, look) for entry in regarded if entry.path not in found and (look := _look(entry, taken))]
+        found |= {entry.path: (entry, look) for entry, look in looks}
+        taken.of_times({mtime_ms for _, (mtime_ms, _) in looks})
+        regarded = [old for _, look in looks for old in taken.away(taken.alike(*look)).entries]
+    return list(found.values())
+
+
+def _look(entry: LogEntry, taken: TakenFiles) -> tuple[int, int] | None:
+    """The time and the size of another file in a file's place; None where there is none that has anything to read."""
+    there = taken.there(entry)
+    is_another = there is not None and entry.path not in taken.unread and taken.has_gone(entry, there)
+    if there is None or not there.size_bytes or not is_another:
+        return None
+    # A path may have been taken twice, by a Spark that had forgotten it (`maxFileAge`).
+    again = (other.path for other in taken.alike(there.mtime_ms, there.size_bytes))
+    return None if entry.path in again else (there.mtime_ms, there.size_bytes)
+
+
+def _resized(paths: Sequence[str]) -> Problem:
+    return _changed(
+        paths[-1],
+        f"{len(paths)} of the files that were read have another size now: something was added, or another file has"
+        " taken the name",
+        "let it arrive in a file with a name of its own",
     )
 
 
-def changed(log: SourceLog, sizes: Callable[[int], Sequence[int | None]], storage: Storage) -> list[Problem]:
-    """A warning where a file that was taken lately has another size now: what is new in it is never read.
-
-    Nobody looks at older ones: a file that was taken costs a plan nothing.
-    """
-    newest = [entry for entry in log.entries[-_MOST_REGARDED:] if is_local(entry.path)]
-    stats = {entry: storage.stat(entry.path) for entry in newest}
-    touched = {entry: stat for entry, stat in stats.items() if stat and stat.mtime_ms != entry.timestamp_ms}
-    known = _Sizes(log, {entry.batch_id for entry in touched}, sizes)
-    changed = [entry.path for entry, stat in touched.items() if known.of(entry) not in {None, stat.size_bytes}]
-    if not changed:
-        return []
-    return [
-        Problem(
-            code="FILE_CHANGED",
-            file=changed[-1],
-            cause=f"{len(changed)} of the newest files that were read have another size now",
-            consequence="what was added, or has replaced them, is never read: a name is read once",
-            remedy="let it arrive in a file with a name of its own",
-            is_blocking=False,
-        )
-    ]
+def _retimed(paths: Sequence[str]) -> Problem:
+    return _changed(
+        paths[-1],
+        f"{len(paths)} of the files that were read have another time now: another file has taken the name, or it was"
+        " only touched",
+        "let another file arrive with a name of its own; of one that was only touched, nothing is missing",
+    )
 
 
-class _Sizes:
-    """The sizes of the files that some log ids took, read once per id."""
+def _changed(path: str, cause: str, remedy: str) -> Problem:
+    return Problem(
+        code="FILE_CHANGED",
+        file=path,
+        cause=cause,
+        consequence="what is new there is never read: a name is read once",
+        remedy=remedy,
+        is_blocking=False,
+    )
 
-    def __init__(self, log: SourceLog, log_ids: Container[int], sizes: Callable[[int], Sequence[int | None]]) -> None:
-        self._read = sizes
-        self._taken: dict[int, list[LogEntry]] = {}
-        for entry in log.entries:
-            if entry.batch_id in log_ids:
-                self._taken.setdefault(entry.batch_id, []).append(entry)
-        self._known: dict[int, dict[str, int | None]] = {}
 
-    def of(self, entry: LogEntry) -> int | None:
-        """The bytes of a file when it was taken; None when nobody knows."""
-        log_id = entry.batch_id
-        if log_id not in self._known:
-            taken, sizes = self._taken[log_id], self._read(log_id)
-            is_whole = len(taken) == len(sizes)
-            self._known[log_id] = {old.path: size for old, size in zip(taken, sizes, strict=True)} if is_whole else {}
-        return self._known[log_id].get(entry.path)
+def _unread(paths: Sequence[str]) -> Problem:
+    return Problem(
+        code="FILE_NOT_READ",
+        file=paths[-1],
+        cause=f"{len(paths)} files that were away when Spark read their batch are back under their old names",
+        consequence="their rows are missing: a name counts as read",
+        remedy="rename them: under new names they are read",
+        is_blocking=False,
+    )
+
+
+_CHANGED = {"unread": _unread, "size": _resized, "time": _retimed}
 
 
 def _undecided(path: str, count: int) -> Problem:
@@ -167,11 +206,12 @@ def _undecided(path: str, count: int) -> Problem:
     )
 
 
-def _renamed(path: str, old: str, same: str, *, is_held: bool) -> Problem:
+def _renamed(path: str, old: str, same: str, *, is_held: bool, is_replaced: bool) -> Problem:
+    now = "and another file has its name now" if is_replaced else "and is gone"
     return Problem(
         code="FILE_RENAMED",
         file=path,
-        cause=f"the file has the {same} of {old}, which was read and is gone: it was probably renamed",
+        cause=f"the file has the {same} of {old}, which was read, {now}: it was probably renamed",
         consequence="it is held back: its rows would be read a second time" if is_held else "its rows are read again",
         remedy="give it its old name back; or touch it, if it is another file",
         is_blocking=False,

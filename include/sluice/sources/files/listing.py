@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -36,6 +36,21 @@ class ListedFile(msgspec.Struct, frozen=True, gc=False):
     mtime_ms: int
     """When it was last modified, in milliseconds since the epoch."""
     size_bytes: int
+
+
+class SeenNames:
+    """Recognises a path by its last component."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._names = {file_name(path) for path in paths}
+
+    def __contains__(self, path: object) -> bool:
+        return file_name(str(path)) in self._names
+
+
+def file_name(uri: str) -> str:
+    """The last component of a path."""
+    return uri.rpartition("/")[2]
 
 
 @dataclass

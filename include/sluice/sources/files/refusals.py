@@ -16,13 +16,43 @@ def input_gone(path: str) -> Problem:
     )
 
 
-def read_and_gone(path: str) -> Problem:
-    """A file that the live stream has read, and a backfill would read, is away."""
+READ_AGAIN_REMEDY = "give it its old name back, and put an empty file in its place; or touch it, if it is another file"
+
+
+def input_read_before(path: str, old: str, *, is_in_sink: bool = False) -> Problem:
+    """A file of a batch that Spark planned itself was read under another name."""
+    return Problem(
+        code="INPUT_RENAMED",
+        file=path,
+        cause=f"a batch that Spark planned reads this file; it has the time and the size of {old}, which was read and"
+        " is not there any more: it was probably renamed",
+        consequence="its rows are in the sink twice" if is_in_sink else "its rows would be read a second time",
+        remedy="delete the second rows; and put an empty file in the place of the old one, for backfills"
+        if is_in_sink
+        else READ_AGAIN_REMEDY,
+        is_blocking=not is_in_sink,
+    )
+
+
+def input_replaced(path: str, now: str) -> Problem:
+    """Another file is in the place of one that a planned batch reads."""
+    return Problem(
+        code="INPUT_GONE",
+        file=path,
+        cause=f"a planned batch reads this file, and another one is in its place; it is probably {now} now",
+        consequence="Spark would read the other one",
+        remedy="bring the file back under the same name, and the other one under a name of its own; or move"
+        f" {now} away, if the other one was put there in its place",
+    )
+
+
+def read_and_lost(path: str, what: str) -> Problem:
+    """A file that the live stream has read, and a backfill would read, is away, or another one is in its place."""
     return Problem(
         code="BACKFILL_INPUT_GONE",
         file=path,
-        cause="the live stream has read this file, and it is gone",
-        consequence="the backfill would replace its rows by nothing",
+        cause=f"the live stream has read this file, and {what}",
+        consequence="the backfill would replace its rows by others, or by nothing",
         remedy="bring the file back under the same name; or declare `lateness`, if no row of it is in the interval",
     )
 

@@ -44,7 +44,9 @@ from sluice.sources.contract import (
 from sluice.sources.files.listing import (
     ListedFile,
     Listing,
+    SeenNames,
     Selection,
+    file_name,
     file_uri,
     fixed_part,
     glob_pattern,
@@ -68,8 +70,10 @@ from sluice.times import duration_ms, epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
-from sluice.sources.files.changed_files import changed, without_renamed
-from sluice.sources.files.refusals import hidden_by_age, input_gone, read_and_gone
+from sluice.sources.files.changed_files import find_changed, find_renamed
+from sluice.sources.files.inputs import Inputs
+from sluice.sources.files.refusals import hidden_by_age, input_read_before, read_and_lost
+from sluice.sources.files.taken_files import TakenFiles
 
 _FOR_EVER = "36500d"
 _GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
@@ -136,16 +140,17 @@ class FilesSource(Source):
         from_ms = started_at.get("from_ms", -math.inf)
         until_ms = -(-epoch_micros(bound.until) // 1000) if bound.until is not None else math.inf
         waiting = [file for file in listing.files if from_ms <= file.mtime_ms < until_ms]
-        hidden_before = self._age_horizon(log)
+        taken = TakenFiles(position, storage)
+        # Before those that are too old are hidden: touched, as is said of these, they would be read again.
+        renamed = find_renamed(waiting, taken)
+        problems += [*renamed.problems, *find_changed(taken, renamed)]
+        waiting, hidden_before = renamed.kept, self._age_horizon(log)
         if any(file.mtime_ms < hidden_before for file in waiting):
             young = [file for file in waiting if file.mtime_ms >= hidden_before]
             problems.append(hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
             waiting = young
-        kept, renamed = without_renamed(waiting, log, position.sizes, storage)
-        held_back, waiting = len(waiting) - len(kept), kept
-        problems += renamed
-        problems += changed(log, position.sizes, storage)
-        steps = list(_orphans(log, self._log_offset(position.offset), storage))
+        is_held = any(file.mtime_ms >= hidden_before for file in renamed.held)
+        steps = list(self._orphans(position, storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
         are_patterns = not (listing.has_partitions or self.recursive_file_lookup)
@@ -159,10 +164,23 @@ class FilesSource(Source):
             started_at=started_at,
             problems=tuple(problems),
             oldest_ms=min((file.mtime_ms for file in waiting), default=None),
-            undrainable=self._undrainable(waiting, started_at, is_held=held_back > 0, are_patterns=are_patterns),
+            undrainable=self._undrainable(waiting, started_at, is_held=is_held, are_patterns=are_patterns),
             later=known(files=sum(file.mtime_ms >= until_ms for file in listing.files)),
-            held_back=known(files=held_back),
+            held_back=known(files=len(renamed.held)),
         )
+
+    def _orphans(self, position: Position, storage: Storage) -> Iterator[Step]:
+        """A crash between the source's log and the offset log leaves entries that Spark counts as taken: adopt them.
+
+        Raises:
+            RefusedError: A file of theirs is gone, or another one; nobody can plan without it, for it counts as taken.
+        """
+        log, log_offset = position.log or SourceLog(), self._log_offset(position.offset)
+        if log.latest_id > log_offset:
+            entries = log.taken(log_offset + 1, log.latest_id)
+            if (problem := next(self._inputs(position, storage).problems(entries), None)) is not None:
+                raise RefusedError(problem)
+            yield Step(end=_offset(log.latest_id), amount=known(files=len(entries)), entries=entries, is_logged=True)
 
     def _undrainable(
         self,
@@ -198,12 +216,21 @@ class FilesSource(Source):
     def check_inputs(
         self, position: Position, end: str, *, storage: Storage, is_read: bool = True
     ) -> tuple[Problem, ...]:
+        inputs = self._inputs(position, storage)
+        planned = inputs.taken.log.taken(self._log_offset(position.offset) + 1, self._log_offset(end))
         if not is_read:
-            # Spark takes files that are gone for empty.
-            return ()
-        log = position.log or SourceLog()
-        planned = log.taken(self._log_offset(position.offset) + 1, self._log_offset(end))
-        return tuple(input_gone(entry.path) for entry in planned if storage.stat(entry.path) is None)
+            # Spark takes files that are gone for empty; what was read twice before is there twice.
+            again = inputs.read_before(planned)
+            return tuple(input_read_before(path, old, is_in_sink=True) for path, old in again.items())
+        return tuple(inputs.problems(planned))
+
+    def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:
+        """The files of a batch that Spark planned itself which were read under another name, and that name."""
+        return self._inputs(position, storage).read_before(entries)
+
+    def _inputs(self, position: Position, storage: Storage) -> Inputs:
+        taken = TakenFiles(position, storage)
+        return Inputs(taken, lambda: self._listing(taken.log, storage).files)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         log = position.log or SourceLog()
@@ -216,12 +243,11 @@ class FilesSource(Source):
         if arrivals is not None:
             start_ms, end_ms = epoch_micros(arrivals.start) // 1000, -(-epoch_micros(arrivals.end) // 1000)
             entries = [entry for entry in entries if start_ms <= entry.timestamp_ms < end_ms]
-        size_bytes = 0
-        for entry in entries:
-            stat = storage.stat(entry.path)
-            if stat is None:
-                raise RefusedError(read_and_gone(entry.path))
-            size_bytes += stat.size_bytes
+        inputs = self._inputs(position, storage)
+        entries = inputs.really_read(entries)
+        if (lost := inputs.lost(entries)) is not None:
+            raise RefusedError(read_and_lost(lost[0].path, lost[1]))
+        size_bytes = sum(there.size_bytes for entry in entries if (there := inputs.taken.there(entry)) is not None)
         return Slice(
             end=_offset(0) if entries else None,
             entries=tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries),
@@ -323,11 +349,13 @@ class FilesSource(Source):
     def _listing(self, log: SourceLog, storage: Storage) -> Listing:
         seen: Container[str] = log.paths
         if self.file_name_only:
-            seen = _SeenNames(log.paths)
+            seen = SeenNames(log.paths)
         pattern = glob_pattern(self.path_glob_filter) if self.path_glob_filter else None
         manifest = None if is_glob(self.path) else read_manifest(self.path, storage=storage)
         if manifest is not None:
-            wanted = [m for m in manifest if m.path not in seen and (not pattern or pattern.fullmatch(_name(m.path)))]
+            wanted = [
+                m for m in manifest if m.path not in seen and (not pattern or pattern.fullmatch(file_name(m.path)))
+            ]
             return Listing([ListedFile(file.path, file.mtime_ms, file.size_bytes) for file in wanted])
         base = self.options.get("basePath") if is_glob(self.path) else None
         selection = Selection(seen, self.recursive_file_lookup, pattern, base, self.within)
@@ -346,7 +374,7 @@ class FilesSource(Source):
         taken: set[str] = set()
         was_alone = False
         for file in files:
-            if taken and _name(file.path) in taken:
+            if taken and file_name(file.path) in taken:
                 continue
             # A path with a glob character shares no batch: Spark would expand it and read other files twice.
             path = file.path
@@ -354,9 +382,9 @@ class FilesSource(Source):
             if batch and (is_alone or was_alone or self._is_full(len(batch), total + file.size_bytes)):
                 yield batch
                 if self.file_name_only:
-                    taken.update(_name(earlier.path) for earlier in batch)
+                    taken.update(file_name(earlier.path) for earlier in batch)
                 batch, total = [], 0
-                if taken and _name(file.path) in taken:
+                if taken and file_name(file.path) in taken:
                     continue
             batch.append(file)
             total += file.size_bytes
@@ -448,20 +476,6 @@ def files(
     )
 
 
-class _SeenNames:
-    """Recognises a path by its last component."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._names = {_name(path) for path in paths}
-
-    def __contains__(self, path: object) -> bool:
-        return _name(str(path)) in self._names
-
-
-def _name(uri: str) -> str:
-    return uri.rpartition("/")[2]
-
-
 def _literal(uri: str) -> str:
     """A file of the log as Spark's batch reader takes exactly that one: it takes every path for a pattern."""
     path = local_path(uri) if is_local(uri) else unquote(uri)
@@ -480,20 +494,6 @@ def _step(log_id: int, files: list[ListedFile]) -> Step:
         entries=tuple(LogEntry(file.path, file.mtime_ms, log_id) for file in files),
         sizes=tuple(file.size_bytes for file in files),
     )
-
-
-def _orphans(log: SourceLog, log_offset: int, storage: Storage) -> Iterator[Step]:
-    """A crash between the source's log and the offset log leaves entries that Spark counts as taken: adopt them.
-
-    Raises:
-        RefusedError: A file of theirs is gone; nobody can plan without it, for it counts as taken.
-    """
-    if log.latest_id > log_offset:
-        entries = log.taken(log_offset + 1, log.latest_id)
-        gone = next((entry.path for entry in entries if storage.stat(entry.path) is None), None)
-        if gone is not None:
-            raise RefusedError(input_gone(gone))
-        yield Step(end=_offset(log.latest_id), amount=known(files=len(entries)), entries=entries, is_logged=True)
 
 
 def _offset(log_id: int) -> str:

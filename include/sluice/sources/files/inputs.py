@@ -1,0 +1,96 @@
+"""The files that a planned batch, or a backfill, reads: whether each is there, and the one that was taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sluice.checkpoint.source_log import LogEntry
+from sluice.errors import Problem
+from sluice.sources.files.changed_files import find_renamed
+from sluice.sources.files.listing import ListedFile
+from sluice.sources.files.refusals import input_gone, input_read_before, input_replaced
+from sluice.sources.files.taken_files import TakenFiles
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Looks at files of a source's log."""
+
+    taken: TakenFiles
+    listed: Callable[[], Sequence[ListedFile]]
+    """Lists the files that the source has not taken; asked where something is in another's place."""
+
+    def problems(self, entries: Sequence[LogEntry]) -> Iterator[Problem]:
+        """Why a batch that reads these would read something else than it was planned to."""
+        for entry in entries:
+            if self.taken.there(entry) is None:
+                yield input_gone(entry.path)
+        for path, now in self._replaced(entries).items():
+            yield input_replaced(path, now)
+        for path, old in self.read_before(entries).items():
+            yield input_read_before(path, old)
+
+    def read_before(self, entries: Sequence[LogEntry]) -> dict[str, str]:
+        """The files of a batch that were read under another name, and that name.
+
+        Asked of batches that Spark planned itself: of all others, it was looked at before.
+        """
+        files = [
+            ListedFile(entry.path, entry.timestamp_ms, there.size_bytes)
+            for entry in entries
+            if not self.taken.is_noted(entry)
+            and (there := self.taken.there(entry)) is not None
+            and there.mtime_ms == entry.timestamp_ms
+        ]
+        return find_renamed(files, self.taken).names
+
+    def really_read(self, entries: Sequence[LogEntry]) -> list[LogEntry]:
+        """Those of some entries that a batch has really read."""
+        return [entry for entry in entries if entry.path not in self.taken.unread]
+
+    def lost(self, entries: Sequence[LogEntry]) -> tuple[LogEntry, str] | None:
+        """The first of some files that was read and can't be read again, and what is known of it; None for none."""
+        looks = {entry.path: self._look(entry) for entry in entries}
+        needed = Counter(key for entry in entries if (key := self._key(entry)) is not None)
+        there = Counter(look for look in looks.values() if look is not None)
+        replaced = self._replaced(entries)
+        for entry in entries:
+            look, key = looks[entry.path], self._key(entry)
+            if key is not None and (look == key or there[key] >= needed[key]):
+                continue
+            if look is None:
+                return entry, "it is gone"
+            if entry.path in replaced:
+                return entry, f"another one is in its place; it is probably {replaced[entry.path]} now"
+            if look in needed and look[0] != entry.timestamp_ms:
+                return entry, "another one, which was read too, is in its place"
+            if key is None or look[1] >= key[1]:
+                continue
+            is_twice = needed[key] > 1 and there[key] > 0
+            if look[1] or not is_twice:
+                return entry, "it is shorter now"
+        return None
+
+    def _key(self, entry: LogEntry) -> tuple[int, int] | None:
+        size = self.taken.size(entry)
+        return None if size is None else (entry.timestamp_ms, size)
+
+    def _look(self, entry: LogEntry) -> tuple[int, int] | None:
+        there = self.taken.there(entry)
+        return None if there is None else (there.mtime_ms, there.size_bytes)
+
+    def _replaced(self, entries: Sequence[LogEntry]) -> dict[str, str]:
+        """The files that have another one in their place, and under which name they are to be found."""
+        others = [
+            (entry, key)
+            for entry in entries
+            if (there := self.taken.there(entry)) is not None
+            and self.taken.has_gone(entry, there)
+            and (key := self._key(entry)) is not None
+        ]
+        if not others:
+            return {}
+        listed = {(file.mtime_ms, file.size_bytes): file.path for file in self.listed()}
+        return {entry.path: listed[key] for entry, key in others if key in listed}

@@ -1,0 +1,122 @@
+"""The files that a source has taken: how they looked then, and what is in their places now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.local_disk import FileStat
+from sluice.locations import is_local, local_path
+from sluice.sources.contract import Position
+from sluice.storage import Storage
+
+_MOST_LOOKS = 1000
+"""How many files of one time and size are looked up one by one, and else how many folders of theirs, at each plan."""
+
+
+class Away(NamedTuple):
+    """Which of some files that were taken are not in their places any more."""
+
+    entries: Sequence[LogEntry] = ()
+    is_unknown: bool = False
+    """Whether they are too many to know."""
+
+
+class TakenFiles:
+    """Looks at the files of a source's log. What it has found out, it keeps: it is made for one plan.
+
+    Args:
+        position: How far the source was read.
+        storage: Where to look.
+    """
+
+    def __init__(self, position: Position, storage: Storage) -> None:
+        self.log = position.log or SourceLog()
+        self._position, self._storage = position, storage
+        self._by_id: dict[int, list[LogEntry]] = {}
+        self._by_time: dict[int, list[LogEntry]] = {}
+        self._sizes: dict[int, dict[str, int | None]] = {}
+        self._stats: dict[str, FileStat | None] = {}
+
+    def of_times(self, times: set[int]) -> dict[int, list[LogEntry]]:
+        """The entries of some times; a time that none has is not there."""
+        unknown = times - self._by_time.keys()
+        if unknown:
+            self._by_time |= {time: [] for time in unknown}
+            for entry in self.log.entries:
+                if entry.timestamp_ms in unknown:
+                    self._by_time[entry.timestamp_ms].append(entry)
+        return {time: found for time in times if (found := self._by_time[time])}
+
+    def size(self, entry: LogEntry) -> int | None:
+        """The bytes of a file when it was taken; None when nobody knows."""
+        return self._noted(entry.batch_id).get(entry.path)
+
+    def is_noted(self, entry: LogEntry) -> bool:
+        """Whether somebody of ours has looked at the files of a log id, before its batch was committed or after."""
+        return bool(self._noted(entry.batch_id))
+
+    def _noted(self, log_id: int) -> dict[str, int | None]:
+        if log_id not in self._sizes:
+            if not self._by_id:
+                for found in self.log.entries:
+                    self._by_id.setdefault(found.batch_id, []).append(found)
+            taken, sizes = self._by_id.get(log_id, []), self._position.sizes(log_id)
+            is_whole = len(taken) == len(sizes)
+            self._sizes[log_id] = {old.path: size for old, size in zip(taken, sizes, strict=True)} if is_whole else {}
+        return self._sizes[log_id]
+
+    @cached_property
+    def unread(self) -> frozenset[str]:
+        """The files of which Spark has read nothing, though they were taken."""
+        return frozenset(self._position.unread())
+
+    def there(self, entry: LogEntry) -> FileStat | None:
+        """What is in the place of a file now; None for nothing."""
+        if entry.path not in self._stats:
+            self._stats[entry.path] = self._storage.stat(entry.path)
+        return self._stats[entry.path]
+
+    def has_gone(self, entry: LogEntry, there: FileStat | None) -> bool:
+        """Whether a file is not in its place any more; another one may be, as where logs are rotated.
+
+        One of another time or size counts as another one: whether it was only touched, nobody can see.
+        """
+        if there is None or there.mtime_ms != entry.timestamp_ms:
+            return True
+        # A clock that has seconds only may give two files one time.
+        return there.mtime_ms % 1000 == 0 and self.size(entry) not in {None, there.size_bytes}
+
+    def alike(self, mtime_ms: int, size_bytes: int) -> list[LogEntry]:
+        """The entries of files that looked so when they were read; those whose size nobody knows come last."""
+        found = [entry for entry in self.of_times({mtime_ms}).get(mtime_ms, ()) if entry.path not in self.unread]
+        known = [entry for entry in found if self.size(entry) == size_bytes]
+        return known + [entry for entry in found if self.size(entry) is None]
+
+    def away(self, entries: Sequence[LogEntry]) -> Away:
+        """Which of some files have gone; of many, by listings of the folders where they were."""
+        if len(entries) <= _MOST_LOOKS:
+            return Away([entry for entry in entries if self.has_gone(entry, self.there(entry))])
+        by_folder: dict[str, list[LogEntry]] = {}
+        for entry in entries:
+            by_folder.setdefault(entry.path.rpartition("/")[0], []).append(entry)
+        looked = islice(by_folder.items(), _MOST_LOOKS)
+        gone = [entry for parent, inside in looked for entry in self._away_from(parent, inside)]
+        return Away(gone, is_unknown=not gone and len(by_folder) > _MOST_LOOKS)
+
+    def _away_from(self, parent: str, entries: Sequence[LogEntry]) -> Iterator[LogEntry]:
+        folder = self._storage.list_folder(_location(parent))
+        there = set(folder.files) if folder is not None else set()
+        for entry in entries:
+            name = _location(entry.path).rpartition("/")[2]
+            self._stats[entry.path] = folder.stat(name) if folder is not None and name in there else None
+            if self.has_gone(entry, self._stats[entry.path]):
+                yield entry
+
+
+def _location(uri: str) -> str:
+    return local_path(uri) if is_local(uri) else unquote(uri)
