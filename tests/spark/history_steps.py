@@ -128,6 +128,11 @@ def _write_by_others(draw: Draw) -> Step:
     return "write_by_others", {"what": draw.choice(["delete", "merge", "mend"]), "pick": draw.randint(0, 99)}
 
 
+def _rotated(draw: Draw) -> dict[str, Any]:
+    days = [draw.randint(0, 1) for _ in range(3)]
+    return {"pick": draw.randint(0, 99), "days": days, "is_same_size": draw.random() < 0.5}
+
+
 def _cut(draw: Draw, writes: int, matter: tuple[str, ...]) -> dict[str, Any]:
     moment = draw.choice(get_args(Moment))
     if draw.random() < 0.5:
@@ -143,6 +148,7 @@ _MOVES: list[Callable[[Draw], Step]] = [
     lambda draw: ("release", {"is_corrected": draw.random() < 0.7}),
     lambda _: ("let_go", {}),
     lambda draw: ("rename", {"pick": draw.randint(0, 99)}),
+    lambda draw: ("rotate", _rotated(draw)),
     lambda draw: ("vanish", {"pick": draw.randint(0, 99)}),
     lambda draw: ("run_short", {"pick": draw.randint(0, 99)}),
 ]  # fmt: skip
