@@ -18,7 +18,7 @@ from tests.spark.history_inputs import DAYS
 from tests.spark.history_moved_rows import MovedRows
 from tests.spark.history_steps import Step
 from tests.spark.history_streams import DROPS_DUPLICATES, IS_ONCE, STATIC_TABLE, Declared
-from tests.spark.lab import Lab
+from tests.spark.lab import Lab, forget_tables
 from tests.spark.power_cuts import Cut, Moment
 
 
@@ -41,6 +41,7 @@ class History(MovedRows):
         finally:
             for setting in (STATIC_TABLE, IS_ONCE):
                 self.lab.spark.conf.unset(setting)
+            forget_tables(self.lab.spark)
 
     def begin(self, shape: str, edit: Mapping[str, Any], *, is_partitioned: bool) -> None:
         self.declared = Declared(shape, is_partitioned=is_partitioned)  # type: ignore[arg-type]  # from a file

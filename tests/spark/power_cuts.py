@@ -23,6 +23,7 @@ from sluice.running.query_starts import QueryStarts
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import Query
 from sluice.storage import Storage
+from tests.spark.lab import forget_tables
 
 Moment = Literal["before", "middle", "after"]
 """When the power goes: before a write, after it, or with a half of it on the disk, where a kill leaves one."""
@@ -238,8 +239,7 @@ class _Former:
             if name.startswith(below):
                 (self.folder / name).write_bytes(content)
         if self.session is not None:
-            # A process that is killed forgets what it has seen.
-            self.session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            forget_tables(self.session)
 
 
 def _files(folder: Path) -> list[Path]:

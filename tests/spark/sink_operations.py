@@ -30,7 +30,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.runs import journal
 from sluice.sinks.delta.sink import DeltaSink
-from tests.spark.lab import Lab, write_files
+from tests.spark.lab import Lab, forget_tables, write_files
 from tests.unit.quality.suites import document, row
 
 FIRST = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
@@ -102,9 +102,7 @@ class Numbers:
         def start_over() -> None:
             shutil.rmtree(root)
             shutil.copytree(kept, root)
-            # Spark keeps what it has read of a table's log.
-            jvm: Any = self.lab.spark._jvm
-            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            forget_tables(self.lab.spark)
 
         yield start_over
         shutil.rmtree(kept)
