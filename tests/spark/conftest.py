@@ -15,7 +15,7 @@ from sluice import Stream, sinks, sources
 from sluice.spark.java_options import Work
 from sluice.spark.session import open_session
 from tests.python_workers import importing_tests
-from tests.spark.lab import Lab
+from tests.spark.lab import Lab, forget_tables
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +42,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def lab(spark: SparkSession, tmp_path: Path) -> Lab:
-    """A project in a temporary folder."""
-    return Lab(spark, tmp_path)
+def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
+    """A project in a temporary folder. Its tables are forgotten: those of a hundred tests fill Spark's memory."""
+    yield Lab(spark, tmp_path)
+    forget_tables(spark)

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from tests.spark.history_inputs import DAYS
 from tests.spark.history_moved_rows import MovedRows
-from tests.spark.history_oracle import QUARANTINES, TABLES
 from tests.spark.history_steps import Step
-from tests.spark.history_streams import IS_ONCE, STATIC_TABLE, Declared
-from tests.spark.lab import Lab
+from tests.spark.history_streams import DROPS_DUPLICATES, IS_ONCE, STATIC_TABLE, Declared
+from tests.spark.lab import Lab, forget_tables
+from tests.spark.power_cuts import Cut, Moment
 
 
 @dataclass
@@ -33,6 +32,8 @@ class History(MovedRows):
             for name, how in self.steps:
                 getattr(self, name)(**how)
             self._finish()
+            if self.reader.has_begun():
+                self.reader.read()
             self._check_readers()
         except BaseException as exc:
             exc.add_note(self.story())
@@ -40,14 +41,15 @@ class History(MovedRows):
         finally:
             for setting in (STATIC_TABLE, IS_ONCE):
                 self.lab.spark.conf.unset(setting)
+            forget_tables(self.lab.spark)
 
     def begin(self, shape: str, edit: Mapping[str, Any], *, is_partitioned: bool) -> None:
         self.declared = Declared(shape, is_partitioned=is_partitioned)  # type: ignore[arg-type]  # from a file
-        self.inputs.begin(has_table=shape == "union")
+        self.inputs.begin(has_table=shape == "union", has_watermark=shape == "late")
         if shape == "static":
             self.lab.spark.conf.set(STATIC_TABLE, str(self.lab.root / "static"))
-        if shape == "once":
-            self.lab.spark.conf.set(IS_ONCE, "true")
+        if shape in DROPS_DUPLICATES:
+            self.lab.spark.conf.set(IS_ONCE, shape)
         self.edit(**edit)
 
     def arrive(self, files: Sequence[Mapping[str, Any]]) -> None:
@@ -55,60 +57,43 @@ class History(MovedRows):
         for file in files:
             before = sorted(inputs.days)
             numbers = inputs.make_rows(file["days"])
-            if shape == "once" and before:
+            if shape in DROPS_DUPLICATES and before:
                 numbers = [*numbers, *{before[pick % len(before)] for pick in file["again"]}]
             if shape == "union" and file["is_in_table"]:
                 inputs.write_table(numbers)
             else:
-                inputs.write_file(numbers, is_same_time=file["is_same_time"])
+                inputs.write_file(numbers, is_same_time=file["is_same_time"], hours=file.get("hours", ()))
         self.told.append(f"arrive: {inputs.made} rows")
 
     def rename(self, pick: int) -> None:
         self.told.append(f"rename: {self.inputs.rename(pick)}")
 
+    def rotate(self, pick: int, days: Sequence[int], *, is_same_size: bool) -> None:
+        """A file that was read has another name, and a new one has its name: the plan says so."""
+        name = self.inputs.rotate(pick, days, is_same_size=is_same_size)
+        self.told.append(f"rotate: {name}, {is_same_size=}")
+
     def vanish(self, pick: int) -> None:
         self.told.append(f"vanish: {self.inputs.vanish(pick)}")
 
-    def maintain(self, pick: int, *, is_vacuum: bool) -> None:
-        """Other writers compact a table, and delete what belongs to no version of it."""
-        found = [path for path in (*TABLES, "more") if (self.lab.root / path / "_delta_log").exists()]
-        if not found:
-            return
-        path = found[pick % len(found)]
-        table = DeltaTable(str(self.lab.root / path))
-        if is_vacuum and path != "more":
-            table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
-        else:
-            table.optimize.compact()
-        self.told.append(f"maintain {path}")
-        self.look(is_complete=False)
+    def read(self, day: int | None) -> None:
+        """Let the second stream read on, and recompute a day."""
+        if self.reader.is_there():
+            self.reader.read()
+            if day is not None:
+                self.reader.replace(DAYS[day])
+            self.told.append(f"read, and recompute {day}")
 
-    def write_by_others(self, what: str, pick: int) -> None:
-        """Other writers delete a row, change it by a MERGE, or mend it in the quarantine."""
-        tables = QUARANTINES if what == "mend" else TABLES
-        found = sorted(
-            n for n, place in self.oracle.known.items() if place and place[0] in tables and n not in self.oracle.loose
-        )
-        if not found:
-            return
-        number = found[pick % len(found)]
-        path, mark = self.oracle.place_of(number)
-        table = DeltaTable(str(self.lab.root / path))
-        if what == "delete":
-            table.delete(f"n = {number}")
-            self.oracle.known[number] = None
-        elif what == "mend":
-            table.update({"bad": "false"}, predicate=f"n = {number}")
-        else:
-            rows = pa.table({"n": pa.array([number], pa.int64())})
-            merge = table.merge(rows, "t.n = o.n", source_alias="o", target_alias="t")
-            merge.when_matched_update({"v": "t.v + 100"}).execute()
-            self.oracle.known[number] = path, mark + 100
-        self.told.append(f"{what} of row {number} in {path} by others")
-        self.look(is_complete=False)
+    def cut_read(self, *, match: str, nth: int, moment: Moment) -> None:
+        """Cut the second stream."""
+        if self.reader.is_there() and not self.reader.is_short:
+            self.reader.begin()
+            self.cut("read", Cut(match, nth, moment), lambda: self.lab.run(self.reader.stream))
 
     def _finish(self) -> None:
         """Let everything be done, as a person does who looks after the stream."""
+        if self.inputs.rotated:
+            self.bring_back()
         for _ in range(3):
             if self.run() == "done":
                 return

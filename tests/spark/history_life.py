@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,10 +12,11 @@ from deltalake import write_deltalake
 from sluice.errors import DeclarationError, HeldError, QualityFailedError, SluiceError
 from tests.spark.history_inputs import DAYS, Inputs
 from tests.spark.history_oracle import Oracle
+from tests.spark.history_readers import Reader
 from tests.spark.history_steps import Step, as_json
 from tests.spark.history_streams import Declared, Place
 from tests.spark.lab import Lab
-from tests.spark.power_cuts import Cut, power_cut
+from tests.spark.power_cuts import Cut, let_leases_run_out, power_cut
 
 
 @dataclass
@@ -37,6 +37,7 @@ class Life:
     def __post_init__(self) -> None:
         self.inputs = Inputs(self.lab.root, self.lab.checkpoint(self.declared.stream()))
         self.oracle = Oracle(self.lab.root, self.inputs.days, self.story)
+        self.reader = Reader(self.lab, self.inputs.days, self.story)
 
     def story(self) -> str:
         """What was done, and the steps to do it again."""
@@ -72,19 +73,18 @@ class Life:
                     raise
         done = f"not cut: {len(writes.seen)} writes" if writes.at is None else f"cut {cut.moment} {writes.at}"
         self.told.append(f"{what} {done}")
-        for lease in (self.lab.root / "home" / "s" / "leases").rglob("*.json"):
-            content = json.loads(lease.read_bytes())
-            lease.write_text(json.dumps(content | {"expires_at": "2026-01-01T00:00:00Z"}))
+        let_leases_run_out(self.lab.root / "home")
 
     def look(self, *, is_complete: bool) -> None:
         self.note()
-        self.oracle.check(self.inputs.batches(), is_complete=is_complete)
+        self.oracle.check(self.inputs.batches(), is_complete=is_complete, dropped=self.inputs.late())
 
     def note(self) -> None:
         """Note what was decided, by what is declared."""
         inputs = self.inputs
         if self.followed is None and inputs.newest("offsets") >= 0:
             self.followed = self.declared
+        self.reader.note(self.followed.sink if self.followed else self.declared.sink)
         staged = self.lab.root / "home" / "s" / "staged" / "0001"
         self.oracle.note_step(
             self.declared,

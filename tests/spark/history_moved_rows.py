@@ -8,20 +8,20 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from sluice.auditing.release_rows import release_rows
-from sluice.errors import RefusedError, SluiceError
+from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from tests.spark.history_inputs import DAYS
-from tests.spark.history_oracle import QUARANTINES
-from tests.spark.history_runs import Runs
+from tests.spark.history_oracle import QUARANTINES, TABLES
+from tests.spark.history_others import Others
 from tests.spark.history_streams import WIDE, Place
 from tests.spark.power_cuts import Cut, Moment
 
 
 @dataclass
-class MovedRows(Runs):
-    """A life with runs, backfills and releases."""
+class MovedRows(Others):
+    """A life with runs, others, backfills and releases."""
 
     def backfill(self, day: int) -> None:
         if self.inputs.newest("commits") >= 0:
@@ -41,15 +41,16 @@ class MovedRows(Runs):
             return
         self.heed_tables()
         begun, chosen = self.declared, DAYS[day]
+        if self._may_miss_late_rows(chosen, self._newest()):
+            return
         self.cut("backfill", Cut(match, nth, moment), lambda: self._replace(chosen))
-        if then == "run":
-            self.oracle.loose = {
-                number: [place, *begun.allowed(number)]
-                for number, place in self.oracle.known.items()
-                if self.inputs.days[number] == chosen
-            }
-            self.run()
-            self.oracle.loose = {}
+        self.oracle.loose = {
+            number: [place, *begun.allowed(number)]
+            for number, place in self.oracle.known.items()
+            if self.inputs.days[number] == chosen
+        }
+        self._meanwhile(then)
+        self.oracle.loose = {}
         if edit:
             self.edit(**edit)
             self.heed_tables()
@@ -75,8 +76,10 @@ class MovedRows(Runs):
         self.oracle.settle(moved)
         self.look(is_complete=False)
 
-    def cut_release(self, then: str, *, is_corrected: bool, match: str, nth: int, moment: Moment) -> None:
-        """It is asked for again, by whomever, before anything of the quarantine is declared otherwise."""
+    def cut_release(
+        self, then: str, edit: Mapping[str, Any], *, is_corrected: bool, match: str, nth: int, moment: Moment
+    ) -> None:
+        """It is asked for again, by whomever, also with what is declared since; and at last as it was."""
         if is_corrected and self._is_released():
             self.edit(policy="warn")
         if not self._is_released() or not self.oracle.rows(self.declared.quarantine, "n"):
@@ -84,17 +87,57 @@ class MovedRows(Runs):
         self.heed_tables()
         self.releasing = self._to_release()
         self.oracle.loose = {n: [place, self.oracle.place_of(n)] for n, place in self.releasing.items()}
+        begun = self.declared
         self.cut("release", Cut(match, nth, moment), self._release)
+        if edit:
+            self.edit(**edit)
+        self._meanwhile(then)
+        if edit:
+            self._release_otherwise()
+            self.edit(policy=begun.policy, quarantine=begun.quarantine)
+        self.release()
+
+    def _meanwhile(self, then: str) -> None:
+        """What comes between a kill and what goes on."""
         if then == "run":
             self.run()
         elif then == "backfill":
             self.backfill(0)
-        self.release()
+        elif then:
+            for pick in range(len(TABLES)):
+                self.maintain(pick, then)
+
+    def _release_otherwise(self) -> None:
+        """Release with another declaration than that of the one that was killed: it is finished where it began.
+
+        Its rows that fail by now stay in the quarantine, unless they are in the sink; others of today's quarantine
+        that pass are sent.
+        """
+        self.declare()
+        more = self._to_release() if self._is_released() else {}
+        try:
+            self._release()
+        except (RefusedError, DeclarationError) as exc:
+            self.told.append(f"release refused: {exc}")
+            if not self._is_refused(exc):
+                raise
+        else:
+            self.told.append(f"release otherwise: {sorted(more)}")
+            for number, place in more.items():
+                self.oracle.known[number] = place
+                self.oracle.loose.pop(number, None)
+        self.look(is_complete=False)
+
+    def _is_refused(self, exc: SluiceError) -> bool:
+        """Whether a release must be refused as it is declared."""
+        if isinstance(exc, RefusedError):
+            return self.followed is not None and self.followed.sink != self.declared.sink
+        return self.declared.policy == "none" or self.is_partitioned_otherwise()
 
     def _backfill(self, day: date, *, is_half_done: bool = False) -> bool:
         """Whether it was done, and not refused."""
         self.declare()
-        newest = self.oracle.newest_batch(self.declared.sink, self.inputs.query_id())
+        newest = self._newest()
         must, may = self._refusals(day, newest)
         try:
             self._replace(day)
@@ -108,14 +151,29 @@ class MovedRows(Runs):
             return False
         assert not must, f"a backfill is done in spite of {must}"
         self.told.append(f"backfill {day}")
-        self.oracle.replaced(self.declared, day, self.inputs.batches(), newest)
+        self.oracle.replaced(self.declared, self._rows_of(day, newest), self.inputs.batches())
         return True
+
+    def _newest(self) -> int:
+        """The newest batch that has done its part: a backfill computes what was read up to it."""
+        in_sink = self.oracle.newest_batch(self.declared.sink, self.inputs.query_id())
+        return max(in_sink, self.inputs.newest("commits"))
+
+    def _rows_of(self, day: date, newest: int) -> list[int]:
+        """The rows of a day that were read up to a batch, those that came too late, too."""
+        return sorted(number for number in self.inputs.read_to(newest) if self.inputs.days[number] == day)
+
+    def _may_miss_late_rows(self, day: date, newest: int) -> bool:
+        """Whether a row of a day that was dropped as late may come again in time: the watermark is in that day."""
+        start = 24 * DAYS.index(day)
+        return self.declared.shape == "late" and start <= self.inputs.watermark_of(newest) < start + 24
 
     def _refusals(self, day: date, newest: int) -> tuple[set[str], set[str]]:
         """For what a backfill must be refused, and for what it may be."""
         gone = self.inputs.renamed.keys() | self.inputs.lost
-        rows = [n for batch, read in self.inputs.batches().items() if batch <= newest for n in read]
-        bad = [self.declared.may_be_bad(n) for n in rows if self.inputs.days[n] == day]
+        rows = self._rows_of(day, newest)
+        bad = [self.declared.may_be_bad(number) for number in rows]
+        may_miss = self._may_miss_late_rows(day, newest)
         is_wide = "extra" in self.oracle.columns(self.declared.sink)
         must = {
             "QUARANTINE_LEFT": self._is_left(),
@@ -123,9 +181,11 @@ class MovedRows(Runs):
             "BACKFILL_INPUT_GONE": bool(gone & self.inputs.committed_files()),
             "QualityFailedError": self.declared.is_stopping and {True} in bad,
             "DeclarationError": is_wide != self.declared.is_wide,
+            "BACKFILL_LATE_ROWS": may_miss and bool(self.inputs.late().intersection(rows)),
         }
         may = {
             "BACKFILL_INPUT_GONE": bool(gone),
+            "BACKFILL_LATE_ROWS": may_miss,
             "RELEASE_UNFINISHED": self.releasing is not None,
             "QualityFailedError": self.declared.is_stopping and {True, False} in bad,
         }

@@ -73,12 +73,13 @@ class Oracle:
         version = opened.transaction_version(query_id) if opened is not None else None
         return -1 if version is None else version
 
-    def check(self, batches: Mapping[int, list[int]], *, is_complete: bool) -> None:
+    def check(self, batches: Mapping[int, list[int]], *, is_complete: bool, dropped: Collection[int] = ()) -> None:
         """Compare the tables with what must be in them.
 
         Args:
-            batches: The rows that each batch has read as the first.
+            batches: The rows that each batch has read as the first, and not too late.
             is_complete: Whether a run was completed: then every row has its place.
+            dropped: The rows that were read too late.
         """
         found = self.found()
         for number, place in self.known.items():
@@ -96,27 +97,23 @@ class Oracle:
         unread = found.keys() - self.known.keys()
         assert not unread, self._story(min(unread, default=0), "no batch has read it")
         if is_complete:
-            missing = self.arrived.keys() - self.known.keys()
+            missing = self.arrived.keys() - self.known.keys() - {*dropped}
             assert not missing, self._story(min(missing, default=0), f"no batch has read {sorted(missing)}")
 
-    def replaced(self, declared: Declared, day: date, batches: Mapping[int, list[int]], newest: int) -> None:
-        """The rows of a day were computed anew, by what is declared now; all others are where they were.
+    def replaced(self, declared: Declared, numbers: Collection[int], batches: Mapping[int, list[int]]) -> None:
+        """Rows were computed anew, by what is declared now; all others are where they were.
 
         Args:
             declared: What is declared.
-            day: Which day.
-            batches: The rows that each batch has read as the first.
-            newest: The newest batch that was in the sink: none after it was computed anew.
+            numbers: Which rows.
+            batches: The rows that each batch has read as the first, and not too late.
         """
         found = self.found()
-        for batch_id, numbers in batches.items():
-            for number in numbers:
-                if self.arrived[number] != day or batch_id > newest:
-                    continue
-                places, allowed = found.get(number, []), declared.allowed(number)
-                place = places[0] if places else None
-                assert place in allowed, self._story(number, f"it is in {places}, not in {allowed} by {declared}")
-                self.known[number] = place
+        for number in numbers:
+            places, allowed = found.get(number, []), declared.allowed(number)
+            place = places[0] if places else None
+            assert place in allowed, self._story(number, f"it is in {places}, not in {allowed} by {declared}")
+            self.known[number] = place
         self.check(batches, is_complete=False)
 
     def place_of(self, number: int) -> Place:
@@ -158,7 +155,9 @@ class Oracle:
         return None if opened is None else [*opened.metadata().partition_columns]
 
     def _open(self, table: str) -> DeltaTable | None:
-        return DeltaTable(str(self.root / table)) if (self.root / table / "_delta_log").exists() else None
+        # A kill may leave the folder of a log that has no commit.
+        is_there = any((self.root / table / "_delta_log").glob("[0-9]*"))
+        return DeltaTable(str(self.root / table)) if is_there else None
 
     def _expect(self, number: int, places: list[Place], place: Place | None) -> None:
         if number in self.loose:

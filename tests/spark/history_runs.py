@@ -33,6 +33,7 @@ class Runs(Life):
             self.bring_back()
         logged = self.inputs.logged()
         limits = Limits(strategy="drain" if is_drained else None)
+        self._check_rotated()
         ended = self._run_to_an_end(limits)
         if ended == "done" and self.inputs.is_held_back():
             self.bring_back()
@@ -49,12 +50,13 @@ class Runs(Life):
         match: str,
         nth: int,
         moment: Moment,
+        hours: Sequence[int] = (),
         max_batches: int | None = None,
         is_drained: bool = False,
     ) -> None:
         """Cut a run that has something to do: rows arrive, if nothing waits."""
         if self.inputs.files.keys() <= self.inputs.logged():
-            self.inputs.write_file(self.inputs.make_rows(days))
+            self.inputs.write_file(self.inputs.make_rows(days), hours=hours)
         self.bring_back()
         limits = Limits(max_batches=max_batches, strategy="drain" if is_drained else None)
         logged = self.inputs.logged()
@@ -103,7 +105,8 @@ class Runs(Life):
                 assert [batch["batch_id"] for batch in recorded][-1] == inputs.newest("commits"), failed
                 aside.unlink()
                 inputs.lost.add(name)
-                inputs.write_file(inputs.files[name])
+                again = inputs.files[name]
+                inputs.write_file(again, hours=[inputs.hours[name, number] for number in again])
                 inputs.files[name] = []
             else:
                 aside.rename(inputs.file(name))
@@ -137,10 +140,18 @@ class Runs(Life):
                 return "done"
         raise AssertionError("what a run is refused for was put right, and it is refused again")
 
+    def _check_rotated(self) -> None:
+        """A plan tells of a file whose name another one has taken."""
+        if self.inputs.rotated:
+            plan = self.lab.plan(self.declared.stream())
+            told = [problem.code for problem in (plan.problem, *plan.warnings) if problem is not None]
+            self.told.append(f"rotated: {told}")
+            assert told, f"{[*self.inputs.rotated]} have other contents, and nothing is said"
+
     def _put_right(self, exc: SluiceError) -> None:
         """Do as a refusal says, if there is a reason for it."""
         code = exc.finding.code if isinstance(exc, RefusedError) else ""
-        if code == "INPUT_GONE" and self.inputs.renamed:
+        if code in {"INPUT_GONE", "INPUT_CHANGED"} and self.inputs.renamed:
             self.bring_back()
         elif code in {"SINK_MOVED", "SINK_REPLACED"} and self.followed and self.followed.sink != self.declared.sink:
             self.edit(sink=self.followed.sink)

@@ -20,7 +20,19 @@ Step = tuple[str, dict[str, Any]]
 Draw = random.Random
 
 _KEPT = Path(__file__).parent / "kept_histories.json"
-_OF_A_RUN = ("/offsets/*", "staged/*", "staged", "commit out", "save out", "Spark's commit", "audit", "gate", "runs/*")
+_OF_A_RUN = (
+    "/offsets/*",
+    "staged/*",
+    "staged",
+    "commit out",
+    "save out",
+    "Spark's commit",
+    "Spark's stream",
+    "Spark's stream",
+    "audit",
+    "gate",
+    "runs/*",
+)
 _OF_A_BACKFILL = ("commit out", "save out", "save out_quarantine", "save elsewhere", "parquet out", "runs/*")
 _OF_A_RELEASE = ("commit out", "save out", "by Delta", "by Delta", "releases")
 """Writes that matter most, by a part of their names; half of the cuts are at any of as many as there usually are."""
@@ -54,6 +66,7 @@ def _arrive(draw: Draw) -> Step:
     files = [
         {
             "days": [draw.randint(0, 1) for _ in range(draw.randint(1, 4))],
+            "hours": [draw.randint(0, 99) for _ in range(6)],
             "again": [draw.randint(0, 99) for _ in range(draw.randint(0, 2))],
             "is_same_time": draw.random() < 0.3,
             "is_in_table": draw.random() < 0.5,
@@ -69,6 +82,7 @@ def _run(draw: Draw) -> Step:
 
 def _cut_run(draw: Draw) -> Step:
     how: dict[str, Any] = {"days": [draw.randint(0, 1) for _ in range(4)], **_cut(draw, 25, _OF_A_RUN)}
+    how["hours"] = [draw.randint(0, 99) for _ in range(4)]
     if draw.random() < 0.15:
         how["is_drained"] = True
     elif draw.random() < 0.4:
@@ -80,6 +94,7 @@ def _edit(draw: Draw) -> Step:
     changes: list[dict[str, Any]] = [
         {"transform": draw.randint(1, 4)},
         {"transform": draw.randint(1, 3), "policy": "quarantine"},
+        {"transform": 4, "policy": draw.choice(["none", "warn"])},
         {"policy": draw.choice(["none", "warn", "drop", "quarantine"])},
         {"policy": draw.choice(["fail", "hold"])},
         {"quarantine": draw.choice(["out_quarantine", "elsewhere"])},
@@ -91,21 +106,31 @@ def _edit(draw: Draw) -> Step:
 
 def _cut_backfill(draw: Draw) -> Step:
     edit = _edit(draw)[1] if draw.random() < 0.5 else {}
-    how = {"day": draw.randint(0, 1), "then": draw.choice(["", "", "run"]), "edit": edit}
+    how = {"day": draw.randint(0, 1), "then": draw.choice(["", "", "run", "clean", "vacuum"]), "edit": edit}
     return "cut_backfill", how | _cut(draw, 18, _OF_A_BACKFILL)
 
 
 def _cut_release(draw: Draw) -> Step:
-    how = {"then": draw.choice(["", "run", "backfill"]), "is_corrected": draw.random() < 0.7}
+    edit = _edit(draw)[1] if draw.random() < 0.5 else {}
+    how = {
+        "then": draw.choice(["", "run", "backfill", "clean", "vacuum"]),
+        "edit": edit,
+        "is_corrected": draw.random() < 0.7,
+    }
     return "cut_release", how | _cut(draw, 8, _OF_A_RELEASE)
 
 
 def _maintain(draw: Draw) -> Step:
-    return "maintain", {"pick": draw.randint(0, 99), "is_vacuum": draw.random() < 0.5}
+    return "maintain", {"pick": draw.randint(0, 99), "what": draw.choice(["compact", "vacuum", "clean"])}
 
 
 def _write_by_others(draw: Draw) -> Step:
     return "write_by_others", {"what": draw.choice(["delete", "merge", "mend"]), "pick": draw.randint(0, 99)}
+
+
+def _rotated(draw: Draw) -> dict[str, Any]:
+    days = [draw.randint(0, 1) for _ in range(3)]
+    return {"pick": draw.randint(0, 99), "days": days, "is_same_size": draw.random() < 0.5}
 
 
 def _cut(draw: Draw, writes: int, matter: tuple[str, ...]) -> dict[str, Any]:
@@ -117,10 +142,13 @@ def _cut(draw: Draw, writes: int, matter: tuple[str, ...]) -> dict[str, Any]:
 
 _MOVES: list[Callable[[Draw], Step]] = [
     _arrive, _arrive, _run, _cut_run, _cut_run, _edit, _edit, _cut_backfill, _cut_release, _maintain, _write_by_others,
+    lambda draw: ("read", {"day": draw.choice([None, None, 0, 1])}),
+    lambda draw: ("cut_read", _cut(draw, 25, _OF_A_RUN)),
     lambda draw: ("backfill", {"day": draw.randint(0, 1)}),
     lambda draw: ("release", {"is_corrected": draw.random() < 0.7}),
     lambda _: ("let_go", {}),
     lambda draw: ("rename", {"pick": draw.randint(0, 99)}),
+    lambda draw: ("rotate", _rotated(draw)),
     lambda draw: ("vanish", {"pick": draw.randint(0, 99)}),
     lambda draw: ("run_short", {"pick": draw.randint(0, 99)}),
 ]  # fmt: skip

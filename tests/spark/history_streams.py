@@ -14,16 +14,20 @@ from tests.unit.quality.suites import document, row
 
 Policy = Literal["none", "warn", "drop", "quarantine", "fail", "hold"]
 """What becomes of a bad row. `fail` stops its batch before any of it counts; `hold` holds the stream once it counts."""
-Shape = Literal["files", "union", "static", "once"]
+Shape = Literal["files", "union", "static", "once", "late"]
 """What a stream reads: files; files and a Delta table; files, joined with a table that is no stream; or files some of
-whose rows have come before, and are dropped by what the stream keeps in its state."""
+whose rows have come before, and are dropped by what the stream keeps in its state: for good, or until the watermark
+has passed, behind which rows are late and dropped, too."""
+DROPS_DUPLICATES = ("once", "late")
 Place = tuple[str, int]
 """A table, and the mark of what made the row."""
 
 STATIC_TABLE = "sluice.tests.histories.static"
 """The setting that tells transforms where the table lies that they join."""
+DELAY_HOURS = 16
+"""How far behind the newest a row may come where the stream has a watermark."""
 IS_ONCE = "sluice.tests.histories.once"
-"""The setting that lets transforms drop what came before."""
+"""The setting that lets transforms drop what came before: `once`, or `late` for what came before the watermark."""
 BY_CHANCE, WIDE = 3, 4
 """The transforms that are not like the others: any row may be bad; and the result has a column more."""
 
@@ -51,8 +55,11 @@ def _marked(numbers: DataFrame, more: dict[str, DataFrame], mark: int, bad: str)
     session = numbers.sparkSession
     for others in more.values():
         numbers = numbers.unionByName(others)
-    if session.conf.get(IS_ONCE, ""):
+    dropping = session.conf.get(IS_ONCE, "")
+    if dropping == "once":
         numbers = numbers.dropDuplicates(["n", "day"])
+    elif dropping == "late":
+        numbers = numbers.withWatermark("at", f"{DELAY_HOURS} hours").dropDuplicatesWithinWatermark(["n", "day"])
     static = session.conf.get(STATIC_TABLE, "")
     if static:
         rows = numbers.join(session.read.format("delta").load(static), "day")
@@ -80,7 +87,8 @@ class Declared:
     """Whether somebody has released the batch that this is about, whatever is bad in it."""
 
     def stream(self) -> Stream:
-        numbers = sources.files("land", format="json", schema="n bigint, day date", max_files_per_batch=2)
+        schema = "n bigint, day date" + (", at timestamp" if self.shape == "late" else "")
+        numbers = sources.files("land", format="json", schema=schema, max_files_per_batch=2)
         has_suite = self.policy != "none"
         # Delta's own writer alone heeds it, and writes these batches then.
         columns = {"merge_schema": True} if self.is_wide else {}

@@ -115,6 +115,12 @@ class _StopAfter(Silent):
                 self._stop.set()
 
 
+def forget_tables(spark: SparkSession) -> None:
+    """Let Spark forget what it has read of tables' logs, which it keeps for an hour, as a process does that ends."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
 def bounded(until: Any = None, *, to_version: int | None = None, **limits: Any) -> Limits:
     return Limits(Bound(until, to_version), **limits)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,10 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 from sluice.locations import local_path
 from sluice.running.query_starts import QueryStarts
+from sluice.sinks.delta.sink import DeltaSink
+from sluice.spark.query import Query
 from sluice.storage import Storage
+from tests.spark.lab import forget_tables
 
 Moment = Literal["before", "middle", "after"]
 """When the power goes: before a write, after it, or with a half of it on the disk, where a kill leaves one."""
@@ -98,8 +102,15 @@ def power_cut(cut: Cut, root: Path) -> Iterator[Writes]:
         for name in _DELTA:
             _wrap(patch, writes, delta.tables.DeltaTable, name, name, lambda *_: "by Delta")
         _wrap(patch, writes, deltalake.transaction, _MAKE_TABLE, "commit", lambda where, *_: str(where))
-        _wrap_commits(patch, writes)
+        _wrap_batches(patch, writes)
         yield writes
+
+
+def let_leases_run_out(home: Path) -> None:
+    """Let those who had them be dead."""
+    for lease in home.glob("*/leases/**/*.json"):
+        content = json.loads(lease.read_bytes())
+        lease.write_text(json.dumps(content | {"expires_at": "2026-01-01T00:00:00Z"}))
 
 
 def _wrap(  # noqa: PLR0917 - what is wrapped, and how it is told
@@ -166,21 +177,70 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _wrap_commits(patch: pytest.MonkeyPatch, writes: Writes) -> None:
-    """Spark's own commit of a batch: a kill just before it leaves all else of the batch."""
-    wait = QueryStarts.wait
+def _wrap_batches(patch: pytest.MonkeyPatch, writes: Writes) -> None:
+    """What Spark writes of a batch by itself: its commit, and before it what Delta's own stream writer does.
 
-    def wrapped(starts: QueryStarts, query: Any) -> None:
-        commits = Path(local_path(starts.checkpoint)) / "commits"
-        before = set(commits.glob("*"))
+    A kill in the middle of that leaves data files of no commit, one after it all but Spark's commit. It is done whole,
+    and taken back: nothing of ours runs in between.
+    """
+    start, wait = QueryStarts.start, QueryStarts.wait
+    table: list[_Former] = []
+
+    def starting(starts: QueryStarts, query: Query, *, once: bool) -> Any:
+        sink = query.stream.sink
+        is_spark_s = query.function_of_batches() is None and isinstance(sink, DeltaSink)
+        table[:] = [_Former.of(sink.location or "", query.frame.sparkSession)] if is_spark_s else []
+        return start(starts, query, once=once)
+
+    def waiting(starts: QueryStarts, query: Any) -> None:
+        commits = _Former.of(f"{starts.checkpoint}/commits")
         wait(starts, query)
         if writes.at is not None:
             raise PowerCutError(writes.at)
+        moment = writes.cut.moment
         try:
-            writes.make("Spark's commit", str(commits), lambda: None, None)
+            for former in table:
+                writes.make("Spark's stream", str(former.folder), lambda: None, None)
         except PowerCutError:
-            for file in set(commits.glob("*")) - before if writes.cut.moment != "after" else ():
-                file.unlink()
+            commits.bring_back()
+            if moment != "after":
+                table[0].bring_back("_delta_log" if moment == "middle" else "")
+            raise
+        try:
+            writes.make("Spark's commit", str(commits.folder), lambda: None, None)
+        except PowerCutError:
+            if moment != "after":
+                commits.bring_back()
             raise
 
-    patch.setattr(QueryStarts, "wait", wrapped)
+    patch.setattr(QueryStarts, "start", starting)
+    patch.setattr(QueryStarts, "wait", waiting)
+
+
+@dataclass(frozen=True)
+class _Former:
+    """What was in a folder."""
+
+    folder: Path
+    files: Mapping[str, bytes]
+    session: Any
+
+    @classmethod
+    def of(cls, location: str, session: Any = None) -> _Former:
+        folder = Path(local_path(location))
+        return cls(folder, {str(file.relative_to(folder)): file.read_bytes() for file in _files(folder)}, session)
+
+    def bring_back(self, below: str = "") -> None:
+        """Let the folder have that, below one of its own."""
+        for file in _files(self.folder / below):
+            if str(file.relative_to(self.folder)) not in self.files:
+                file.unlink()
+        for name, content in self.files.items():
+            if name.startswith(below):
+                (self.folder / name).write_bytes(content)
+        if self.session is not None:
+            forget_tables(self.session)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file()] if folder.exists() else []

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import delta.tables
@@ -25,11 +25,12 @@ from sluice.auditing.release_rows import Released, release_rows
 from sluice.auditing.table_audit import TableAuditRequest, audit_table
 from sluice.errors import SluiceError
 from sluice.interval import Interval
+from sluice.running import backfill_preparation
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.runs import journal
 from sluice.sinks.delta.sink import DeltaSink
-from tests.spark.lab import Lab, write_files
+from tests.spark.lab import Lab, forget_tables, write_files
 from tests.unit.quality.suites import document, row
 
 FIRST = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
@@ -101,9 +102,7 @@ class Numbers:
         def start_over() -> None:
             shutil.rmtree(root)
             shutil.copytree(kept, root)
-            # Spark keeps what it has read of a table's log.
-            jvm: Any = self.lab.spark._jvm
-            jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            forget_tables(self.lab.spark)
 
         yield start_over
         shutil.rmtree(kept)
@@ -211,7 +210,11 @@ class Meanwhile:
         return self.step in self.taken if isinstance(self.step, str) else len(self.taken) > self.step
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Count the steps: whatever fixes a version of a table or writes one, and every lease."""
+        """Count the steps: whatever fixes a version of a table or writes one, and every lease.
+
+        Nobody waits for a lease: who has it is the one in the middle of which this is done.
+        """
+        patch.setattr(backfill_preparation, "_LIVE_LEASE_PATIENCE", timedelta(0))
         table = ("update", "delete")
         sink = ("snapshot", "write_batch_aside", "publish_batch", "write_batch", "write_aside", "publish")
         sink += ("replace_rows", "replace_where", "read_table")

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from tests.builders import put
 from tests.spark.histories import History
-from tests.spark.history_inputs import DAYS
+from tests.spark.history_inputs import DAYS, Inputs
 from tests.spark.history_oracle import Oracle
 from tests.spark.history_steps import as_json, draw_history, kept_histories
 from tests.spark.history_streams import Declared
@@ -181,15 +182,48 @@ def test_a_replaced_day(tmp_path: Path) -> None:
     case.write("out", 0, 4, mark=2)
     case.write("out_quarantine", 2, mark=2)
 
-    case.oracle.replaced(SECOND, DAYS[0], case.batches, newest=1)
+    case.oracle.replaced(SECOND, [0, 2, 4], case.batches)
 
     case.drop("out", 1)
     with pytest.raises(AssertionError, match="row 1: it was in"):
-        case.oracle.replaced(SECOND, DAYS[0], case.batches, newest=1)
+        case.oracle.replaced(SECOND, [0, 2, 4], case.batches)
     case.write("out", 1)
     case.write("out_quarantine", 0, mark=2)
     with pytest.raises(AssertionError, match="row 0: it is there 2 times"):
-        case.oracle.replaced(SECOND, DAYS[0], case.batches, newest=1)
+        case.oracle.replaced(SECOND, [0, 2, 4], case.batches)
+
+
+def test_a_row_that_came_too_late(tmp_path: Path) -> None:
+    """It is in no table, unless it was recomputed: then it is where it was put."""
+    case = Case(tmp_path)
+    case.cut()
+    case.resume()
+    case.days[6] = DAYS[0]
+    case.oracle.check(case.batches, is_complete=True, dropped=[6])
+    case.write("out", 6)
+    with pytest.raises(AssertionError, match="row 6: no batch has read it"):
+        case.oracle.check(case.batches, is_complete=True, dropped=[6])
+
+    case.oracle.replaced(FIRST, [6], case.batches)
+    case.oracle.check(case.batches, is_complete=True)
+
+
+def test_what_is_late_is_late_by_the_batches_before(tmp_path: Path) -> None:
+    """By those before the one before it, as Spark does: and it is late each time, or it is the later batch's."""
+    checkpoint = tmp_path / "checkpoint"
+    inputs = Inputs(tmp_path, checkpoint)
+    inputs.begin(has_table=False, has_watermark=True)
+    inputs.make_rows([0, 1, 0, 0])
+    # By hours: row 1 at 45, so that what is before 29 is late for the third batch, and not for the second one.
+    for numbers, hours in (([0, 1], [3, 21]), ([2], [5]), ([0, 2, 3], [3, 5, 15]), ([3], [15])):
+        inputs.write_file(numbers, hours=hours)
+    for log_id in range(4):
+        offsets, log = checkpoint / "offsets", checkpoint / "sources" / "0"
+        put(offsets / str(log_id), f'v1\n{{}}\n{{"logOffset":{log_id}}}')
+        put(log / str(log_id), f'v1\n{{"path":"file:///{log_id + 1:04d}.json","timestamp":0,"batchId":{log_id}}}')
+
+    assert inputs.batches() == {0: [0, 1], 1: [2], 2: [], 3: []}
+    assert (inputs.late(), inputs.read_to(1), inputs.watermark_of(1)) == ({3}, {0, 1, 2}, 29)
 
 
 def test_a_row_that_is_being_moved(tmp_path: Path) -> None:

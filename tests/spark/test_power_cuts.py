@@ -10,8 +10,10 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
 from sluice.storage import Storage
+from tests.spark.history_inputs import Inputs
+from tests.spark.history_streams import WIDE, Declared
 from tests.spark.lab import Lab
-from tests.spark.power_cuts import Cut, Moment, PowerCutError, power_cut
+from tests.spark.power_cuts import Cut, Moment, PowerCutError, let_leases_run_out, power_cut
 
 
 @pytest.mark.parametrize(("moment", "is_there"), [("before", False), ("middle", False), ("after", True)])
@@ -81,3 +83,37 @@ def test_a_table_that_spark_writes(lab: Lab, moment: Moment, rows: int, files: i
     assert writes.at == "Spark's save out"
     assert DeltaTable(place).to_pyarrow_table().num_rows == rows
     assert len([*(lab.root / "out").glob("part-*")]) == files
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("what", "moment", "commits", "files"),
+    [
+        ("Spark's stream", "before", (1, 1), 1),
+        ("Spark's stream", "middle", (1, 1), 2),
+        ("Spark's stream", "after", (2, 1), 2),
+        ("Spark's commit", "before", (2, 1), 2),
+        ("Spark's commit", "after", (2, 2), 2),
+    ],
+)
+def test_a_batch_that_spark_s_own_writer_writes(
+    lab: Lab, what: str, moment: Moment, commits: tuple[int, int], files: int
+) -> None:
+    """The middle leaves its data files without Delta's commit, and the next run repeats it."""
+    declared = Declared(transform=WIDE, policy="none")
+    stream = declared.stream()
+    inputs = Inputs(lab.root, lab.checkpoint(stream))
+    inputs.begin(has_table=False, has_watermark=False)
+    inputs.write_file(inputs.make_rows([0]))
+    lab.run(stream)
+    inputs.write_file(inputs.make_rows([0]))
+    with power_cut(Cut(what, 1, moment), lab.root) as writes, pytest.raises(PowerCutError):
+        lab.run(stream)
+
+    assert writes.at is not None
+    table = lab.root / "out"
+    assert (len([*table.glob("_delta_log/*.json")]), inputs.newest("commits") + 1) == commits
+    assert len([*table.glob("part-*")]) == files
+    let_leases_run_out(lab.root / "home")
+    lab.run(stream)
+    assert sorted(row["n"] for row in lab.table("out").collect()) == [0, 1]
