@@ -87,9 +87,11 @@ class DeltaSink(ReplaceableSink, SplittingSink):
                 # Once the query has its id, files without a log are what its first batch left when it was killed.
                 refuse_other(self.path, storage)
             return SinkState(exists=False)
-        table = load_table(self.path, storage=storage) if query_id else None
-        last = last_transaction(table, self.path, query_id, storage=storage) if table and query_id else None
-        is_forgotten = last is not None and table is not None and table.transaction_version(query_id) != last
+        last, is_forgotten = None, False
+        if query_id:
+            table = load_table(self.path, storage=storage)
+            last = last_transaction(table, self.path, query_id, storage=storage)
+            is_forgotten = last is not None and table.transaction_version(query_id) != last
         return SinkState(
             exists=True,
             identity=log.table_id,
