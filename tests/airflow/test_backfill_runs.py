@@ -174,7 +174,7 @@ def test_each_reprocess_behavior_does_what_it_says(
     airflow.backfill("--reprocess-behavior", "completed")
     airflow.wait_for(lambda: airflow.states() == {"failed": 2} and airflow.is_quiet(), "two failed runs", 180)
     errors = [record.error for record in backfills(days).values() if record.error is not None]
-    assert ["not a DataFrame" in error["message"] for error in errors] == [True, True]
+    assert ["not a DataFrame" in error.message for error in errors] == [True, True]
     assert days.rows() == days.expected(1, DAYS)
 
     # None: what has run stays as it is.

@@ -111,8 +111,9 @@ def test_a_failing_transform_fails_the_task_with_its_message(stream_project: Str
 
     assert _state(run, "events") == TaskInstanceState.FAILED
     error = stream_project.records()[0].error
-    assert error["type"] == "DeclarationError"
-    assert "not a DataFrame" in error["message"]
+    assert error is not None
+    assert error.type == "DeclarationError"
+    assert "not a DataFrame" in error.message
 
 
 def test_a_downstream_stream_follows_its_source(stream_project: StreamProject) -> None:

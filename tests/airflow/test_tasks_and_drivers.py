@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskD
 from airflow_project import StreamProject
 from until import until
 
+from sluice.plan_document import DownstreamDocument, PlanDocument
 from sluice.runs.driver import Driver, Drivers
 from sluice.runs.process import process
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
@@ -100,7 +101,7 @@ class _Store(dict[str, Any]):
 def keep(project: StreamProject, status: Any, *, generation: int = 0, **fields: Any) -> RunRecord:
     """A record of the task's run, as its first try left it."""
     key = str(RunKey("d", "r", "events", -1, generation))
-    plan = {"strategy": "exact", "batches": [], "reason": "a test", "verdict": "run"}
+    plan = PlanDocument(verdict="run", reason="a test", strategy="exact")
     record = RunRecord(
         run_id=new_run_id(START, key),
         stream="events",
@@ -248,10 +249,8 @@ def test_a_task_that_stays_with_its_driver_ends_it(
 
 def test_what_a_backfill_leaves_to_do_is_named(stream_project: StreamProject, said: Callable[[], str]) -> None:
     """Streams that read the table that it replaces rows of."""
-    plan = {
-        "batches": [],
-        "downstream": [{"stream": "hourly", "skips_changes": True}, {"stream": "daily", "skips_changes": False}],
-    }
+    downstream = (DownstreamDocument(stream="hourly", skips_changes=True), DownstreamDocument(stream="daily"))
+    plan = PlanDocument(downstream=downstream)
     operator(stream_project)._name_downstream(keep(stream_project, "planned", plan=plan))
 
     assert "stream hourly reads this table, and passes over what is replaced: backfill it too" in said()

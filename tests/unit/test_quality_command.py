@@ -18,6 +18,7 @@ from sluice.errors import RefusedError
 from sluice.gate.judged_runs import require_judged
 from sluice.gate.state import GateState, keep_gate, read_gate
 from sluice.home import StreamHome
+from sluice.plan_document import PlanDocument
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from tests.builders import make_delta, put
@@ -64,7 +65,7 @@ def checks(unexpected: int) -> tuple[dict[str, Any], ...]:
 def save_run(project: Path, number: int, quality: QualityRecord | None) -> str:
     at = BEGAN + timedelta(hours=number)
     run_id = new_run_id(at, f"key-{number}")
-    plan: dict[str, Any] = {"reason": "new files", "batches": []}
+    plan = PlanDocument(reason="new files")
     record = RunRecord(run_id=run_id, stream="visits", generation=1, planned_at=at, plan=plan, status="succeeded",
                        quality=quality)  # fmt: skip
     RunRecords(home(project)).save(record)

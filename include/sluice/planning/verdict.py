@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sluice.errors import Problem
+from sluice.errors import LeaseTakenError, Problem
 from sluice.gate.choice import choose_gate
 from sluice.gate.contracts import broken_contracts
 from sluice.gate.decided_batch import Decision, read_decision
@@ -22,6 +22,7 @@ from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
+from sluice.runs.lease import check_not_taken
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import Bound
@@ -70,7 +71,31 @@ def plan_stream(project: Project, request: Request, *, clock: Clock = system_clo
         SluiceError: See `survey` and `build_plan`.
     """
     home = project.stream_home(request.stream)
-    return look(project, home, Try.of(request, RunRecords(home), clock))[1]
+    plan = look(project, home, Try.of(request, RunRecords(home), clock))[1]
+    taken = taken_lease(home, plan.generation, clock())
+    return plan if taken is None else replace(plan, warnings=(*plan.warnings, taken))
+
+
+def taken_lease(home: StreamHome, generation: int, now: datetime) -> Problem | None:
+    """That a run is at work, if one is: what is seen meanwhile is work in progress.
+
+    Raises:
+        RefusedError: The lease is damaged.
+        StorageError: It can't be read.
+    """
+    try:
+        check_not_taken(home.storage, home.lease_folder(generation), now)
+    except LeaseTakenError as exc:
+        return Problem(
+            code="LEASE_TAKEN",
+            file=exc.where or "",
+            cause=exc.problem,
+            consequence="what is seen is work in progress; a run that starts now waits in Airflow, and ends at once"
+            " elsewhere (exit 5)",
+            remedy=exc.remedy or "",
+            is_blocking=False,
+        )
+    return None
 
 
 def look(project: Project, home: StreamHome, wanted: Try) -> tuple[Survey, Plan]:

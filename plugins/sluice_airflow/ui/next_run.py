@@ -15,12 +15,11 @@ from sluice.monitoring.inspection import SourceLag, source_lags
 from sluice.plan import Plan
 from sluice.planning.declared import Declared
 from sluice.planning.survey import Survey, positions, survey
-from sluice.planning.verdict import Request, Try, find_verdict
+from sluice.planning.verdict import Request, Try, find_verdict, taken_lease
 from sluice.project import Project
 from sluice.quality.report import Hold
 from sluice.sources.contract import Bound
 from sluice.stream import Stream
-from sluice_airflow.ui.reading import read_lease
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class NextRun:
     committed_offsets: Mapping[str, str | None] = field(default_factory=dict)
     lags: Mapping[str, SourceLag] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    is_taken: bool = False
-    """Whether a driver that renews its lease runs the stream: what is seen then is work in progress."""
+    taken: Problem | None = None
+    """That a driver that renews its lease runs the stream, if one does: what is seen then is work in progress."""
     hold: Hold | None = None
     """What quality has blocked or holds."""
     error: str | None = None
@@ -70,8 +69,7 @@ def look_ahead(
         hold = hold_of(read_gate(home))
         seen = survey(stream, home, Bound(), now)
         next_run = replace(_seen(seen, now), hold=hold)
-        owner = read_lease(home, home.lease_folder(seen.generation), now)
-        next_run = replace(next_run, is_taken=owner is not None and owner.state == "taken")
+        next_run = replace(next_run, taken=taken_lease(home, seen.generation, now))
         declared = Declared.of(project, stream, streams)
         plan = find_verdict(project, home, Try(Request(stream), None, now), seen, declared)
     except SluiceError as exc:

@@ -203,7 +203,7 @@ def _verdict(next_run: NextRun | None, running: RunRow | None) -> tuple[Badge, s
     if next_run.hangs_for is not None:
         took = wording.span(next_run.hangs_for)
         return Badge("no answer", "warn"), f"its home, sources and sink are being looked at for {took} now"
-    if running is not None and next_run.is_taken:
+    if running is not None and next_run.taken is not None:
         return Badge("running", "info"), f"{running.batches} batches; the next run is planned when this one ends"
     if next_run.plan is None:
         return Badge("unknown", "bad"), ""

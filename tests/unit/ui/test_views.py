@@ -55,6 +55,9 @@ BATCH = BatchRecord(
 )
 
 
+TAKEN = Problem("LEASE_TAKEN", "leases/1.json", "it is being run", "wait", "wait for it", is_blocking=False)
+
+
 def make_run(**changes: Any) -> RunFile:
     """A run of one batch of two that were planned."""
     planned = [
@@ -198,7 +201,7 @@ def test_a_stream_that_is_being_planned() -> None:
 def test_a_run_that_goes_on_is_no_plan(*, is_taken: bool, expected: str) -> None:
     """In the middle of a run the checkpoint looks unfinished; unless the driver is gone, that is as it should be."""
     run = make_run(status="running", ended_at=None)
-    row = row_of("visits", [run], make_next_run(is_taken=is_taken), NOW)
+    row = row_of("visits", [run], make_next_run(taken=TAKEN if is_taken else None), NOW)
 
     assert row.verdict.text == expected
     assert ("driver of the last run is gone" in row.reason) != is_taken
@@ -496,7 +499,7 @@ def test_a_backfill_beside_the_live_stream() -> None:
     live = make_run(status="running", ended_at=None)
 
     assert row_of("visits", [going_on], make_next_run(), NOW).reason == PLAN.reason
-    assert verdict(row_of("visits", [going_on, live], make_next_run(is_taken=True), NOW)) == ("running", "info")
+    assert verdict(row_of("visits", [going_on, live], make_next_run(taken=TAKEN), NOW)) == ("running", "info")
 
 
 def test_the_times_of_an_interval() -> None:
