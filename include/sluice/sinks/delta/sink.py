@@ -87,18 +87,13 @@ class DeltaSink(ReplaceableSink, SplittingSink):
                 # Once the query has its id, files without a log are what its first batch left when it was killed.
                 refuse_other(self.path, storage)
             return SinkState(exists=False)
-        last, is_forgotten = None, False
-        if query_id:
-            table = load_table(self.path, storage=storage)
-            last = last_transaction(table, self.path, query_id, storage=storage)
-            is_forgotten = last is not None and table.transaction_version(query_id) != last
-        return SinkState(
-            exists=True,
-            identity=log.table_id,
-            last_batch=last,
-            is_forgotten=is_forgotten,
-            forgets_after=log.configuration.get(TRANSACTIONS_EXPIRE),
-        )
+        found = SinkState(exists=True, identity=log.table_id, forgets_after=log.configuration.get(TRANSACTIONS_EXPIRE))
+        if not query_id:
+            return found
+        table = load_table(self.path, storage=storage)
+        last = last_transaction(table, self.path, query_id, storage=storage)
+        is_forgotten = last is not None and table.transaction_version(query_id) != last
+        return replace(found, last_batch=last, is_forgotten=is_forgotten)
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
