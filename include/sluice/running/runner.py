@@ -131,6 +131,8 @@ class _Run:
         while not self.is_over and number < len(self.plan.stages):
             self._take(self.plan.stages[number])
             number += 1
+        if not self.is_over:
+            self._close()
         return self.record
 
     def _take(self, stage: Stage) -> None:
@@ -204,6 +206,8 @@ class _Run:
             self.plan = preparation.look()[1]
             if self.plan.problem is not None:
                 raise refusal(self.plan.problem)
+            # Only now it is known that there is nothing to do.
+            self.is_complete = self.plan.verdict == "skip"
         self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=query.explain())
         self.observer.planned(self.plan)
 
