@@ -96,7 +96,7 @@ def check_dag_arguments(streams: tuple[Any, ...], given: Mapping[str, Any], ours
 
 def _check_default_arguments(given: Any, place: str) -> None:
     """Refuse what is misspelt; what no task takes may be there for others, for many DAGs share them."""
-    known = {name for kind in BaseOperator.__mro__ for name in inspect.signature(kind.__init__).parameters}
+    known = _parameters(BaseOperator)
     for name in given if isinstance(given, Mapping) else ():
         near = difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT) if name not in known else []
         if near:
@@ -115,14 +115,19 @@ def check_task_arguments(operator: type, given: Mapping[str, Any]) -> None:
     Raises:
         DeclarationError: A name is unknown.
     """
-    known = {
+    known = _parameters(operator)
+    for name in given:
+        if name not in known and not name.startswith("_"):
+            place = f"{operator.__name__}(task_id={given.get('task_id')!r})"
+            refuse_name(name, known, what="argument", place=place, words=_TASK_WORDS)
+
+
+def _parameters(operator: type) -> set[str]:
+    """What an operator takes by its name, and what its bases do."""
+    return {
         name
         for kind in operator.__mro__
         if kind is not object
         for name, found in inspect.signature(kind).parameters.items()
         if found.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD} and name != "self"
     }
-    for name in given:
-        if name not in known and not name.startswith("_"):
-            place = f"{operator.__name__}(task_id={given.get('task_id')!r})"
-            refuse_name(name, known, what="argument", place=place, words=_TASK_WORDS)
