@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NoReturn, TextIO
 
 
@@ -36,14 +36,16 @@ def lost_output() -> str | None:
     words = sys.stdout
     words.flush()
     lost = words.lost if isinstance(words, _Words) else None
-    return None if lost is None or isinstance(lost, BrokenPipeError) else lost.strerror
+    if lost is None or isinstance(lost, BrokenPipeError):
+        return None
+    return getattr(lost, "strerror", None) or str(lost)
 
 
 class _Words(io.TextIOWrapper):
     """Standard output or error: what can't be written there is lost, and no work is given up for it."""
 
-    lost: OSError | None = None
-    """Why the first words that were lost could not be written."""
+    lost: OSError | ValueError | None = None
+    """Why the first words that were lost could not be written: of a stream that was closed, a `ValueError`."""
 
     @classmethod
     def over(cls, stream: TextIO | None) -> TextIO:
@@ -61,23 +63,17 @@ class _Words(io.TextIOWrapper):
         )
 
     def write(self, text: str) -> int:
-        with self._losing():
-            super().write(text)
+        try:
+            return super().write(text)
+        except (OSError, ValueError) as exc:
+            self.lost = self.lost or exc
         return len(text)
 
     def flush(self) -> None:
-        with self._losing():
-            super().flush()
-
-    @contextlib.contextmanager
-    def _losing(self) -> Iterator[None]:
         try:
-            yield
-        except OSError as exc:
+            super().flush()
+        except (OSError, ValueError) as exc:
             self.lost = self.lost or exc
-        except ValueError:
-            # It was closed.
-            pass
 
 
 def _code_of(work: Callable[[], int | None]) -> int | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator
 
 from sluice.declaring import refuse_name
 from sluice.errors import DeclarationError
@@ -16,6 +18,8 @@ def _each(names: str, answer: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), answer)
 
 
+_MISSPELT = 0.8
+"""How much a word is like another that was meant."""
 _OF_TASKS = 'give it to the tasks: `default_args={{"{name}": ...}}`'
 _TASK_ARGUMENTS = (
     *("depends_on_past", "wait_for_downstream", "retries", "retry_delay", "owner", "pool", "queue", "email"),
@@ -36,6 +40,8 @@ _DAG_WORDS: Mapping[str, str] = {
     **_each("conf spark_conf packages jars master", _IN_CONF),
     **_each("full_refresh backfill start end", _BACKFILL),
     **_each("name", "write it as `dag_id`"),
+    **_each("timezone tz", "say it by `start_date`, whose zone a cron expression is meant in"),
+    **_each("deferrable", "leave it out: a task is deferred while its driver runs"),
 }
 _TASK_WORDS: Mapping[str, str] = {
     **_each("stream_name name streams", "write it as `stream`"),
@@ -49,7 +55,9 @@ _TASK_WORDS: Mapping[str, str] = {
     **_each("strategy", "leave it out: planning chooses it"),
     **_each("provide_context", "leave it out: Airflow gives every task its context"),
     **_each("schedule schedule_interval catchup max_active_runs", "give it to the DAG"),
-    **_each("expectation_suite suite_name data_asset_name checkpoint_name", "write it as `suite`"),
+    **_each("condition row_condition filter", "write it as `where`"),
+    **_each("version versions", "write it as `to_version`, with `from_version` for what versions added"),
+    **_each("quality expectation_suite suite_name data_asset_name checkpoint_name", "write it as `suite`"),
 }
 
 
@@ -69,6 +77,12 @@ def check_dag_arguments(streams: tuple[Any, ...], given: Mapping[str, Any], ours
     for name in given:
         if name not in known:
             refuse_name(name, known, what="argument", place=place, words=_DAG_WORDS)
+    for name in ("start_date", "end_date"):
+        if name in given and not isinstance(given[name], datetime | None):
+            raise DeclarationError(
+                f"`{name}` is {given[name]!r}", where=place, remedy="give a `datetime` with a zone: `tzinfo=UTC`"
+            )
+    _check_default_arguments(given.get("default_args"), place)
     if not streams:
         raise DeclarationError("no stream is named", where=place, remedy='name one or more: `stream_dag("visits")`')
     for index, name in enumerate(streams):
@@ -78,6 +92,17 @@ def check_dag_arguments(streams: tuple[Any, ...], given: Mapping[str, Any], ours
             )
         if name in streams[:index]:
             raise DeclarationError(f"stream `{name}` is named twice", where=place, remedy="name it once")
+
+
+def _check_default_arguments(given: Any, place: str) -> None:
+    """Refuse what is misspelt; what no task takes may be there for others, for many DAGs share them."""
+    known = _parameters(BaseOperator)
+    for name in given if isinstance(given, Mapping) else ():
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_MISSPELT) if name not in known else []
+        if near:
+            raise DeclarationError(
+                f"unknown argument `{name}` in `default_args`", where=place, remedy=f"did you mean `{near[0]}`?"
+            )
 
 
 def check_task_arguments(operator: type, given: Mapping[str, Any]) -> None:
@@ -90,14 +115,19 @@ def check_task_arguments(operator: type, given: Mapping[str, Any]) -> None:
     Raises:
         DeclarationError: A name is unknown.
     """
-    known = {
+    known = _parameters(operator)
+    for name in given:
+        if name not in known and not name.startswith("_"):
+            place = f"{operator.__name__}(task_id={given.get('task_id')!r})"
+            refuse_name(name, known, what="argument", place=place, words=_TASK_WORDS)
+
+
+def _parameters(operator: type) -> set[str]:
+    """What an operator takes by its name, and what its bases do."""
+    return {
         name
         for kind in operator.__mro__
         if kind is not object
         for name, found in inspect.signature(kind).parameters.items()
         if found.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD} and name != "self"
     }
-    for name in given:
-        if name not in known and not name.startswith("_"):
-            place = f"{operator.__name__}(task_id={given.get('task_id')!r})"
-            refuse_name(name, known, what="argument", place=place, words=_TASK_WORDS)

@@ -5,6 +5,7 @@ The table lies in `mistakes.txt`: a line with what was typed, and below it, inde
 
 from __future__ import annotations
 
+import os
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,7 +39,12 @@ def test_mistakes(stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SLUICE_PROJECT", str(stream_project.root))
     with pytest.raises(DeclarationError) as caught:
         eval(typed, dict(NAMES))
-    assert f"{type(caught.value).__name__}: {caught.value}".replace(str(stream_project.root), "DIR") == said
+    assert (
+        f"{type(caught.value).__name__}: {caught.value}".replace(str(stream_project.root), "DIR").replace(
+            os.getcwd(), "CWD"
+        )
+        == said
+    )
 
 
 def test_what_airflow_takes_is_taken(stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch) -> None:

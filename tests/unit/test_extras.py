@@ -52,6 +52,12 @@ def test_what_needs_no_spark(project: Path, command: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_checking_without_spark(project: Path) -> None:
+    """Declarations, functions and suites are checked by their text, where what they import is not installed."""
+    done = call(project, "check", "--no-spark")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "1 checked, 0 with problems\n")
+
+
 @pytest.mark.parametrize("command", ["run visits", "check", f"backfill visits {INTERVAL}",
                                      "quality audit visits", "quality suggest visits", "quality release visits --rows",
                                      "jars fetch", "jars list", "profile build", "profile show"])  # fmt: skip

@@ -36,11 +36,19 @@ class LagSensor(StreamSensor):
         self.max_files = max_files
         self.max_bytes = max_bytes
         self.max_age = max_age
+        place = f"LagSensor(task_id={self.task_id!r})"
+        for name, value, kind, meant in (
+            ("max_files", max_files, int, "a whole number"),
+            ("max_bytes", max_bytes, int, "a whole number"),
+            ("max_age", max_age, timedelta, "a time, such as `timedelta(hours=1)`"),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise DeclarationError(f"`{name}` is {value!r}", where=place, remedy=f"give {meant}")
         limits = (max_files, max_bytes, None if max_age is None else max_age.total_seconds())
         if not any(limit is not None for limit in limits) or any(limit is not None and limit < 0 for limit in limits):
             raise DeclarationError(
                 "there is no limit, or one is below zero",
-                where=f"LagSensor(task_id={self.task_id!r})",
+                where=place,
                 remedy="give at least one of `max_files`, `max_bytes` and `max_age`",
             )
         self._let_trigger_start()
