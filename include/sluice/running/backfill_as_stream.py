@@ -18,6 +18,7 @@ from sluice.errors import BatchFailedError
 from sluice.interval import Interval
 from sluice.locations import join, spark_location
 from sluice.project import Project
+from sluice.running.planned_files import told
 from sluice.sources.contract import Bound, Position, Slice
 from sluice.sources.files.source import files
 from sluice.spark.duplicates import check_duplicates
@@ -123,7 +124,7 @@ def _check_read(query: Query, started: StreamingQuery, taken: Sequence[str]) -> 
     missing = [path for path in taken if path not in found]
     if missing:
         raise BatchFailedError(
-            f"{len(missing)} input files vanished before Spark read them",
+            f"{len(missing)} input files vanished before Spark read them{told(missing)}",
             where=missing[0],
             remedy="bring them back under the same names, then try again; nothing was replaced",
         )

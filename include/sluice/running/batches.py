@@ -157,7 +157,9 @@ class BatchRunner:
             self._write(batch)
         planned = self._check_planned(batch)
         taken = () if was_in_sink else self._files.taken(batch, self._state.source_logs)
-        written = self._guarded(self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: taken)
+        written = self._guarded(
+            self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
+        )
         query = self._starts.start(written, once=True)
         self._starts.wait(query)
         committed = self._check_committed(batch.batch_id)
@@ -171,8 +173,7 @@ class BatchRunner:
         missing = self._files.missing(taken, query)
         self._logged.note_unread(batch.batch_id, missing)
         failure = self._difference(batch, planned, report) or self._files.committed_without(batch.batch_id, missing)
-        if not self._query.knows_files:
-            warnings += self._files.doubts(batch.batch_id, taken)
+        warnings += self._files.doubts(batch, taken)
         if not was_in_sink:
             warnings += self._surplus(batch, report)
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)

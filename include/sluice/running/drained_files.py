@@ -15,6 +15,7 @@ from sluice.errors import BatchFailedError, SluiceError
 from sluice.plan import PlannedBatch
 from sluice.running.logged_files import LoggedFiles
 from sluice.running.planned_files import PlannedFiles, told
+from sluice.sources.files.refusals import read_as
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -116,8 +117,8 @@ class DrainedFiles:
         if again:
             yield BatchFailedError(
                 f"batch {batch_id} is committed with rows that are there twice: {len(again)} of its files were read"
-                f" before, under another name{told([f'{new} was {old}' for new, old in again.items()])}",
+                f" before, under another name or this one{told([read_as(*names) for names in again.items()])}",
                 where=next(iter(again)),
-                remedy="delete the second rows of each; and put an empty file in the place of the old one, without"
-                " which a backfill would miss it",
+                remedy="delete the second rows of each; and put an empty file in the place of the old one, which a"
+                " backfill would miss",
             )

@@ -15,7 +15,7 @@ from sluice.home import Generation, StreamHome
 from sluice.locations import join
 from sluice.running.planned_files import told
 from sluice.sources.contract import Position
-from sluice.sources.files.refusals import READ_AGAIN_REMEDY
+from sluice.sources.files.refusals import read_again_remedy, read_as
 from sluice.sources.files.source import FilesSource
 from sluice.stream import Stream
 
@@ -86,10 +86,11 @@ class LoggedFiles:
         """
         if again := self.read_again(batch_id):
             raise BatchFailedError(
-                f"{len(again)} input files of batch {batch_id} were read before, under another name"
-                f"{told([f'{new} was {old}' for new, old in again.items()])}",
+                f"{len(again)} input files of batch {batch_id} were read before, under another name or this one"
+                f"{told([read_as(*names) for names in again.items()])}",
                 where=next(iter(again)),
-                remedy=f"nothing was written; {READ_AGAIN_REMEDY}, and the next run repeats the batch",
+                remedy=f"nothing was written; {read_again_remedy(*next(iter(again.items())))}, and the next run repeats"
+                " the batch",
             )
         paths = self.must_be_there(batch_id)
         if all(self.home.storage.stat(path) is not None for path in paths):

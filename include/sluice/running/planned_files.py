@@ -13,6 +13,7 @@ from sluice.errors import BatchFailedError
 from sluice.home import Generation
 from sluice.plan import PlannedBatch, SourceRange
 from sluice.sources.files.source import FilesSource
+from sluice.sources.files.taken_files import in_place_of
 from sluice.spark.query import Query
 from sluice.storage import Storage
 
@@ -47,6 +48,27 @@ class PlannedFiles:
             if first is not None and last is not None:
                 paths.update(dict.fromkeys(entry.path for entry in log.taken(first + 1, last)))
         return tuple(paths)
+
+    def as_planned(self, batch: PlannedBatch, taken: Sequence[str]) -> Sequence[str]:
+        """The files that a batch must read, where none of them was replaced since it was planned.
+
+        Raises:
+            BatchFailedError: One was.
+        """
+        if replaced := self.replaced(batch):
+            raise BatchFailedError(
+                f"{len(replaced)} planned input files of batch {batch.batch_id} were replaced, or have changed, before"
+                f" Spark read them{told(replaced)}",
+                where=replaced[0],
+                remedy="nothing was written; bring back what was there under the same names, and another file under a"
+                " name of its own: the next run repeats the batch",
+            )
+        return taken
+
+    def replaced(self, batch: PlannedBatch) -> list[str]:
+        """The files of a batch of our own planning in whose place is another one, or that have changed."""
+        planned = [found for found in batch.sources.values() if not found.is_logged]
+        return [path for found in planned for path in changed_files(found, self.storage, also_gone=False)]
 
     def guarded(
         self, write: Callable[[DataFrame, int], object], taken: Callable[[int], Sequence[str]]
@@ -93,12 +115,18 @@ class PlannedFiles:
             remedy="bring each back under a new name, and the next run reads it; under its old one it counts as read",
         )
 
-    def doubts(self, batch_id: int, taken: Sequence[str]) -> Iterator[str]:
-        """What looks odd where Spark does not tell which files it found."""
-        if gone := [path for path in taken if self.storage.stat(path) is None]:
+    def doubts(self, batch: PlannedBatch, taken: Sequence[str]) -> Iterator[str]:
+        """What looks odd once a batch is committed."""
+        if replaced := self.replaced(batch):
             yield (
-                f"{len(gone)} input files were gone right after batch {batch_id} was read: if they had vanished before,"
-                f" their rows are missing{told(gone)}"
+                f"{len(replaced)} input files were replaced, or have changed, while batch {batch.batch_id} was at work:"
+                f" which of the two it has read, nobody knows{told(replaced)}"
+            )
+        gone = [path for path in taken if self.storage.stat(path) is None] if not self.query.knows_files else []
+        if gone:
+            yield (
+                f"{len(gone)} input files were gone right after batch {batch.batch_id} was read: if they had vanished"
+                f" before, their rows are missing{told(gone)}"
             )
 
     def _missing(self, started: StreamingQuery, taken: Sequence[str]) -> list[str]:
@@ -107,12 +135,13 @@ class PlannedFiles:
         return [path for path in taken if path not in found]
 
 
-def changed_files(planned: SourceRange, storage: Storage) -> list[str]:
-    """The files of a batch that are not as they were when it was planned: gone, or others by now."""
+def changed_files(planned: SourceRange, storage: Storage, *, also_gone: bool = True) -> list[str]:
+    """The files of a batch that are not as they were when it was planned: others by now, or gone."""
     paths = []
     for entry, size_bytes in zip(planned.entries, planned.sizes, strict=True):
-        there = storage.stat(entry.path)
-        if there is None or (there.mtime_ms, there.size_bytes) != (entry.timestamp_ms, size_bytes):
+        there = in_place_of(entry, storage.stat(entry.path))
+        look = None if there is None else (there.mtime_ms, there.size_bytes)
+        if look != (entry.timestamp_ms, size_bytes) and (also_gone or look is not None):
             paths.append(entry.path)
     return paths
 

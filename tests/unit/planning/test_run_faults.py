@@ -36,7 +36,9 @@ def lab(tmp_path: Path) -> Lab:
 def test_a_file_that_vanishes_after_the_plan(lab: Lab) -> None:
     """Nothing is written for its batch, the file is named, and the next run plans without it."""
     gone = Path(lab.stream.sources["landing"].location, "1.json")
-    with pytest.raises(BatchFailedError, match="1 planned input files vanished before batch 1 was written") as caught:
+    with pytest.raises(
+        BatchFailedError, match="1 planned input files vanished, or have changed, before batch 1"
+    ) as caught:
         lab.run(observer=Watcher(gone))
     assert caught.value.where == f"file://{gone}"
     assert (lab.state().planned_id, lab.state().source_logs["0"].latest_id) == (0, 0)

@@ -500,7 +500,7 @@ class TestLog:
 
         assert found.steps == []
         assert [(problem.code, problem.is_blocking) for problem in found.problems] == [("FILE_RENAMED", False)]
-        assert "renamed file" in str(found.undrainable)
+        assert "`FILE_RENAMED`" in str(found.undrainable)
         assert names(plan(landing, file_position(checkpoint, sizes=lambda _: (3,)))) == [["renamed.json"]]
         assert plan(landing, file_position(checkpoint, sizes=lambda _: (3,))).problems == ()
         os.utime(landing / "renamed.json", (1, 1))

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sluice.checkpoint.source_log import LogEntry
 from sluice.errors import Problem
@@ -99,8 +100,22 @@ def _plain_name(path: str) -> str:
     return _NUMBER.sub("", _PACKING.sub("", path.rpartition("/")[2]))
 
 
-def find_changed(taken: TakenFiles, renamed: Renamed) -> list[Problem]:
-    """Warnings where another file seems to be in the place of one that was taken: it is never read.
+class Changed(NamedTuple):
+    """The taken names under which another file seems to be."""
+
+    problems: Sequence[Problem]
+    places: Sequence[Place]
+
+
+class Place(NamedTuple):
+    """The place of a file that was taken, and how the other one there looks."""
+
+    entry: LogEntry
+    look: tuple[int, int]
+
+
+def find_changed(taken: TakenFiles, renamed: Renamed) -> Changed:
+    """Warn where another file seems to be in the place of one that was taken: it is never read.
 
     Nobody looks at all of them: a file that was taken costs a plan nothing. Regarded are those that were taken lately,
     by their times alone; and the places of those that have another name now, and so on from there.
@@ -119,22 +134,22 @@ def find_changed(taken: TakenFiles, renamed: Renamed) -> list[Problem]:
             found["time" if size in {None, look[1]} else "size"].append(entry.path)
     back = [entry.path for entry in taken.log.entries if taken.unread and _is_back(entry, taken)]
     told = (("unread", back), *found.items())
-    return [_CHANGED[how](paths) for how, paths in told if paths]
+    return Changed([_CHANGED[how](paths) for how, paths in told if paths], places)
 
 
 def _is_back(entry: LogEntry, taken: TakenFiles) -> bool:
     return entry.path in taken.unread and taken.there(entry) is not None
 
 
-def _places(regarded: Sequence[LogEntry], taken: TakenFiles) -> list[tuple[LogEntry, tuple[int, int]]]:
+def _places(regarded: Sequence[LogEntry], taken: TakenFiles) -> list[Place]:
     """The files that have another one in their place, and its time and size.
 
     If that one was read under another name, its own place is regarded, too.
     """
-    found: dict[str, tuple[LogEntry, tuple[int, int]]] = {}
+    found: dict[str, Place] = {}
     while regarded:
-        looks = [(entry, look) for entry in regarded if entry.path not in found and (look := _look(entry, taken))]
-        found |= {entry.path: (entry, look) for entry, look in looks}
+        looks = [Place(entry, look) for entry in regarded if entry.path not in found and (look := _look(entry, taken))]
+        found |= {place.entry.path: place for place in looks}
         taken.of_times({mtime_ms for _, (mtime_ms, _) in looks})
         regarded = [old for _, look in looks for old in taken.away(taken.alike(*look)).entries]
     return list(found.values())

@@ -33,9 +33,10 @@ class Inputs:
             yield input_read_before(path, old)
 
     def read_before(self, entries: Sequence[LogEntry]) -> dict[str, str]:
-        """The files of a batch that were read under another name, and that name.
+        """The files of a batch that were read before, and the name that they had then.
 
-        Asked of batches that Spark planned itself: of all others, it was looked at before.
+        Asked of batches that Spark planned itself: of all others, it was looked at before. Of the same name is what a
+        Spark has forgotten (`maxFileAge`) and that has another time now.
         """
         files = [
             ListedFile(entry.path, entry.timestamp_ms, there.size_bytes)
@@ -44,7 +45,10 @@ class Inputs:
             and (there := self.taken.there(entry)) is not None
             and there.mtime_ms == entry.timestamp_ms
         ]
-        return find_renamed(files, self.taken).names
+        first = min((entry.batch_id for entry in entries), default=0)
+        before = {entry.path for entry in self.taken.log.entries if entry.batch_id < first} if files else set()
+        again = {file.path: file.path for file in files if file.path in before}
+        return find_renamed([file for file in files if file.path not in again], self.taken).names | again
 
     def really_read(self, entries: Sequence[LogEntry]) -> list[LogEntry]:
         """Those of some entries that a batch has really read."""

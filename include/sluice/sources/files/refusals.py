@@ -16,20 +16,30 @@ def input_gone(path: str) -> Problem:
     )
 
 
-READ_AGAIN_REMEDY = "give it its old name back, and put an empty file in its place; or touch it, if it is another file"
+def read_again_remedy(path: str, old: str) -> str:
+    """What to do with a file that was read before, so that the batch of it may be repeated."""
+    back = "" if path == old else "give it its old name back, and "
+    return f"{back}put an empty file in its place; or touch it, if it is another file"
+
+
+def read_as(path: str, old: str) -> str:
+    """A file that was read before, and as what."""
+    return f"{path} under this name" if path == old else f"{path} was {old}"
 
 
 def input_read_before(path: str, old: str, *, is_in_sink: bool = False) -> Problem:
-    """A file of a batch that Spark planned itself was read under another name."""
+    """A file of a batch that Spark planned itself was read before."""
+    looks = f"it has the time and the size of {old}, which was read and is not there any more: it was probably renamed"
+    if path == old:
+        looks = "it was read before, which Spark had forgotten (`max_file_age`), and has another time now"
     return Problem(
         code="INPUT_RENAMED",
         file=path,
-        cause=f"a batch that Spark planned reads this file; it has the time and the size of {old}, which was read and"
-        " is not there any more: it was probably renamed",
+        cause=f"a batch that Spark planned reads this file; {looks}",
         consequence="its rows are in the sink twice" if is_in_sink else "its rows would be read a second time",
         remedy="delete the second rows; and put an empty file in the place of the old one, for backfills"
         if is_in_sink
-        else READ_AGAIN_REMEDY,
+        else read_again_remedy(path, old),
         is_blocking=not is_in_sink,
     )
 

@@ -143,13 +143,13 @@ class FilesSource(Source):
         taken = TakenFiles(position, storage)
         # Before those that are too old are hidden: touched, as is said of these, they would be read again.
         renamed = find_renamed(waiting, taken)
-        problems += [*renamed.problems, *find_changed(taken, renamed)]
-        waiting, hidden_before = renamed.kept, self._age_horizon(log)
-        if any(file.mtime_ms < hidden_before for file in waiting):
-            young = [file for file in waiting if file.mtime_ms >= hidden_before]
-            problems.append(hidden_by_age(self.path, len(waiting) - len(young), hidden_before))
-            waiting = young
+        changed, hidden_before = find_changed(taken, renamed), self._age_horizon(log)
+        problems += [*renamed.problems, *changed.problems]
+        waiting = [file for file in renamed.kept if file.mtime_ms >= hidden_before]
+        if hidden := len(renamed.kept) - len(waiting):
+            problems.append(hidden_by_age(self.path, hidden, hidden_before))
         is_held = any(file.mtime_ms >= hidden_before for file in renamed.held)
+        is_held |= any(entry.timestamp_ms < hidden_before <= look[0] for entry, look in changed.places)
         steps = list(self._orphans(position, storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
@@ -193,7 +193,7 @@ class FilesSource(Source):
         if "from_ms" in started_at:
             return "AvailableNow takes every file, whatever `starting` says"
         if is_held:
-            return "AvailableNow would read a renamed file again (`FILE_RENAMED`)"
+            return "AvailableNow would read a file again that has another name or time (`FILE_RENAMED`, `FILE_CHANGED`)"
         pattern = next((file.path for file in waiting if are_patterns and _GLOB_IN_URI.search(file.path)), None)
         if pattern is not None and self.max_files_per_batch != 1:
             return f"AvailableNow takes the name {pattern} for a pattern, and would read other files twice; rename it"

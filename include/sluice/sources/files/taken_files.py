@@ -78,7 +78,7 @@ class TakenFiles:
     def there(self, entry: LogEntry) -> FileStat | None:
         """What is in the place of a file now; None for nothing."""
         if entry.path not in self._stats:
-            self._stats[entry.path] = self._storage.stat(entry.path)
+            self._stats[entry.path] = in_place_of(entry, self._storage.stat(entry.path))
         return self._stats[entry.path]
 
     def has_gone(self, entry: LogEntry, there: FileStat | None) -> bool:
@@ -113,9 +113,20 @@ class TakenFiles:
         there = set(folder.files) if folder is not None else set()
         for entry in entries:
             name = _location(entry.path).rpartition("/")[2]
-            self._stats[entry.path] = folder.stat(name) if folder is not None and name in there else None
+            found = folder.stat(name) if folder is not None and name in there else None
+            self._stats[entry.path] = in_place_of(entry, found)
             if self.has_gone(entry, self._stats[entry.path]):
                 yield entry
+
+
+def in_place_of(entry: LogEntry, there: FileStat | None) -> FileStat | None:
+    """What is in the place of a file that was taken, with the time that a listing would give it.
+
+    Of one object, a store may tell seconds, and milliseconds where it lists.
+    """
+    if there is None or is_local(entry.path) or there.mtime_ms // 1000 != entry.timestamp_ms // 1000:
+        return there
+    return FileStat(there.size_bytes, entry.timestamp_ms)
 
 
 def _location(uri: str) -> str:
