@@ -68,9 +68,9 @@ class DrainedFiles:
         found = [*([ended_with] if ended_with is not None else []), *self.failures]
         if len(found) < 2 or not isinstance(found[0], BatchFailedError):
             return found[0] if found else None
-        remedies = dict.fromkeys(failure.remedy for failure in found)
+        remedies = dict.fromkeys(failure.remedy for failure in found if failure.remedy is not None)
         return BatchFailedError(
-            "; ".join(f"{failure.problem}" for failure in found), where=found[0].where, remedy="; ".join(remedies)
+            "; ".join(failure.problem for failure in found), where=found[0].where, remedy="; ".join(remedies)
         )
 
     def _shortfall(self, batch_id: int) -> Iterator[BatchFailedError]:

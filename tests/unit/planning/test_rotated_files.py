@@ -329,9 +329,11 @@ class TestBackfill:
 class TestPending:
     """What a batch that is planned, and not committed, reads."""
 
-    def problems(self, folder: Path, *, is_noted: bool, is_read: bool = True) -> list[tuple[str, str, bool]]:
-        """What is wrong with the second of two batches of one file."""
-        entries = [LogEntry(file_uri(str(folder / f"{at}.json")), NOW_MS, at) for at in range(2)]
+    def problems(
+        self, folder: Path, *, is_noted: bool, at: int = 1, is_read: bool = True
+    ) -> list[tuple[str, str, bool]]:
+        """What is wrong with the second of two batches of one file, which is `at` milliseconds younger."""
+        entries = [LogEntry(file_uri(str(folder / f"{batch}.json")), NOW_MS + batch * at, batch) for batch in range(2)]
         position = Position(
             '{"logOffset":0}', SourceLog(1, entries), sizes=lambda log_id: (2,) if is_noted or not log_id else ()
         )
@@ -342,8 +344,14 @@ class TestPending:
     def test_another_file_has_the_name(self, tmp_path: Path) -> None:
         """Spark would read it in the place of the one that was planned."""
         put(tmp_path / "0.json", mtime_ms=NOW_MS)
-        put(tmp_path / "1.json.1", mtime_ms=NOW_MS)
+        put(tmp_path / "1.json.1", mtime_ms=NOW_MS + 1)
         put(tmp_path / "1.json", mtime_ms=NOW_MS + 7)
+        assert self.problems(tmp_path, is_noted=True) == [("INPUT_GONE", "1.json", True)]
+
+    def test_names_that_are_swapped(self, tmp_path: Path) -> None:
+        """With one that was read: that one would be read again, and the planned one never."""
+        put(tmp_path / "1.json", mtime_ms=NOW_MS)
+        put(tmp_path / "0.json", mtime_ms=NOW_MS + 1)
         assert self.problems(tmp_path, is_noted=True) == [("INPUT_GONE", "1.json", True)]
 
     def test_a_touched_one(self, tmp_path: Path) -> None:
@@ -355,8 +363,9 @@ class TestPending:
     def test_one_that_spark_took_though_it_was_read(self, tmp_path: Path) -> None:
         """It was read under another name; in a batch of our own planning, that was looked at before."""
         put(tmp_path / "1.json", mtime_ms=NOW_MS)
-        assert self.problems(tmp_path, is_noted=False) == [("INPUT_RENAMED", "1.json", True)]
-        assert self.problems(tmp_path, is_noted=False, is_read=False) == [("INPUT_RENAMED", "1.json", False)]
-        assert self.problems(tmp_path, is_noted=True) == []
+        again: dict[str, Any] = {"at": 0, "is_noted": False}
+        assert self.problems(tmp_path, **again) == [("INPUT_RENAMED", "1.json", True)]
+        assert self.problems(tmp_path, **again, is_read=False) == [("INPUT_RENAMED", "1.json", False)]
+        assert self.problems(tmp_path, at=0, is_noted=True) == []
         os.utime(tmp_path / "1.json", (9, 9))
-        assert self.problems(tmp_path, is_noted=False) == []
+        assert self.problems(tmp_path, **again) == []

@@ -97,4 +97,12 @@ class Inputs:
         if not others:
             return {}
         listed = {(file.mtime_ms, file.size_bytes): file.path for file in self.listed()}
-        return {entry.path: listed[key] for entry, key in others if key in listed}
+        found = {entry.path: listed[key] for entry, key in others if key in listed}
+        return found | {entry.path: old for entry, _ in others if (old := self._swapped(entry, entries)) is not None}
+
+    def _swapped(self, entry: LogEntry, entries: Sequence[LogEntry]) -> str | None:
+        """The place of a file that was read, and not with these, and is in the place of this one."""
+        there, together = self.taken.there(entry), {other.path for other in entries}
+        alike = self.taken.alike(there.mtime_ms, there.size_bytes) if there is not None else []
+        others = [old for old in alike if old.path not in together and self.taken.size(old) is not None]
+        return next((old.path for old in self.taken.away(others).entries), None)
