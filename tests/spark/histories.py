@@ -1,8 +1,8 @@
 """Whole histories of a stream: arrivals, runs, cuts at any write, edits, backfills, releases, other writers.
 
 A history is a list of steps; see `history_steps`. `history_oracle` tells where each row must be, and is asked after
-every step. Files are renamed, or vanish: before they are read, and in the last moment. What a step asks for is either
-done, or refused for a reason that is known beforehand.
+every step. Files are renamed, rotated, or vanish: before they are read, and in the last moment. What a step asks for is
+either done, or refused for a reason that is known beforehand. A second stream reads what the first one writes.
 """
 
 from __future__ import annotations

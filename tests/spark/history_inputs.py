@@ -161,6 +161,20 @@ class Inputs:
         brought, self.renamed, self.rotated = [*self.renamed], {}, {}
         return brought
 
+    def lose(self, name: str, aside: Path, *, is_copied: bool) -> None:
+        """Take a file for lost, of which its batch has read nothing: its rows come once more."""
+        rows, hours = self.files[name], [self.hours[name, number] for number in self.files[name]]
+        self.lost.add(name)
+        if is_copied:
+            aside.unlink()
+            self.write_file(rows, hours=hours)
+        else:
+            other = f"back-{name}"
+            aside.rename(self.file(other))
+            self.files[other] = rows
+            self.hours |= {(other, number): hour for number, hour in zip(rows, hours, strict=True)}
+        self.files[name] = []
+
     def is_held_back(self) -> bool:
         """Whether a file that was not read looks like one that was, and has another name now."""
         read = {_looks(self.file(other)) for other in self.renamed.values()}

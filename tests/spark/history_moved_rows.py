@@ -170,7 +170,7 @@ class MovedRows(Others):
 
     def _refusals(self, day: date, newest: int) -> tuple[set[str], set[str]]:
         """For what a backfill must be refused, and for what it may be."""
-        gone = self.inputs.renamed.keys() | self.inputs.lost
+        gone, lost = self.inputs.renamed.keys(), self.inputs.lost
         rows = self._rows_of(day, newest)
         bad = [self.declared.may_be_bad(number) for number in rows]
         may_miss = self._may_miss_late_rows(day, newest)
@@ -184,7 +184,8 @@ class MovedRows(Others):
             "BACKFILL_LATE_ROWS": may_miss and bool(self.inputs.late().intersection(rows)),
         }
         may = {
-            "BACKFILL_INPUT_GONE": bool(gone),
+            # What a batch has not read, it need not be read again.
+            "BACKFILL_INPUT_GONE": bool(gone or lost),
             "BACKFILL_LATE_ROWS": may_miss,
             "RELEASE_UNFINISHED": self.releasing is not None,
             "QualityFailedError": self.declared.is_stopping and {True, False} in bad,

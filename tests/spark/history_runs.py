@@ -66,11 +66,11 @@ class Runs(Life):
             self.inputs.drained |= self.inputs.logged() - logged
         self.look(is_complete=False)
 
-    def run_short(self, pick: int) -> None:
+    def run_short(self, pick: int, *, is_copied: bool = True) -> None:
         """A file vanishes between the last look and Spark's: that is loud, and its batch is not committed.
 
-        But where Delta's own writer commits before anybody can look; then its rows come in another file, as the
-        remedy says.
+        But where Delta's own writer commits before anybody can look; then it comes back under another name, as the
+        remedy says, or its rows in another file.
         """
         self.bring_back()
         self.heed_tables()
@@ -103,11 +103,7 @@ class Runs(Life):
                 assert self.declared.policy in {"none", "warn", "hold"}, failed
                 recorded = self.lab.records(self.declared.stream())[-1]["batches"]
                 assert [batch["batch_id"] for batch in recorded][-1] == inputs.newest("commits"), failed
-                aside.unlink()
-                inputs.lost.add(name)
-                again = inputs.files[name]
-                inputs.write_file(again, hours=[inputs.hours[name, number] for number in again])
-                inputs.files[name] = []
+                inputs.lose(name, aside, is_copied=is_copied)
             else:
                 aside.rename(inputs.file(name))
         self.note()

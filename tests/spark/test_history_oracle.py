@@ -15,8 +15,11 @@ from tests.builders import put
 from tests.spark.histories import History
 from tests.spark.history_inputs import DAYS, Inputs
 from tests.spark.history_oracle import Oracle
+from tests.spark.history_others import clean_log
+from tests.spark.history_readers import Reader
 from tests.spark.history_steps import as_json, draw_history, kept_histories
 from tests.spark.history_streams import Declared
+from tests.spark.lab import Lab
 
 QUERY = "q"
 FIRST = Declared(transform=1, policy="quarantine")
@@ -253,6 +256,26 @@ def test_a_row_that_is_being_moved(tmp_path: Path) -> None:
     case.write("out_quarantine", 3)
     with pytest.raises(AssertionError, match="row 3: it is there 2 times"):
         case.check()
+
+
+def test_what_a_second_stream_must_have(tmp_path: Path) -> None:
+    """What was appended, version by version, whatever is cleaned up later; and nothing of those that take rows away."""
+    case = Case(tmp_path)
+    reader = Reader(Lab(None, tmp_path), case.days, lambda: "a story")
+    case.write("out", 0, 1)
+    reader.note("out")
+    case.write("out", 2)
+    case.drop("out", 0)
+    DeltaTable(str(tmp_path / "out")).optimize.compact()
+    case.write("out", 3, mark=2)
+    reader.note("out")
+    table = DeltaTable(str(tmp_path / "out"))
+    clean_log(table, table.version())
+    reader.note("out")
+
+    assert reader.appended == {0: [(0, 1), (1, 1)], 1: [(2, 1)], 3: [], 4: [(3, 2)]}
+    assert [file.name for file in sorted((tmp_path / "out" / "_delta_log").glob("*.json"))] == [f"{4:020}.json"]
+    assert sorted(row["n"] for row in case.oracle.rows("out", "n")) == [1, 2, 3]
 
 
 def test_a_stream_is_edited_between_a_cut_and_the_next_run_in_most_histories() -> None:
