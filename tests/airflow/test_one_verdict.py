@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from sluice.amounts import total
 from sluice.cli.app import app
+from sluice.planning.verdict import Request, plan_stream
 from sluice.runs.lease import acquire
 from sluice.runs.record import RunRecord
 from sluice_airflow.operators import run_stream
@@ -27,6 +28,7 @@ from sluice_airflow.sensors.quality import QualitySensor
 from sluice_airflow.ui.next_run import NextRun, look_ahead
 from sluice_airflow.ui.streams_view import stream_row
 from tests.golden_homes.unpacking import ARCHIVES, GoldenHome, unpack
+from tests.remedies import read_remedy
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
@@ -209,3 +211,14 @@ def test_a_backfill_is_planned_alike(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert NOBODY in str(ended)
     assert (record.plan.verdict, record.plan.reason) == (document["verdict"], document["reason"])
     assert (record.plan.version, record.plan.publish) == (document["version"], document["publish"])
+
+
+def test_what_to_do_beside_a_run(tmp_path: Path) -> None:
+    """The plan names who runs the stream; once that run is over, nothing is said of it."""
+    golden = unpack(NEWEST["succeeded"], tmp_path)
+    with being_run(golden):
+        (warning,) = plan_stream(golden.project, Request(golden.stream)).warnings
+        problem = read_remedy(warning, "LEASE_TAKEN", "wait for it, or stop it")
+        assert "the stream is being run by" in problem.cause
+
+    assert plan_stream(golden.project, Request(golden.stream)).warnings == ()

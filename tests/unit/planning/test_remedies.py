@@ -405,6 +405,7 @@ ELSEWHERE = {
     "HELD_BY_QUALITY": "tests/spark/test_deleted_records.py::test_a_held_stream_is_released",
     "HOME_MISSING": "tests/unit/planning/test_missing_home.py::test_a_sink_that_a_stream_has_written",
     "INPUT_RENAMED": "tests/spark/test_renamed_in_drains.py::test_before_the_batch_counts",
+    "LEASE_TAKEN": "tests/airflow/test_one_verdict.py::test_what_to_do_beside_a_run",
     "LOG_VERSION_UNKNOWN": "tests/unit/checkpoint/test_log.py::test_unknown_version",
     "OUTPUT_GONE": "tests/spark/test_rereads.py::test_rows_that_nobody_can_read_any_more_fail",
     "QUARANTINE_LEFT": "tests/unit/gate/test_quarantine_places.py::test_a_former_quarantine",

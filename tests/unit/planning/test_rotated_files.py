@@ -74,7 +74,7 @@ def test_what_says_so(tmp_path: Path) -> None:
     codes = [problem["code"] for problem in inspect_stream(lab.stream, home, NOW)["problems"]]
     assert codes == ["FILE_RENAMED", "FILE_CHANGED"]
     lab.arrive(9, "another.json")
-    assert [found["code"] for found in lab.run().plan["warnings"]] == codes
+    assert [found.code for found in lab.run().plan.warnings] == codes
 
 
 def test_equal_in_size_and_time(tmp_path: Path) -> None:

@@ -73,3 +73,17 @@ def test_alike_batches_are_told_together(tmp_path: Path) -> None:
         "batches 1 to 3": WRITES,
     }
     assert [*named_stages(plan.document.stages or ())] == [*named_stages(plan.stages)]
+
+
+def test_nothing_to_do_once_spark_is_there(tmp_path: Path) -> None:
+    """Of a checkpoint that Spark made, the query tells the order of its sources: then it may be known that all is done."""
+    lab = make_lab(tmp_path, names=("a", "b"), max_files_per_batch=1)
+    lab.arrive(1, source="a")
+    lab.engine().once()
+    assert [stage.kind for stage in lab.plan().stages] == ["lease", "session"]
+
+    record = lab.run()
+
+    assert (record.status, record.plan.verdict, record.batches) == ("succeeded", "skip", ())
+    assert record.ended_at is not None
+    assert lab.plan().verdict == "skip"
