@@ -76,7 +76,7 @@ def test_alike_batches_are_told_together(tmp_path: Path) -> None:
 
 
 def test_nothing_to_do_once_spark_is_there(tmp_path: Path) -> None:
-    """Of a checkpoint that Spark made, the query tells the order of its sources: then it may be known that all is done."""
+    """Of a checkpoint that Spark made, the query tells the order of its sources: then all may turn out to be done."""
     lab = make_lab(tmp_path, names=("a", "b"), max_files_per_batch=1)
     lab.arrive(1, source="a")
     lab.engine().once()
