@@ -390,8 +390,10 @@ class TestDrained:
             lab.run(stream, DRAIN)
 
         assert f"file://{lab.root}/in/0003.json" in caught.value.problem
-        assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 1, 2, 4]
-        (lab.root / "in" / "0003.json").rename(lab.root / "in" / "again.json")
+        # A run that sees it under way ends before the file is back.
+        assert 3 not in ids(lab.spark.read.parquet(str(lab.root / "out")))
+        (file,) = (lab.root / "in").glob("*0003*")
+        file.rename(file.with_name("again.json"))
         lab.run(stream)
         assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 1, 2, 3, 4]
 
