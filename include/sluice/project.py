@@ -227,6 +227,15 @@ def find_project(start: str | None = None) -> Project:
         raise DeclarationError(
             "there is no such folder", where=str(origin), remedy=f"name the folder of the project's {FILE_NAME}"
         )
+    return project_above(origin)
+
+
+def project_above(origin: Path) -> Project:
+    """Load the project of a folder that nobody named as one, and that need not be there.
+
+    Raises:
+        DeclarationError: There is none, or it is not right.
+    """
     for folder in (origin, *origin.parents):
         if (folder / FILE_NAME).is_file():
             return load_project(folder / FILE_NAME)

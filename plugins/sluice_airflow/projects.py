@@ -13,7 +13,7 @@ from airflow.sdk import get_current_context
 
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, is_within, local_path
-from sluice.project import Project, find_project
+from sluice.project import Project, find_project, project_above
 from sluice.redaction import known_secrets
 
 _DAG_MODULE = "unusual_prefix_"
@@ -31,9 +31,13 @@ def airflow_project(folder: str | None = None) -> Project:
             its home would lie there, too.
     """
     given = folder or os.environ.get("SLUICE_PROJECT")
-    project = find_project(given) if given else _project_of_dag() or find_project(conf.get("core", "dags_folder"))
+    project = find_project(given) if given else _project_of_dag() or _project_of_dags_folder()
     bundles = str(get_bundle_storage_root_path())  # type: ignore[no-untyped-call]
     return _anchored(project, bundles) if is_within(project.root, bundles) else project
+
+
+def _project_of_dags_folder() -> Project:
+    return project_above(Path(conf.get("core", "dags_folder")).resolve())
 
 
 def task_project(folder: str | None = None) -> Project:
@@ -62,7 +66,7 @@ def project_for_others(folder: str | None = None) -> str | None:
     if own is None:
         return None
     try:
-        return None if find_project(conf.get("core", "dags_folder")).root == own.root else own.root
+        return None if _project_of_dags_folder().root == own.root else own.root
     except DeclarationError:
         return own.root
 

@@ -261,7 +261,7 @@ def test_a_memory_that_java_does_not_take(tmp_path: Path, monkeypatch: pytest.Mo
     """It is said which setting to look at."""
     project = copy_template(tmp_path)
     with (project / "sluice.toml").open("a") as file:
-        file.write('conf = { "spark.driver.memory" = "lots" }\n')
+        file.write('conf = { "spark.driver.memory" = "900000t" }\n')
     done = run_sluice("run", "visits", "--project", str(project))
     assert done.returncode == 1
     assert "the settings in [spark]" in done.stderr
