@@ -14,6 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +29,7 @@ from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sinks.delta.sink import DeltaSink
 from tests.campaign import in_campaigns
 from tests.remedies import read_remedy
+from tests.spark.history_others import clean_log
 from tests.spark.lab import Lab, write_files
 from tests.spark.sink_operations import SECOND, Meanwhile, Numbers, killed
 
@@ -250,13 +252,35 @@ def test_a_release_after_a_backfill_that_was_killed(lab: Lab, name: str, call: i
     assert not numbers.held("out_quarantine")
 
 
+def test_a_release_after_a_killed_backfill_that_no_commit_tells_of(lab: Lab) -> None:
+    """Once log clean-up has deleted its commit, nobody knows what its rows in the quarantine stand for."""
+    numbers = Numbers(lab)
+    numbers.begin()
+    numbers.allow(2)  # so that it puts rows into the quarantine
+    with killed(backfill, "settle"):
+        numbers.backfill()
+    lab.spark.sql(f"ALTER TABLE delta.`{lab.root}/out` SET TBLPROPERTIES ('a' = 'b')")
+    table = deltalake.DeltaTable(str(lab.root / "out"))
+    clean_log(table, table.version())
+    numbers.allow(100)
+
+    with pytest.raises(RefusedError) as refused:
+        numbers.release()
+    read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
+    numbers.backfill()
+    numbers.release()
+
+    assert numbers.held("out") == Counter(range(1, 9))
+    assert not numbers.held("out_quarantine")
+
+
 @in_campaigns
 def test_a_backfill_that_is_retried_after_a_later_one(lab: Lab) -> None:
     """Killed before it was done with the quarantine: the retry leaves what the later one has put there."""
     numbers = Numbers(lab)
     numbers.begin()
     request = BackfillRequest(numbers.stream, SECOND, "the first")
-    with killed(backfill, "remove_others"):
+    with killed(backfill, "settle"):
         backfill_stream(lab.project, request, session=lab.spark)
     numbers.allow(2)
     numbers.backfill()

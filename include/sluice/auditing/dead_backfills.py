@@ -6,6 +6,7 @@ settled is told by that table's own log, and not by the record of the run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.auditing.quarantine import RUN, first_batch, is_quarantine, remove_others
@@ -96,12 +97,20 @@ def settle_backfills(
             continue
         found = sink.find_replacement(application_of(record.run_id), made.version, storage=storage)
         if found is not None and found.conflict is not None and not is_done:
-            if not any(_stands_for(other, record, found) for other in begun):
-                raise RefusedError(_damaged(record, found, sink))
+            _check_stood_for(record, found.version, begun, _damaged(record, found, sink))
         elif may_have_left and found is not None and not _is_settled(record, found.attempt, table, storage):
             settle(record, found, table, stream, session, storage=storage)
         elif may_have_left and found is None and not is_done:
-            _remove_copies(table, session, record)
+            if not sink.tells_since(made.version, storage=storage):
+                _check_stood_for(record, made.version, begun, _not_told(record, sink))
+            else:
+                _remove_copies(table, session, record)
+
+
+def _check_stood_for(record: RunRecord, version: int, begun: Sequence[RunRecord], problem: Problem) -> None:
+    """Refuse unless a later backfill has replaced all that another one may have left since a version."""
+    if not any(_stands_for(other, record, version) for other in begun):
+        raise RefusedError(problem)
 
 
 def _is_about(record: RunRecord, table: SplittingSink, project: Project, storage: Storage) -> bool:
@@ -121,18 +130,29 @@ def _is_settled(record: RunRecord, attempt: int, table: SplittingSink, storage: 
     return table.state(application, storage=storage).holds(attempt)
 
 
-def _stands_for(done: RunRecord, record: RunRecord, found: Replaced) -> bool:
-    """Whether a later backfill has replaced all that another one has damaged."""
+def _stands_for(done: RunRecord, record: RunRecord, version: int) -> bool:
+    """Whether a later backfill has replaced all that another one may have left since a version."""
     made, own, whole = done.backfill, record.interval, done.interval
     if done.status != "succeeded" or made is None or own is None or whole is None:
         return False
-    return whole.start <= own.start and own.end <= whole.end and (made.sink_version or 0) > found.version
+    return whole.start <= own.start and own.end <= whole.end and (made.sink_version or 0) > version
 
 
 def _remove_copies(table: SplittingSink, session: SparkSession, record: RunRecord) -> None:
     from delta.tables import DeltaTable
 
     DeltaTable.forPath(session, spark_location(table.location or "")).delete(f"{RUN} = '{record.run_id}'")
+
+
+def _not_told(record: RunRecord, sink: ReplaceableSink) -> Problem:
+    return Problem(
+        code="BACKFILL_UNFINISHED",
+        file=record.run_id,
+        cause=f"a backfill of {sink.location} was killed, and the table's log does not tell any more whether it has"
+        " replaced rows: its commits since then are gone",
+        consequence="what it left in the quarantine stands for rows that are in the sink, or for rows that are in none",
+        remedy="backfill the interval again, then release the rows",
+    )
 
 
 def _damaged(record: RunRecord, found: Replaced, sink: ReplaceableSink) -> Problem:

@@ -314,6 +314,14 @@ class ReplaceableSink(Sink):
         """
 
     @abstractmethod
+    def tells_since(self, version: int, *, storage: Storage) -> bool:
+        """Whether the log still has what became of everything after a version: else a replacement may not be found.
+
+        Raises:
+            StorageError: The log can't be read.
+        """
+
+    @abstractmethod
     def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
         """The newest replacement of a backfill in the versions after `since`; None when there is none."""
 

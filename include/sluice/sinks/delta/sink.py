@@ -267,6 +267,10 @@ class DeltaSink(ReplaceableSink, SplittingSink):
     def replace_rows(self, rows: DataFrame, wanted: Replacement) -> None:
         replacement.replace_rows(self.path, rows, wanted)
 
+    def tells_since(self, version: int, *, storage: Storage) -> bool:
+        log = open_log(self.path, storage=storage)
+        return log is None or log.first_kept <= version + 1
+
     def find_replacement(self, application: str, since: int, *, storage: Storage) -> Replaced | None:
         return replacement.find_replacement(self.path, application, since, storage=storage)
 
