@@ -350,6 +350,6 @@ def test_a_first_run(lab: Lab) -> None:
 
     assert lab.plan(numbers()).warnings == ()
     set_property(lab, "out", EXPIRES, AT_ONCE)
-    assert [found["code"] for found in lab.run(numbers()).plan["warnings"]] == ["TRANSACTIONS_EXPIRE"]
+    assert [found.code for found in lab.run(numbers()).plan.warnings] == ["TRANSACTIONS_EXPIRE"]
     write_numbers(lab.root / "in", 1, first=1)
     assert lab.plan(numbers()).warnings == ()

@@ -64,4 +64,4 @@ def test_a_column_that_is_new_to_the_table(lab: Lab) -> None:
     write_files(lab.root / "land", {"b": '{"id":2,"at":"2026-01-02T10:00:00Z"}'}, first=1)
     with pytest.raises(DeclarationError, match="`interval_column` is `visit_dte`, which is no column of the result"):
         lab.run(declared("visit_dte", merge_schema=True))
-    assert lab.run(declared("at")).reason.startswith("`visits`: 1 new file")
+    assert lab.run(declared("at")).plan.reason.startswith("`visits`: 1 new file")

@@ -71,8 +71,9 @@ def plan_stream(project: Project, request: Request, *, clock: Clock = system_clo
         SluiceError: See `survey` and `build_plan`.
     """
     home = project.stream_home(request.stream)
+    # Before anything is looked at: what is seen beside a run is its work in progress.
+    taken = taken_lease(home, home.current_generation(), clock())
     plan = look(project, home, Try.of(request, RunRecords(home), clock))[1]
-    taken = taken_lease(home, plan.generation, clock())
     return plan if taken is None else replace(plan, warnings=(*plan.warnings, taken))
 
 
