@@ -89,7 +89,7 @@ def test_a_stream_as_a_page_of_its_own(browser: Browser, server: ApiServer, sche
     assert len(browser.all("figure.chart svg")) == 3
     assert [heading.text.partition("\n")[0] for heading in browser.all("h2")] == [
         "Waiting", "Watermark", "Lease", "Last runs", "Quality",
-        "Sources", "Batches", "Runs", "Generations", "Declaration", "Lease",
+        "What the next run does", "Sources", "Batches", "Runs", "Generations", "Declaration", "Lease",
     ]  # fmt: skip
     assert "succeeded" in browser.run("return document.querySelector('svg.spark title').textContent")
     browser.screenshot(SHOTS / f"stream-{scheme}.png")
