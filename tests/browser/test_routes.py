@@ -133,6 +133,7 @@ def test_a_run_that_is_none(server: ApiServer, run_id: str) -> None:
 def test_a_stream_of_a_dag_that_one_may_not_read_does_not_exist(server: ApiServer, showcase: Showcase) -> None:
     """The stream of a private DAG is in no list, and its pages answer as those of a stream that is not there."""
     run_id = showcase.newest("payroll").run_id
+    before = showcase.stop("payroll", run_id)
 
     assert "payroll" not in server.get("/sluice/", "eric").body
     assert "payroll" in server.get("/sluice/", "anna").body
@@ -144,7 +145,7 @@ def test_a_stream_of_a_dag_that_one_may_not_read_does_not_exist(server: ApiServe
         assert (hidden.status, missing.status) == (404, 404)
         assert hidden.body == missing.body.replace("absent", "payroll")
     assert from_here(server, f"/sluice/streams/payroll/runs/{run_id}/stop", "eric").status == 404
-    assert showcase.stop("payroll", run_id) is None
+    assert showcase.stop("payroll", run_id) == before
 
 
 @pytest.mark.parametrize("user", ["eric", "vera"])

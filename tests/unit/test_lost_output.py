@@ -34,7 +34,7 @@ COMMANDS = [
     "jars list",
     "profile show",
     "init new",
-    "--show-completion",
+    "--show-completion bash",
 ]
 FULL = (
     "error: the output could not be written: No space left on device\n"
@@ -46,7 +46,10 @@ FULL = (
 def call(folder: Path, typed: str, *, to: str, is_buffered: bool) -> tuple[int, str]:
     """The exit code of a command whose output goes elsewhere, and what is on standard error."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    environment |= {"SHELL": "/bin/bash"} | ({} if is_buffered else {"PYTHONUNBUFFERED": "1"})
+    # Else the shell is looked for among the processes above this one.
+    environment |= {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"} | (
+        {} if is_buffered else {"PYTHONUNBUFFERED": "1"}
+    )
     words = ["/bin/sh", "-c", f'exec "$@" {to}', "sh", sys.executable, "-m", "sluice", *typed.split()]
     reader, writer = os.pipe()
     os.close(reader)
