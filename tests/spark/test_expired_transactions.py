@@ -22,7 +22,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from tests.builders import expire_commits
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, ids, uncommit, write_numbers
+from tests.spark.lab import Lab, forget_tables, ids, uncommit, write_numbers
 from tests.spark.power_cuts import Cut, power_cut
 from tests.unit.quality.suites import document, row
 
@@ -85,7 +85,7 @@ def forget(lab: Lab, *tables: str, retention: str | None = AT_ONCE) -> None:
         for checkpoint in sorted((lab.root / table / "_delta_log").glob("*.checkpoint.parquet"))[:-1]:
             checkpoint.unlink()
         expire_commits(lab.root / table)
-    lab.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    forget_tables(lab.spark)
 
 
 def note(lab: Lab, table: str, application: str, version: int) -> None:
@@ -102,7 +102,7 @@ def cut_run(lab: Lab, stream: Stream, cut: Cut, work: Any = None) -> None:
     assert writes.at is not None
     for leases in (lab.root / "home").rglob("leases"):
         os.rename(leases, leases.with_name(f"former-{leases.name}"))
-    lab.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    forget_tables(lab.spark)
 
 
 def refused(lab: Lab, stream: Stream, limits: Limits = Limits()) -> tuple[str, int, str]:  # noqa: B008 - frozen

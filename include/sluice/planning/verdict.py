@@ -24,7 +24,7 @@ from sluice.project import Project
 from sluice.quality.declared_suite import declared_suite
 from sluice.runs.lease import check_not_taken
 from sluice.runs.record import RunRecord, RunRecords
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import SplittingSink
 from sluice.sources.contract import Bound
 from sluice.stream import Stream
 from sluice.times import Clock, system_clock
@@ -203,7 +203,7 @@ def _quarantine_forgotten(seen: Survey, decided: Decision | None, project: Proje
     if pending is None or query_id is None or seen.sink.holds(pending):
         return None
     if decided is not None:
-        table: StagingSink | None = decided.quarantine.sink(project)
+        table: SplittingSink | None = decided.quarantine.sink(project)
     else:
         table = seen.stream.quarantine_table if seen.stream.quality is not None else None
     if table is None:
