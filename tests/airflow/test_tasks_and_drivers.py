@@ -25,7 +25,7 @@ from until import until
 
 from sluice.plan_document import DownstreamDocument, PlanDocument
 from sluice.runs.driver import Driver, Drivers
-from sluice.runs.process import process
+from sluice.runs.process import is_alive
 from sluice.runs.record import BatchRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.stop import request_stop, stop_request
 from sluice_airflow.assets import outlets
@@ -68,7 +68,7 @@ def launch(stream_project: StreamProject) -> Iterator[Callable[..., Driver]]:
     yield start
     for driver in launched:
         assert driver.process is not None
-        if process(driver.process.pid) == driver.process:
+        if is_alive(driver.process):
             with suppress(ProcessLookupError):  # it may end in between
                 os.killpg(driver.process.pid, signal.SIGKILL)
 
@@ -125,7 +125,7 @@ def test_a_driver_that_was_asked_to_end_is_not_followed(
 
     assert operator(stream_project).execute(context())["status"] == "succeeded"
     assert driver.process is not None
-    assert process(driver.process.pid) != driver.process
+    assert not is_alive(driver.process)
 
 
 def test_a_cleared_task_ends_its_driver_and_goes_as_far_as_before(
@@ -139,7 +139,7 @@ def test_a_cleared_task_ends_its_driver_and_goes_as_far_as_before(
     with pytest.raises(AirflowSkipException, match="nothing new before 2026-01-01T00:00:00"):
         operator(stream_project).execute(context(generation=1))
     assert driver.process is not None
-    assert process(driver.process.pid) != driver.process
+    assert not is_alive(driver.process)
     found = RunRecords(stream_project.home()).read(record.run_id)
     assert found is not None
     assert found.status == "stopped"
@@ -268,6 +268,6 @@ def _after(first: Callable[[], object], then: Callable[..., Any]) -> Callable[..
 def wait_until_gone(driver: Driver) -> None:
     assert driver.process is not None
     deadline = time.monotonic() + 120
-    while process(driver.process.pid) == driver.process:
+    while is_alive(driver.process):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -21,7 +21,7 @@ from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument
 from sluice.runs.driver import START_PATIENCE, Driver, Drivers
 from sluice.runs.lease import TTL, LeaseFile
-from sluice.runs.process import Process, boot_id, machine, process
+from sluice.runs.process import Process, boot_id, is_alive, machine, process
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import StopEvent, forget_stop, request_stop, stop_request, watching
 from sluice.storage import Storage
@@ -56,7 +56,7 @@ def launch(home: StreamHome) -> Iterator[Callable[..., Driver]]:
     yield start
     for driver in launched:
         assert driver.process is not None
-        if process(driver.process.pid) == driver.process:
+        if is_alive(driver.process):
             with suppress(ProcessLookupError):  # it may end in between
                 os.killpg(driver.process.pid, signal.SIGKILL)
 
@@ -266,7 +266,7 @@ class TestWaitForStopped:
         assert driver.process is not None
         os.killpg(driver.process.pid, signal.SIGKILL)
         Drivers(home).wait_for_stopped(RUN.run_id, 20.0)
-        assert process(driver.process.pid) != driver.process
+        assert not is_alive(driver.process)
 
     def test_one_that_nobody_asked(self, home: StreamHome, launch: Callable[..., Driver]) -> None:
         """It is not waited for."""
