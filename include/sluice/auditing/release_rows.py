@@ -33,7 +33,7 @@ from sluice.auditing.quarantine import (
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.delta_table import open_log
 from sluice.errors import BatchFailedError, DeclarationError, Problem, RefusedError, SluiceError
-from sluice.gate.quarantine_places import known_places
+from sluice.gate.quarantine_places import known_places, noted_columns
 from sluice.gate.release_record import (
     Moved,
     Release,
@@ -297,7 +297,13 @@ class _Work:
         claimed = self._frame().where(is_claimed)
         if release.state == "begun":
             rows = claimed.count()
-            release = msgspec.structs.replace(release, state="claimed", rows=rows, moved=self._moved(claimed))
+            release = msgspec.structs.replace(
+                release,
+                state="claimed",
+                rows=rows,
+                moved=self._moved(claimed),
+                interval_columns=self._interval_columns(),
+            )
             keep_release(self.home, release)
         if release.rows:
             self.lease.check()
@@ -348,6 +354,10 @@ class _Work:
             return ()
         found = claimed.where(moved).selectExpr(*day_columns(column, kinds)).distinct().collect()
         return tuple(Moved(row["was"], row["now"]) for row in found)
+
+    def _interval_columns(self) -> tuple[str | None, ...]:
+        noted = noted_columns(self.project, self.home, self.table.location or "")
+        return tuple(sorted({*noted, self.stream.interval_column}, key=lambda column: column or ""))
 
     def _passes(self) -> Column:
         """The rows that the suite would let into the sink."""

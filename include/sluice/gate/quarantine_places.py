@@ -76,6 +76,18 @@ def known_places(project: Project, stream: Stream, home: StreamHome) -> list[str
     return list(dict.fromkeys(_location(known, project, stream) for _, known in _known(home)))
 
 
+def noted_columns(project: Project, home: StreamHome, location: str) -> set[str | None]:
+    """By what the rows of a quarantine may count: each `interval_column` that was declared when some went there.
+
+    Raises:
+        RefusedError: A file of the home is damaged.
+        StorageError: The home can't be read.
+    """
+    place = project.place(location)
+    noted = [known.interval_column for _, known in _known(home) if known.place == place]
+    return {column for column in noted if column is not msgspec.UNSET}
+
+
 def _location(known: _Quarantine, project: Project, stream: Stream) -> str:
     return resolve_path(known.place, project.root, place=f"stream `{stream.name}`, quarantine")
 
@@ -91,8 +103,7 @@ def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Proble
     own = project.place(declared.location or "") if declared is not None else ""
     for _, known in _known(home):
         is_declared = known.place == own
-        # Where nothing was computed, a row's own column tells.
-        if is_declared and known.interval_column in {stream.interval_column, None, msgspec.UNSET}:
+        if is_declared and known.interval_column in {stream.interval_column, msgspec.UNSET}:
             continue
         location = _location(known, project, stream)
         if not _has_rows(location, home.storage):
@@ -101,9 +112,10 @@ def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Proble
             return Problem(
                 code="QUARANTINE_LEFT",
                 file=location,
-                cause=f"rows were put into the quarantine while `interval_column` was `{known.interval_column}`",
-                consequence="their intervals are those of that column: a row could end up in two tables, or in none",
-                remedy="release or delete the rows of the quarantine first, or declare that column again",
+                cause=f"rows were put into the quarantine while {_told(known.interval_column)}",
+                consequence=f"whether their `{stream.interval_column}` was edited since can't be told: a row could end"
+                " up in two tables, or in none",
+                remedy="release or delete the rows of the quarantine first, or declare it as it was",
             )
         return Problem(
             code="QUARANTINE_LEFT",
@@ -113,6 +125,12 @@ def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Proble
             remedy="declare it as `quarantine=` again, with `quality`, until its rows are released; or delete them",
         )
     return None
+
+
+def _told(interval_column: str | msgspec.UnsetType | None) -> str:
+    return (
+        "no `interval_column` was declared" if interval_column is None else f"`interval_column` was `{interval_column}`"
+    )
 
 
 def _has_rows(location: str, storage: Storage) -> bool:

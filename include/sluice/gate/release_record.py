@@ -14,6 +14,7 @@ from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import join
 from sluice.runs.kept_table import Table
+from sluice.stream import Stream
 
 _DAY = timedelta(days=1)
 
@@ -48,6 +49,9 @@ class Release(Document, frozen=True, kw_only=True):
     """How many rows that were asked for stay: they still fail, or the batch that they are of is not finished."""
     moved: tuple[Moved, ...] = ()
     """The days of rows that the sources have elsewhere."""
+    interval_columns: tuple[str | None, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What was declared as `interval_column` when the rows went to the quarantine, and when they were released: `moved`
+    is told of these alone. Unset in documents from before that was kept."""
     reason: str = ""
     """Why the sink refused the rows; they are in the quarantine as before."""
 
@@ -103,7 +107,7 @@ def read_releases(home: StreamHome) -> list[Release]:
     return [release for release in found if release is not None]
 
 
-def check_releases(home: StreamHome, releases: Iterable[Release], stream: str, interval: Interval) -> Problem | None:
+def check_releases(home: StreamHome, releases: Iterable[Release], stream: Stream, interval: Interval) -> Problem | None:
     """Why the rows of an interval can't be recomputed beside what was released; None when they can."""
     for release in releases:
         file = release_file(home, release.release_id)
@@ -113,14 +117,36 @@ def check_releases(home: StreamHome, releases: Iterable[Release], stream: str, i
                 file=file,
                 cause=f"release {release.release_id}, which {release.released_by} has asked for, is not finished",
                 consequence="a row that it sends, and that the backfill computes anew, would be there twice",
-                remedy=f"finish it with `sluice quality release {stream} --rows`, then backfill again",
+                remedy=f"finish it with `sluice quality release {stream.name} --rows`, then backfill again",
             )
+        if others := _other_columns(release, stream):
+            return _by_another_column(release, others, stream, file)
         for moved in release.moved:
             # Recomputed together, the row is where its source has it, and nowhere else.
             is_whole = _covers(interval, moved.was) and _covers(interval, moved.now)
             if not is_whole and (_touches(interval, moved.was) or _touches(interval, moved.now)):
                 return _moved_rows(release, moved, file)
     return None
+
+
+def _other_columns(release: Release, stream: Stream) -> tuple[str | None, ...]:
+    """By what rows of a release counted that an interval does not count by."""
+    if release.interval_columns is msgspec.UNSET or not release.rows:
+        return ()
+    return tuple(column for column in release.interval_columns if column != stream.interval_column)
+
+
+def _by_another_column(release: Release, others: Iterable[str | None], stream: Stream, file: str) -> Problem:
+    told = " and ".join(f"`{column}`" if column is not None else "no column" for column in others)
+    return Problem(
+        code="RELEASE_BY_ANOTHER_COLUMN",
+        file=file,
+        cause=f"release {release.release_id} has sent rows whose intervals were those of {told} until then: whether"
+        f" their `{stream.interval_column}` was edited, nobody knows",
+        consequence="an edited row, recomputed from the sources, would be there again in another interval",
+        remedy="if nobody has edited it, delete this file; else put the correction into the transform or the sources,"
+        " then delete it",
+    )
 
 
 def _moved_rows(release: Release, moved: Moved, file: str) -> Problem:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from sluice.auditing.dead_backfills import quarantine_left
-from sluice.errors import DeclarationError, LeaseTakenError, Problem, RefusedError, SluiceError
+from sluice.errors import DeclarationError, LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.choice import choose_backfill_gate
 from sluice.gate.quarantine_places import rows_elsewhere
 from sluice.gate.release_record import check_releases, read_releases
@@ -70,10 +70,11 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
-    if plan.verdict == "run" and (problem := _released(home, stream.name, request.interval)) is not None:
-        plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
-    if plan.verdict == "run" and (problem := rows_elsewhere(project, stream, home)) is not None:
-        plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+    if plan.verdict == "run":
+        problem = check_releases(home, read_releases(home), stream, request.interval)
+        problem = problem or rows_elsewhere(project, stream, home)
+        if problem is not None:
+            plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict != "run":
         return plan
     plan = _with_what_spark_tells(project, stream, home, plan)
@@ -252,7 +253,7 @@ class BackfillPreparation:
             LeaseTakenError: Some are.
             RefusedError: A release that was killed is not finished.
         """
-        problem = _released(self.home, self.request.stream.name, self.request.interval)
+        problem = check_releases(self.home, read_releases(self.home), self.request.stream, self.request.interval)
         if problem is None:
             return
         try:
@@ -346,10 +347,6 @@ class BackfillPreparation:
         application = application_of(record.run_id)
         found = self.sink.find_replacement(application, record.backfill.version, storage=self.home.storage)
         return found if found is not None and found.conflict is None else None
-
-
-def _released(home: StreamHome, stream: str, interval: Interval) -> Problem | None:
-    return check_releases(home, read_releases(home), stream, interval)
 
 
 def _late_rows(records: RunRecords, generation: int) -> dict[int, int]:

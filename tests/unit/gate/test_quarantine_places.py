@@ -44,9 +44,12 @@ def refusal(project: Project, stream: Stream) -> str:
     return "" if problem is None else problem.cause
 
 
-@pytest.mark.parametrize(("was", "then", "told"), [("d1", "d2", "was `d1`"), (None, "d2", ""), ("d1", "d1", "")])
+@pytest.mark.parametrize(
+    ("was", "then", "told"),
+    [("d1", "d2", "was `d1`"), (None, "d2", "no `interval_column` was declared"), ("d1", "d1", "")],
+)
 def test_another_interval_column(project: Project, was: str | None, then: str, told: str) -> None:
-    """Rows count by the column of their day; where none was declared, their own columns tell."""
+    """Rows count by the column of their day; where none was declared, nobody knows whether it was edited."""
     put_rows(project, declared(project, was))
 
     assert refusal(project, declared(project, then)).endswith(told)

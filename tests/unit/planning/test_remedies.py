@@ -409,6 +409,7 @@ ELSEWHERE = {
     "LOG_VERSION_UNKNOWN": "tests/unit/checkpoint/test_log.py::test_unknown_version",
     "OUTPUT_GONE": "tests/spark/test_rereads.py::test_rows_that_nobody_can_read_any_more_fail",
     "QUARANTINE_LEFT": "tests/unit/gate/test_quarantine_places.py::test_a_former_quarantine",
+    "RELEASE_BY_ANOTHER_COLUMN": "tests/spark/test_releases_by_columns.py::test_the_remedy",
     "RELEASE_UNFINISHED": "tests/spark/test_sink_operations.py::test_a_backfill_after_a_release_that_was_killed",
     "RELEASE_QUARANTINE_GONE": "tests/spark/test_edits_after_kills.py::test_a_release_whose_quarantine_is_gone",
     "ROWS_NOT_IN_BALANCE": "tests/spark/test_balances.py::test_rows_that_were_lost",
