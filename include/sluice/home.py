@@ -80,6 +80,9 @@ class DropsDuplicates(msgspec.Struct, frozen=True):
     """Tells the text of the transform's module from others; None where there is none."""
     across: str | None
     """The operator whose keys do not tell the interval column; None when there is none."""
+    timeless: str | msgspec.UnsetType | None = msgspec.UNSET
+    """The operator of which neither the keys nor the interval column tell the event time; None when there is none.
+    Unset where a version before this one has looked."""
 
     def is_about(self, column: str | None, transform: str) -> bool:
         """Whether this is what Spark would say of a declaration."""

@@ -151,7 +151,12 @@ class MovedRows(Others):
             return False
         assert not must, f"a backfill is done in spite of {must}"
         self.told.append(f"backfill {day}")
-        self.oracle.replaced(self.declared, self._rows_of(day, newest), self.inputs.batches())
+        computed = self._rows_of(day, newest)
+        for number in computed if self.releasing is not None else ():
+            # Of a release that died before it was begun nothing is known: they are not its rows any more.
+            self.releasing.pop(number, None)
+            self.oracle.loose.pop(number, None)
+        self.oracle.replaced(self.declared, computed, self.inputs.batches())
         return True
 
     def _newest(self) -> int:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from pyspark.sql import DataFrame
@@ -43,6 +44,10 @@ def counted_per_batch(days: DataFrame) -> DataFrame:
 def once_a_day(days: DataFrame) -> DataFrame:
     once = days.withWatermark("at", "0 seconds").dropDuplicatesWithinWatermark(["n", "day"])
     return once.select("n", "day", "at")
+
+
+def dated(days: DataFrame) -> DataFrame:
+    return once_a_day(days.withColumn("day", F.to_date("at")))
 
 
 def stream(transform: str, name: str = "s", **changes: Any) -> Stream:
@@ -106,7 +111,7 @@ def test_a_late_row_that_the_state_does_not_know(lab: Lab) -> None:
 
     Once the watermark has passed the day, every further row of it is late: then it is counted in.
     """
-    declared = stream("once_a_day")
+    declared = stream("dated")
     arrive(lab, 0, (1, "01:00:00"), (2, "10:00:00"))
     lab.run(declared)
     arrive(lab, 1, (3, "02:00:00"))
@@ -125,6 +130,34 @@ def test_a_late_row_that_the_state_does_not_know(lab: Lab) -> None:
     lab.run(declared)
     backfill(lab, declared)
     assert numbers(lab) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "left_to_spark"])
+def test_a_late_row_that_may_come_in_time_for_ever(lab: Lab, *, is_known: bool) -> None:
+    """A day that is not that of the event time is never over: a key that was late may come again in time."""
+    declared = stream("once_a_day")
+
+    def arrive_later(number: int, *rows: tuple[int, str]) -> None:
+        lines = [json.dumps({"n": n, "at": f"2026-01-05T{at}Z", "day": "2026-01-02"}) for n, at in rows]
+        write_files(lab.root / "land", {f"{number}.json": "\n".join(lines)}, first=number)
+
+    arrive_later(0, (1, "01:00:00"), (2, "10:00:00"))
+    lab.run(declared)
+    backfill(lab, declared)
+    arrive_later(1, (3, "02:00:00"))
+    lab.run(declared)
+    assert numbers(lab) == [1, 2]
+    if not is_known:
+        home = lab.project.stream_home(declared)
+        generation = home.generation(1)
+        assert generation is not None
+        home.keep_generation(msgspec.structs.replace(generation, drops_duplicates=None))
+
+    says = "let the transform make `day` of the event time"
+    read_remedy(refusal(lab, declared), "BACKFILL_LATE_ROWS", says)
+    arrive_later(2, (3, "11:00:00"))
+    lab.run(declared)
+    assert numbers(lab) == [1, 2, 3]
 
 
 @in_campaigns

@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.spark.duplicates import find_ambiguous
+from sluice.spark.duplicates import find_dropped
 from sluice.spark.query import plan_reader
+from sluice.spark_setting import spark_setting
 
 pytestmark = pytest.mark.spark
 
@@ -76,25 +77,76 @@ DO_NOT: dict[str, Transform] = {
 def test_keys_that_tell(spark: SparkSession, transform: Transform) -> None:
     """One row of a key is in the same interval as any other."""
     frame = transform(spark.readStream.format("rate").load())
-    assert find_ambiguous(frame, "day", plan_reader(spark)) is None
+    assert find_dropped(frame, "day", plan_reader(spark)).across is None
 
 
 @pytest.mark.parametrize("transform", DO_NOT.values(), ids=DO_NOT)
 def test_keys_that_do_not_tell(spark: SparkSession, transform: Transform) -> None:
     """The operator is named, with its keys."""
     frame = transform(spark.readStream.format("rate").load())
-    assert (find_ambiguous(frame, "day", plan_reader(spark)) or "").startswith("Deduplicate")
+    assert (find_dropped(frame, "day", plan_reader(spark)).across or "").startswith("Deduplicate")
+
+
+def once(rows: DataFrame, *keys: str) -> DataFrame:
+    return rows.dropDuplicatesWithinWatermark(["value", *keys])
+
+
+IN_TIME: dict[str, Transform] = {
+    "without a watermark": lambda rows: dated(rows).dropDuplicates(["value", "day"]),
+    "the event time among the keys": lambda rows: once(timed(rows), "timestamp").withColumn("day", F.col("value")),
+    "the event time": lambda rows: once(timed(rows)).withColumnRenamed("timestamp", "day"),
+    "its date, before": lambda rows: once(timed(dated(rows)), "day"),
+    "its date, in between": lambda rows: once(dated(timed(rows)), "day"),
+    "its date, afterwards": lambda rows: dated(once(timed(rows))),
+    "its date by a cast, renamed": lambda rows: once(
+        timed(rows.withColumn("d", F.col("timestamp").cast("date"))), "d"
+    ).select(F.col("d").alias("day")),
+    "of a time that is renamed": lambda rows: once(
+        dated(rows).withColumnRenamed("timestamp", "at").withWatermark("at", "1 day"), "day"
+    ),
+}
+BEYOND_TIME: dict[str, Transform] = {
+    "another column": lambda rows: once(timed(rows).withColumn("day", F.col("value")), "day"),
+    "a date of another time": lambda rows: once(
+        timed(rows.withColumn("day", F.to_date(F.timestamp_seconds("value")))), "day"
+    ),
+    "a later day": lambda rows: once(timed(dated(rows)), "day").withColumn("day", F.date_add("day", 1)),
+    "a month": lambda rows: once(timed(rows).withColumn("day", F.trunc("timestamp", "MM")), "day"),
+    "keys of no time": lambda rows: timed(rows).withColumn("day", F.col("value")).dropDuplicates(["value", "day"]),
+    "the other side of a union": lambda rows: once(timed(dated(rows).union(dated(rows))), "day"),
+}
+
+
+@pytest.mark.parametrize("transform", IN_TIME.values(), ids=IN_TIME)
+def test_keys_that_are_late_for_good(spark: SparkSession, transform: Transform) -> None:
+    """A key that came too late does not come in time, once the watermark has passed its interval."""
+    frame = transform(spark.readStream.format("rate").load())
+    assert find_dropped(frame, "day", plan_reader(spark)).timeless is None
+
+
+@pytest.mark.parametrize("transform", BEYOND_TIME.values(), ids=BEYOND_TIME)
+def test_keys_that_may_come_again(spark: SparkSession, transform: Transform) -> None:
+    """The operator is named, with its keys."""
+    frame = transform(spark.readStream.format("rate").load())
+    assert (find_dropped(frame, "day", plan_reader(spark)).timeless or "").startswith("Deduplicate")
+
+
+def test_a_date_elsewhere(spark: SparkSession) -> None:
+    """Intervals begin at midnight in UTC; dates of another zone do not."""
+    with spark_setting(spark, "spark.sql.session.timeZone", "Asia/Tokyo"):
+        frame = once(timed(dated(spark.readStream.format("rate").load())), "day")
+        assert find_dropped(frame, "day", plan_reader(spark)).timeless is not None
 
 
 def test_a_column_that_is_not_traced(spark: SparkSession) -> None:
     """What a function of Python makes of the keys counts as unknown."""
     day = F.udf(lambda moment: moment.date(), "date")
     frame = spark.readStream.format("rate").load().dropDuplicates(["timestamp"]).withColumn("day", day("timestamp"))
-    assert find_ambiguous(frame, "day", plan_reader(spark)) is not None
+    assert find_dropped(frame, "day", plan_reader(spark)).across is not None
 
 
 def test_the_session_stays_as_it_is(spark: SparkSession) -> None:
     """To see all of a plan, a setting is changed for a moment."""
     before = spark.conf.get("spark.sql.debug.maxToStringFields")
-    find_ambiguous(dated(spark.readStream.format("rate").load()), "day", plan_reader(spark))
+    find_dropped(dated(spark.readStream.format("rate").load()), "day", plan_reader(spark))
     assert spark.conf.get("spark.sql.debug.maxToStringFields") == before

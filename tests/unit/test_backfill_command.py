@@ -79,14 +79,22 @@ def test_dry_run(project: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "verdict"),
-    [({}, "refuse"), ({"across": None}, "run"), ({"transform": "another"}, "run"), ({"column": "other"}, "run")],
-    ids=["duplicates across days", "none", "another text", "another column"],
+    [
+        ({}, "refuse"),
+        ({"across": None}, "run"),
+        ({"across": None, "timeless": "Deduplicate [n#2]"}, "refuse"),
+        ({"across": None, "timeless": msgspec.UNSET}, "run"),
+        ({"transform": "another"}, "run"),
+        ({"column": "other"}, "run"),
+    ],
+    ids=["duplicates across days", "none", "keys without time", "of before", "another text", "another column"],
 )
 def test_what_the_live_stream_has_learned_from_spark(project: Path, changes: dict[str, Any], verdict: str) -> None:
     """It is refused by a dry run, too, while the transform is the one that Spark has seen."""
     loaded = find_project(str(project))
     stream, home = loaded.stream("visits"), StreamHome(str(project / "home" / "visits"), Storage())
-    seen = {"column": "day", "transform": transform_digest(loaded, stream), "across": "Deduplicate [id#1]", **changes}
+    seen = {"column": "day", "transform": transform_digest(loaded, stream), "across": "Deduplicate [id#1]"}
+    seen |= {"timeless": None, **changes}
     before = home.generation(1)
     assert before is not None
     home.keep_generation(msgspec.structs.replace(before, drops_duplicates=DropsDuplicates(**seen)))
@@ -94,11 +102,15 @@ def test_what_the_live_stream_has_learned_from_spark(project: Path, changes: dic
     plan = plan_backfill(loaded, BackfillRequest(stream, Interval.parse("2026-01-02", "2026-01-03")))
     assert plan.verdict == verdict
     if plan.problem is not None:
-        assert plan.problem.code == "BACKFILL_DUPLICATES"
-        assert "by keys that do not tell `day`: Deduplicate [id#1]" in plan.problem.cause
+        is_late = "timeless" in changes
+        assert plan.problem.code == ("BACKFILL_LATE_ROWS" if is_late else "BACKFILL_DUPLICATES")
+        told = (
+            "nor `day` tell the event time: Deduplicate [n#2]" if is_late else "do not tell `day`: Deduplicate [id#1]"
+        )
+        assert told in plan.problem.cause
     else:
-        is_asked = "transform" in changes or "column" in changes
-        assert len(plan.left_to_spark) == (2 if is_asked else 1)
+        is_asked = 3 if "transform" in changes or "column" in changes else 2 if "timeless" in changes else 1
+        assert len(plan.left_to_spark) == is_asked
 
 
 def test_a_transform_that_is_missing(project: Path) -> None:
@@ -119,6 +131,7 @@ def test_dry_run_for_people(project: Path) -> None:
         "  from 2026-01-02T00:00:00.000Z to 2026-01-03T00:00:00.000Z, exclusive",
         "  checked by Spark at the start, before anything is replaced:",
         "    duplicates are dropped by keys that tell `day` (BACKFILL_DUPLICATES)",
+        "    no key that came too late may come again in time (BACKFILL_LATE_ROWS)",
         "    the result has the columns and types of the table",
         "  downstream: reader is refused at its next run, for it does not declare `skip_change_commits`",
     ]

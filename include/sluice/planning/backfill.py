@@ -113,6 +113,8 @@ class BackfillPlan:
     """How its rows are judged before they replace any; None without a suite, and when nothing is to be done."""
     left_to_spark: tuple[str, ...] = ()
     """What only Spark can tell, and refuses at its start, before anything is replaced."""
+    knows_duplicates: bool = True
+    """Whether a run has learned from Spark by what the transform, as it is now, drops duplicates."""
 
     @property
     def size_bytes(self) -> int | None:

@@ -64,16 +64,40 @@ def check_state(seen: Survey, interval: Interval, batch: OffsetFile, late_rows: 
             remedy="end the interval at or before the watermark, or wait until it has passed",
         )
     if late_rows != 0 and may_have_missed_late_rows(seen, interval, batch):
-        what = f"has dropped {late_rows:,} late rows" if late_rows else "may have dropped late rows"
         return Problem(
             code="BACKFILL_LATE_ROWS",
             file=seen.checkpoint.location,
-            cause=f"the live stream {what}, and its watermark, {reached}, has not passed the interval",
+            cause=f"the live stream {_dropped(late_rows)}, and its watermark, {reached}, has not passed the interval",
             consequence="a backfill counts them in, the state that drops duplicates does not know them: a further row"
             " of the same key would be there twice",
             remedy="end the interval at or before the watermark, or begin it after that; or wait until it has passed",
         )
     return None
+
+
+def late_keys(stream: Stream, operator: str, late_rows: int | None) -> Problem:
+    """Keys of rows that were dropped as late, of which a further row may be in time, whatever the interval.
+
+    Args:
+        stream: The declaration.
+        operator: What drops duplicates, by keys that do not tell the event time.
+        late_rows: How many rows the live stream has dropped as late; None when nobody knows.
+    """
+    column = stream.interval_column
+    return Problem(
+        code="BACKFILL_LATE_ROWS",
+        file=stream.transform,
+        cause=f"the live stream {_dropped(late_rows)}, and neither the keys by which it drops duplicates nor `{column}`"
+        f" tell the event time: {operator}",
+        consequence="a backfill counts them in, the state that drops duplicates does not know them: a further row"
+        " of the same key would be there twice",
+        remedy=f"let the transform make `{column}` of the event time (`to_date(...)` of it, before the keys are"
+        " compared), or let a new stream, with a table of its own, read everything anew",
+    )
+
+
+def _dropped(late_rows: int | None) -> str:
+    return f"has dropped {late_rows:,} late rows" if late_rows else "may have dropped late rows"
 
 
 def shared_table(stream: Stream, streams: Mapping[str, Stream]) -> Problem | None:

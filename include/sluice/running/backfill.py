@@ -18,10 +18,11 @@ from sluice.auditing.dead_backfills import settle
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan
+from sluice.planning.backfill_refusals import late_keys
 from sluice.project import Project
 from sluice.quality.gate import quality_failed
 from sluice.running.backfill_as_stream import run_bounded_stream
-from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest
+from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, dropped_late
 from sluice.running.observers import Observer, Silent
 from sluice.runs.backfill_names import application_of
 from sluice.runs.driver import following_requests
@@ -30,7 +31,7 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.sinks.contract import Replaced, Replacement
-from sluice.spark.duplicates import check_duplicates, find_ambiguous
+from sluice.spark.duplicates import check_duplicates, find_dropped
 from sluice.spark.java_options import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
 from sluice.spark.session import close_session, open_session
@@ -277,6 +278,8 @@ class _Backfill:
 
     def _result(self, plan: BackfillPlan, attempt: int) -> DataFrame:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()
+        if not plan.knows_duplicates:
+            self._check_late_keys(plan)
         if plan.watermark_ms is None:
             try:
                 frame = build_batch(project, request.stream, session, plan.slices)
@@ -301,9 +304,19 @@ class _Backfill:
     def _check_duplicates(self, batch: DataFrame) -> None:
         stream, session = self.preparation.request.stream, self._open_session()
         plans = plan_reader(session)
-        if find_ambiguous(batch, stream.interval_column or "", plans) is not None:
+        if find_dropped(batch, stream.interval_column or "", plans).across is not None:
             # A batch does not tell the sources from static tables, whose duplicates the live stream drops all at once.
             check_duplicates(build_query(self.preparation.project, stream, session, {}).frame, stream, plans)
+
+    def _check_late_keys(self, plan: BackfillPlan) -> None:
+        stream, session = self.preparation.request.stream, self._open_session()
+        frame = build_query(self.preparation.project, stream, session, {}).frame
+        operator = find_dropped(frame, stream.interval_column or "", plan_reader(session)).timeless
+        if operator is None:
+            return
+        dropped = dropped_late(self.preparation.journal.records, plan.generation, plan.batch_id or 0)
+        if dropped != 0:
+            raise RefusedError(late_keys(stream, operator, dropped))
 
     def _write(self, write: Callable[[], T]) -> T:
         try:

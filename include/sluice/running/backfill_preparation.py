@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
@@ -18,7 +19,8 @@ from sluice.gate.release_record import check_releases, read_releases
 from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import join
-from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_declaration, look
+from sluice.planning.backfill import BackfillPlan, LateRows, build_backfill_plan, check_declaration, look
+from sluice.planning.backfill_refusals import late_keys
 from sluice.planning.declared import Declared
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
@@ -59,14 +61,9 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
         SluiceError: See `Declared`, `look` and `build_backfill_plan`.
     """
     stream, home, streams = request.stream, project.stream_home(request.stream), project.streams()
-    records = RunRecords(home)
     check_declaration(stream)
     declared = Declared.of(project, stream, streams)
-
-    def late_rows(generation: int, batch_id: int) -> int | None:
-        found = _late_rows(records, generation)
-        return sum(found.values()) if found.keys() >= set(range(batch_id + 1)) else None
-
+    late_rows = partial(dropped_late, RunRecords(home))
     plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
@@ -77,23 +74,36 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
             plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict != "run":
         return plan
-    plan = _with_what_spark_tells(project, stream, home, plan)
+    plan = _with_what_spark_tells(project, stream, home, plan, late_rows)
     suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
     return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
 
 
-def _with_what_spark_tells(project: Project, stream: Stream, home: StreamHome, plan: BackfillPlan) -> BackfillPlan:
+def _with_what_spark_tells(
+    project: Project, stream: Stream, home: StreamHome, plan: BackfillPlan, late_rows: LateRows
+) -> BackfillPlan:
     """A plan that knows what the newest run of the live stream has learned from Spark, and what is left to it."""
     live = home.generation(plan.generation)
     found = live.drops_duplicates if live is not None else None
     now = transform_digest(project, stream)
     is_known = found is not None and now is not None and found.is_about(stream.interval_column, now)
-    if found is not None and is_known and found.across is not None:
-        problem = drops_across(stream, found.across)
+    problem, known = None, found if is_known else None
+    if known is not None and known.across is not None:
+        problem = drops_across(stream, known.across)
+    elif known is not None and known.timeless not in {None, msgspec.UNSET}:
+        dropped = late_rows(plan.generation, plan.batch_id or 0)
+        problem = late_keys(stream, str(known.timeless), dropped) if dropped != 0 else None
+    if problem is not None:
         return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     keys = f"duplicates are dropped by keys that tell `{stream.interval_column}` (BACKFILL_DUPLICATES)"
-    fits = "the result has the columns and types of the table"
-    return replace(plan, left_to_spark=(fits,) if is_known else (keys, fits))
+    late = "no key that came too late may come again in time (BACKFILL_LATE_ROWS)"
+    knows_time = known is not None and known.timeless is not msgspec.UNSET
+    left = [
+        *([] if known else [keys]),
+        *([] if knows_time else [late]),
+        "the result has the columns and types of the table",
+    ]
+    return replace(plan, left_to_spark=tuple(left), knows_duplicates=knows_time)
 
 
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:
@@ -347,6 +357,12 @@ class BackfillPreparation:
         application = application_of(record.run_id)
         found = self.sink.find_replacement(application, record.backfill.version, storage=self.home.storage)
         return found if found is not None and found.conflict is None else None
+
+
+def dropped_late(records: RunRecords, generation: int, batch_id: int) -> int | None:
+    """How many rows the live stream has dropped as late up to a batch; None when nobody knows."""
+    found = _late_rows(records, generation)
+    return sum(found.values()) if found.keys() >= set(range(batch_id + 1)) else None
 
 
 def _late_rows(records: RunRecords, generation: int) -> dict[int, int]:

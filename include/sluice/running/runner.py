@@ -38,7 +38,7 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
-from sluice.spark.duplicates import find_ambiguous
+from sluice.spark.duplicates import find_dropped
 from sluice.spark.fingerprints import fingerprints
 from sluice.spark.java_options import Work
 from sluice.spark.query import Query, build_query, plan_reader
@@ -381,8 +381,8 @@ class _Run:
         project, stream = self.preparation.project, query.stream
         if stream.interval_column is None:
             return None
-        across = find_ambiguous(query.frame, stream.interval_column, plan_reader(query.frame.sparkSession))
-        return DropsDuplicates(stream.interval_column, transform_digest(project, stream), across)
+        found = find_dropped(query.frame, stream.interval_column, plan_reader(query.frame.sparkSession))
+        return DropsDuplicates(stream.interval_column, transform_digest(project, stream), found.across, found.timeless)
 
     def _keep_generation(self) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""

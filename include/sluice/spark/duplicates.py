@@ -8,7 +8,8 @@ of the analysed plan tells: a server shows nothing else of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.errors import Problem, RefusedError
@@ -25,6 +26,12 @@ _ALIAS = re.compile(r"(?P<expression>.*) AS .*#(?P<id>\d+)L?(?:-T\d+ms)?")
 _DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 _MAKES_COLUMNS = {"Project", "Aggregate"}
 _KEEPS_COLUMNS = {"EventTimeWatermark", "Filter", "SubqueryAlias", "View", *_DEDUPES}
+_OF_EVENT_TIME = re.compile(r"#\d+-T\d+ms")
+_ONE_NAME = r"[^()]*#(\d+)L?(?:-T\d+ms)?"
+_NAME = re.compile(_ONE_NAME)
+_DATE = re.compile(rf"cast\({_ONE_NAME} as date\)|to_date\({_ONE_NAME}, None, .*\)")
+_WATERMARK = re.compile(r".*#(\d+)(?:-T\d+ms)?: timestamp(?:_ntz)?, .*")
+_UTC = {"UTC", "Etc/UTC", "Z", "GMT", "+00:00", "+0"}
 _MOST_FIELDS = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS = "100000"
 
@@ -32,10 +39,22 @@ _Columns = frozenset[str]
 """Columns by the number that Spark gives each."""
 
 
-def find_ambiguous(frame: DataFrame, column: str, plans: PlanReader) -> str | None:
-    """The first operator that drops duplicates by keys that the column is no function of; None when there is none.
+@dataclass(frozen=True)
+class Dropped:
+    """By what a query drops duplicates that a backfill could not."""
 
-    Where the column's origin can't be traced, it is taken for such a one.
+    across: str | None = None
+    """The first operator by keys that the interval column is no function of; None when there is none. Where the
+    column's origin can't be traced, an operator is taken for such a one."""
+    timeless: str | None = None
+    """The first operator by which a key that came too late may come again in time, in an interval that is long over.
+
+    Not so where the event time is among the keys: that one is as late as before. Nor where the interval column is the
+    event time, or its date: what is in time then is of no interval that the watermark has passed."""
+
+
+def find_dropped(frame: DataFrame, column: str, plans: PlanReader) -> Dropped:
+    """What drops duplicates in a query, as far as that matters to its intervals.
 
     Args:
         frame: The result of a transform: a stream, of which static tables are left alone, or a batch.
@@ -44,13 +63,16 @@ def find_ambiguous(frame: DataFrame, column: str, plans: PlanReader) -> str | No
     """
     if column not in frame.columns:
         # The sink tells which columns are missing.
-        return None
+        return Dropped()
     session: SparkSession = frame.sparkSession
     with spark_setting(session, _MOST_FIELDS, _ALL_FIELDS):
         # A projection, so that the root names the column.
         tree = plans.analysed_text(frame.select(f"`{column}`"))
     root = parse_plan(tree)
-    return next(_ambiguous(root, frozenset(_ATTRIBUTE.findall(root.rest)), only_streaming=frame.isStreaming), None)
+    wanted = _ATTRIBUTE.findall(root.rest)
+    across = next(_ambiguous(root, frozenset(wanted), only_streaming=frame.isStreaming), None)
+    is_utc = session.conf.get("spark.sql.session.timeZone") in _UTC
+    return Dropped(across, next(_timeless(root, wanted[0], takes_dates=is_utc), None))
 
 
 def check_duplicates(frame: DataFrame, stream: Stream, plans: PlanReader) -> None:
@@ -59,7 +81,7 @@ def check_duplicates(frame: DataFrame, stream: Stream, plans: PlanReader) -> Non
     Raises:
         RefusedError: It does, or nobody can tell.
     """
-    operator = find_ambiguous(frame, stream.interval_column or "", plans)
+    operator = find_dropped(frame, stream.interval_column or "", plans).across
     if operator is not None:
         raise RefusedError(drops_across(stream, operator))
 
@@ -78,6 +100,42 @@ def drops_across(stream: Stream, operator: str) -> Problem:
     )
 
 
+def _timeless(root: Node, wanted: str, *, takes_dates: bool) -> Iterator[str]:
+    made = {column: expression for node in _nodes(root) for column, expression in _made(node).items()}
+    for node in _nodes(root):
+        if node.kind not in _DEDUPES or not node.is_streaming or _OF_EVENT_TIME.search(node.rest):
+            continue
+        below = list(_nodes(node))
+        times = {found[1] for each in below if (found := _WATERMARK.fullmatch(each.rest)) is not None}
+        # The second side of a union has columns of its own.
+        is_traced = all(each.kind != "Union" for each in below)
+        if times and not (is_traced and _is_time(wanted, made, times, takes_dates=takes_dates)):
+            yield f"{node.kind}{node.rest}"
+
+
+def _is_time(wanted: str, made: Mapping[str, str], times: set[str], *, takes_dates: bool) -> bool:
+    """Whether a column is one of those times, or the date of one; further down, a time may have another number."""
+    known = {*times, *(_unnamed(found, made) for found in times)}
+    column = _unnamed(wanted, made)
+    date = _DATE.fullmatch(made.get(column, ""))
+    if wanted in known or column in known:
+        return True
+    return takes_dates and date is not None and _unnamed(date[1] or date[2], made) in known
+
+
+def _unnamed(column: str, made: Mapping[str, str]) -> str:
+    """The column that one is another name of, however often."""
+    while (named := _NAME.fullmatch(made.get(column, ""))) is not None:
+        column = named[1]
+    return column
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from _nodes(child)
+
+
 def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> Iterator[str]:
     """Walk down, with the columns of the node's output that the interval column is made of; None for unknown ones."""
     if node.kind in _DEDUPES and (node.is_streaming or not only_streaming):
@@ -93,10 +151,17 @@ def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> 
         yield from _ambiguous(child, of_child, only_streaming=only_streaming)
 
 
+def _made(node: Node) -> dict[str, str]:
+    """What a node makes columns of, by their numbers."""
+    if node.kind not in _MAKES_COLUMNS:
+        return {}
+    return {match["id"]: match["expression"] for item in _items(node.rest) if (match := _ALIAS.fullmatch(item))}
+
+
 def _origins(node: Node, wanted: _Columns | None) -> _Columns | None:
     if wanted is None:
         return None
-    made = {match["id"]: match["expression"] for item in _items(node.rest) if (match := _ALIAS.fullmatch(item))}
+    made = _made(node)
     outputs = _outputs(node)
     if outputs is None or not wanted <= frozenset(outputs):
         return None
