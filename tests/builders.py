@@ -18,7 +18,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from sluice import Stream, sinks, sources
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.source_log import LogEntry, SourceLog, read_source_log
-from sluice.sources.contract import Position
+from sluice.sources.contract import OwnLog, Position
 from sluice.sources.files.source import FilesSource
 from sluice.storage import Storage
 
@@ -164,7 +164,7 @@ def file_position(checkpoint: Path, *, log_offset: int | None = None, **changes:
     folder = list_log(str(checkpoint / "sources" / "0"), storage=Storage())
     log = SourceLog() if folder is None else read_source_log(folder, storage=Storage())
     end = log.latest_id if log_offset is None else log_offset
-    return Position(f'{{"logOffset":{end}}}' if end >= 0 else None, log, **changes)
+    return Position(f'{{"logOffset":{end}}}' if end >= 0 else None, OwnLog(log, **changes))
 
 
 def make_delta(path: Path, *versions: Iterable[int], app_id: str | None = None) -> Path:

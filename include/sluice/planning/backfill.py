@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Literal
 
 import msgspec
@@ -33,7 +32,7 @@ from sluice.planning.backfill_refusals import (
 )
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.planner import find_refusal
-from sluice.planning.survey import Survey, positions, source_lines
+from sluice.planning.survey import Survey, own_logs, positions, source_lines
 from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
 from sluice.sources.contract import Slice
 from sluice.stream import Stream
@@ -256,8 +255,7 @@ def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
     seen = Survey(stream, number, record, checkpoint, lines, {}, dict(record.sources) if record else {}, {})
-    seen = replace(seen, sizes=partial(home.taken_sizes, number), unread=partial(home.unread_files, number))
-    return replace(seen, foreign_owner=home.foreign_owner())
+    return replace(seen, foreign_owner=home.foreign_owner(), logs=own_logs(home, number, checkpoint.source_logs))
 
 
 def _look_at_writers(sight: Sight, home: StreamHome) -> Sight:

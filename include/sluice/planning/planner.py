@@ -263,7 +263,7 @@ def _data(seen: Survey, max_batches: int | None, now: datetime) -> list[PlannedB
 
 
 def _range(start: str | None, step: Step) -> SourceRange:
-    return SourceRange(start, step.end, step.amount, step.entries, step.sizes, step.is_logged)
+    return SourceRange(start, step.end, step.amount, step.added)
 
 
 def _no_data(seen: Survey, now: datetime) -> PlannedBatch:

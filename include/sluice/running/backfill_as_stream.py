@@ -72,7 +72,7 @@ def run_bounded_stream(
         return session.createDataFrame([], query.frame.schema)
     choose_shuffle_partitions(session, project.conf_of(stream), [[taken.amount for taken in slices.values()]])
     write_metadata(checkpoint, str(uuid4()), storage=storage)
-    entries = {line.log: (0, taken.entries) for line in query.lines if (taken := slices[line.source]).entries}
+    entries = {line.log: (0, added.entries) for line in query.lines if (added := slices[line.source].added)}
     planned = OffsetFile(
         batch_id=0,
         version=1,
@@ -86,10 +86,10 @@ def run_bounded_stream(
         batches.append(OffsetFile(1, 1, watermark_ms, planned.timestamp_ms, conf=planned.conf, offsets=planned.offsets))
     folders: list[str] = []
     for batch in batches:
-        added = entries if batch.batch_id == 0 else {}
-        write_planned_batch(checkpoint, batch, added, {}, storage=storage)
+        logged = entries if batch.batch_id == 0 else {}
+        write_planned_batch(checkpoint, batch, logged, {}, storage=storage)
         started = _run_one(query, checkpoint, join(folder, "rows"), interval)
-        _check_read(query, started, [entry.path for _, taken in added.values() for entry in taken])
+        _check_read(query, started, [entry.path for _, taken in logged.values() for entry in taken])
         if read_commit_file(join(checkpoint, "commits", str(batch.batch_id)), batch.batch_id, storage=storage) is None:
             raise BatchFailedError(
                 f"batch {batch.batch_id} of the backfill ended without a commit", where=checkpoint, remedy="try again"
@@ -112,7 +112,7 @@ def _copied(  # noqa: PLR0917 - what a copy is made of
         copy = files(place, format="parquet", schema=rows.schema.toDDL())
         found = copy.available(Position(None), Bound(), storage=storage, now=now).steps
         sources[name] = copy
-        copied[name] = Slice(end=found[-1].end, entries=found[-1].entries) if found else Slice(end=None)
+        copied[name] = Slice(end=found[-1].end, added=found[-1].added) if found else Slice(end=None)
     return replace(stream, sources=sources), copied
 
 

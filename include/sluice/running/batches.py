@@ -159,7 +159,7 @@ class BatchRunner:
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink)
-        if batch.kind == "uncommitted" or any(source.is_logged for source in batch.sources.values()):
+        if batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values()):
             # Spark may have planned it.
             self._logged.keep_sizes(batch.batch_id)
         missing = self._files.missing(taken, query)
@@ -277,13 +277,13 @@ class BatchRunner:
         self._check_inputs(batch, only_logged=True)
         lines = self._generation.lines
         entries = {
-            line.log: (source.entries[0].batch_id, source.entries)
+            line.log: (added.entries[0].batch_id, added.entries)
             for line in lines
-            if (source := batch.sources[line.source]).entries and not source.is_logged
+            if (added := batch.sources[line.source].added) and not added.is_there
         }
         for line in lines:
             if line.log in entries:
-                sizes = batch.sources[line.source].sizes
+                sizes = batch.sources[line.source].added.sizes
                 self._home.keep_sizes(self._generation.generation, line.log, entries[line.log][0], sizes)
         planned = OffsetFile(
             batch_id=batch.batch_id,
@@ -295,12 +295,12 @@ class BatchRunner:
         )
         write_planned_batch(state.location, planned, entries, state.source_logs, storage=self._storage)
         logs = {**state.source_logs}
-        for key, (log_id, added) in entries.items():
-            logs[key] = logs.get(key, SourceLog()).extended(log_id, added)
+        for key, (log_id, taken) in entries.items():
+            logs[key] = logs.get(key, SourceLog()).extended(log_id, taken)
         self._state = replace(state, source_logs=logs)
 
     def _check_files(self, batch: PlannedBatch) -> None:
-        planned = [found for found in batch.sources.values() if not found.is_logged]
+        planned = [found for found in batch.sources.values() if not found.added.is_there]
         if gone := [path for found in planned for path in changed_files(found, self._storage)]:
             raise BatchFailedError(
                 f"{len(gone)} planned input files vanished, or have changed, before batch {batch.batch_id} was written"
@@ -326,9 +326,9 @@ class BatchRunner:
         problems: list[Problem] = []
         for line in self._generation.lines:
             source = batch.sources[line.source]
-            if source.end is None or source.is_empty or (only_logged and not source.is_logged):
+            if source.end is None or source.is_empty or (only_logged and not source.added.is_there):
                 continue
-            position = self._logged.position(line.log, self._state.source_logs.get(line.log), source.start)
+            position = self._logged.position(line.log, self._state.source_logs, source.start)
             declared = self._query.stream.sources[line.source]
             problems += pending_problems(
                 self._query.stream,

@@ -42,7 +42,7 @@ class DrainedFiles:
         if self.is_guarded:
             return
         ranges = [source for batch in batches for source in batch.sources.values()]
-        for entry in (entry for found in ranges for entry in found.entries):
+        for entry in (entry for found in ranges for entry in found.added.entries):
             self._changed_at[entry.path] = self._time_of_change(entry.path)
 
     def look(self, started: StreamingQuery) -> None:

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from sluice.amounts import known
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
-from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
 from sluice.declaring import check_booleans, check_limit, check_path, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
@@ -33,9 +33,9 @@ from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
     Bound,
+    LoggingSource,
     Position,
     Slice,
-    Source,
     Starting,
     Step,
     offset_of_another_kind,
@@ -87,7 +87,7 @@ _ITS_OWN = (
 
 
 @dataclass(frozen=True)
-class FilesSource(Source):
+class FilesSource(LoggingSource):
     """Declared by `sources.files`."""
 
     kind: ClassVar[str] = "files"
@@ -120,7 +120,6 @@ class FilesSource(Source):
 
     @property
     def ignores_missing(self) -> bool:
-        """Whether a file that is gone when Spark would read it may be passed over."""
         return self.options.get("ignoreMissingFiles") == "true"
 
     def resolved(self, project_root: str) -> FilesSource:
@@ -132,7 +131,7 @@ class FilesSource(Source):
         )
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
-        log = position.log or SourceLog()
+        log = position.log.taken
         self._check_origin(log)
         started_at = position.settled_start(self._declared_start) or self._start(now)
         if self.format == "parquet" and not log.entries:
@@ -142,7 +141,7 @@ class FilesSource(Source):
         from_ms = started_at.get("from_ms", -math.inf)
         until_ms = -(-epoch_micros(bound.until) // 1000) if bound.until is not None else math.inf
         waiting = [file for file in listing.files if from_ms <= file.mtime_ms < until_ms]
-        taken = TakenFiles(position, storage)
+        taken = TakenFiles(position.log, storage)
         # Before those that are too old are hidden: touched, as is said of these, they would be read again.
         renamed = find_renamed(waiting, taken)
         changed, hidden_before = find_changed(taken, renamed), self._age_horizon(log)
@@ -177,12 +176,13 @@ class FilesSource(Source):
         Raises:
             RefusedError: A file of theirs is gone, or another one; nobody can plan without it, for it counts as taken.
         """
-        log, log_offset = position.log or SourceLog(), self._log_offset(position.offset)
+        log, log_offset = position.log.taken, self._log_offset(position.offset)
         if log.latest_id > log_offset:
             entries = log.taken(log_offset + 1, log.latest_id)
             if (problem := next(self._inputs(position, storage).problems(entries), None)) is not None:
                 raise RefusedError(problem)
-            yield Step(end=_offset(log.latest_id), amount=known(files=len(entries)), entries=entries, is_logged=True)
+            added = LogAddition(entries, is_there=True)
+            yield Step(_offset(log.latest_id), known(files=len(entries)), added)
 
     def _undrainable(
         self,
@@ -208,7 +208,6 @@ class FilesSource(Source):
         return "AvailableNow takes every file, whatever `starting` says" if is_bounded else None
 
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
-        """The file of a batch by Spark's own planning whose name made Spark read the others twice; None for none."""
         base = file_uri(fixed_part(self.path))
         if len(taken) < 2 or self.recursive_file_lookup:
             return None
@@ -227,15 +226,14 @@ class FilesSource(Source):
         return tuple(inputs.problems(planned))
 
     def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:
-        """The files of a batch that Spark planned itself which were read under another name, and that name."""
         return self._inputs(position, storage).read_before(entries)
 
     def _inputs(self, position: Position, storage: Storage) -> Inputs:
-        taken = TakenFiles(position, storage)
+        taken = TakenFiles(position.log, storage)
         return Inputs(taken, lambda: self._listing(taken.log, storage).files)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
-        log = position.log or SourceLog()
+        log = position.log.taken
         self._check_origin(log)
         entries = list(log.taken(0, self._log_offset(position.offset)))
         if "from_ms" in position.started_at:
@@ -252,8 +250,8 @@ class FilesSource(Source):
         size_bytes = sum(there.size_bytes for entry in entries if (there := inputs.taken.there(entry)) is not None)
         return Slice(
             end=_offset(0) if entries else None,
-            entries=tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries),
             amount=known(files=len(entries), bytes=size_bytes),
+            added=LogAddition(tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries)),
         )
 
     def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
@@ -263,7 +261,7 @@ class FilesSource(Source):
         return parquet_columns(newest, self.path, storage=storage) if newest is not None else None
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
-        if not taken.entries:
+        if not taken.added:
             return spark.createDataFrame([], self.schema or "value string")
         reader = spark.read.format(self.format).options(**self.options)
         if self.schema is not None:
@@ -273,10 +271,10 @@ class FilesSource(Source):
         elif not is_glob(self.path):
             # Else columns that are folders would be null.
             reader = reader.option("basePath", spark_location(self.path))
-        return self._observed(reader, spark, name, [_literal(entry.path) for entry in taken.entries])
+        return self._observed(reader, spark, name, [_literal(entry.path) for entry in taken.added.entries])
 
     def check_one_batch(self, taken: Slice) -> None:
-        pattern = next((entry.path for entry in taken.entries if _GLOB_IN_URI.search(entry.path)), None)
+        pattern = next((entry.path for entry in taken.added.entries if _GLOB_IN_URI.search(entry.path)), None)
         if pattern is not None and not self.recursive_file_lookup:
             raise DeclarationError(
                 "Spark's stream takes this file's name for a pattern, and would read other files twice",
@@ -483,8 +481,10 @@ def _step(log_id: int, files: list[ListedFile]) -> Step:
     return Step(
         end=_offset(log_id),
         amount=known(files=len(files), bytes=sum(file.size_bytes for file in files)),
-        entries=tuple(LogEntry(file.path, file.mtime_ms, log_id) for file in files),
-        sizes=tuple(file.size_bytes for file in files),
+        added=LogAddition(
+            tuple(LogEntry(file.path, file.mtime_ms, log_id) for file in files),
+            tuple(file.size_bytes for file in files),
+        ),
     )
 
 
