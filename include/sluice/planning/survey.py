@@ -130,8 +130,8 @@ def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, n
     what = None
     if (writer := _unknown_writer(stream, home)) is not None:
         what = f"query {writer} has streamed into {stream.sink.location}, which is none of another stream of this home"
-    elif (why := stream.sink.why_unknown(None, 0, None, storage=home.storage)) is not None:
-        what = f"whether a query has streamed into {stream.sink.location} can't be told: {why}"
+    elif (unknown := stream.sink.why_unknown(None, 0, None, storage=home.storage)) is not None:
+        what = f"whether a query has streamed into {stream.sink.location} can't be told: {unknown.why}"
     if what is not None:
         raise RefusedError(
             Problem(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sluice.errors import Problem
 from sluice.interval import Interval
 
 if TYPE_CHECKING:
@@ -45,14 +46,22 @@ class SinkState:
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
     notes_every_batch: bool = False
     """Whether every batch leaves its id in the sink, also one without rows."""
-    is_forgotten: bool = False
-    """Whether only its log tells that it holds that batch: Spark's own writer would write it again."""
-    forgets_after: str | None = None
-    """How long the sink remembers which batches it holds, as it is set there; None when it does not forget."""
+    forgotten: Problem | None = None
+    """Why Spark's own writer would write that batch again, though the sink holds it; None when it would not."""
+    forgetful: Problem | None = None
+    """That the sink forgets which batches it holds, and what comes of it; None when it does not forget."""
 
     def holds(self, batch_id: int) -> bool:
         """Whether the sink is known to hold a batch of the query."""
         return self.last_batch is not None and self.last_batch >= batch_id
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Why nobody can tell whether a sink holds a batch, and what a person can do about it."""
+
+    why: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -145,7 +154,7 @@ class Sink(ABC):
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
-    ) -> str | None:
+    ) -> Unknown | None:
         """Why the sink may hold a batch that its state does not show; None when it does not hold it.
 
         Args:

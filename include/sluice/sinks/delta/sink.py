@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import check_path, declares, partition_columns
 from sluice.delta_table import (
-    TRANSACTIONS_EXPIRE,
     Commit,
     expired_transactions,
     find_table,
@@ -42,6 +41,7 @@ from sluice.sinks.contract import (
     SinkSnapshot,
     SinkState,
     SplittingSink,
+    Unknown,
 )
 from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
@@ -87,18 +87,21 @@ class DeltaSink(ReplaceableSink, SplittingSink):
                 # Once the query has its id, files without a log are what its first batch left when it was killed.
                 refuse_other(self.path, storage)
             return SinkState(exists=False)
-        found = SinkState(exists=True, identity=log.table_id, forgets_after=log.configuration.get(TRANSACTIONS_EXPIRE))
+        forgetful = forgotten.forgetful(self.path, log.configuration)
+        found = SinkState(exists=True, identity=log.table_id, forgetful=forgetful)
         if not query_id:
             return found
         table = load_table(self.path, storage=storage)
         last = last_transaction(table, self.path, query_id, storage=storage)
-        is_forgotten = last is not None and table.transaction_version(query_id) != last
-        return replace(found, last_batch=last, is_forgotten=is_forgotten)
+        if last is None or table.transaction_version(query_id) == last:
+            return replace(found, last_batch=last)
+        return replace(found, last_batch=last, forgotten=forgotten.expired(self.path, last))
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
-    ) -> str | None:
-        return forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
+    ) -> Unknown | None:
+        why = forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
+        return None if why is None else Unknown(why, forgotten.remedy(application, version))
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
