@@ -338,10 +338,10 @@ def _downstream(stream: Stream, streams: Mapping[str, Stream]) -> tuple[Downstre
         return ()
     wanted = same_for_every_name(stream.sink.location)
     found = {
-        name: bool(getattr(source, "skip_change_commits", False))
+        name: source.bears_changes
         for name, other in streams.items()
         for source in other.sources.values()
-        if source.kind == stream.sink.kind and same_for_every_name(source.location) == wanted
+        if source.has_versions and same_for_every_name(source.location) == wanted
     }
     return tuple(Downstream(name, skips) for name, skips in sorted(found.items()))
 

@@ -65,6 +65,15 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Clash:
+    """Why two streams can't both write, though neither of their sinks is a place."""
+
+    problem: str
+    """What the other stream does, to go on after its name."""
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Sink(ABC):
     """Base of every kind of sink."""
 
@@ -142,6 +151,15 @@ class Sink(ABC):
             DeclarationError: Values would be changed without a word.
             StorageError: It can't be read right now.
         """
+
+    def clash(self, other: Sink, stream: str) -> Clash | None:
+        """Why another stream's sink takes the rows of this one away, wherever they are; None when it does not.
+
+        Args:
+            other: The other stream's.
+            stream: The name of the stream whose sink this is.
+        """
+        return None
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         """The ids of the queries that have streamed into the sink, as far as its own log tells; the newest first.

@@ -141,6 +141,11 @@ class Source(ABC):
     counts_more_rows: ClassVar[bool] = False
     """Whether Spark may count rows that it does not give, as the deleted ones in a table's files."""
 
+    @property
+    def bears_changes(self) -> bool:
+        """Whether a stream goes on reading it once rows are changed that it has read already."""
+        return False
+
     def waiting(self, found: Available) -> Amount:
         """How much it has."""
         return total(step.amount for step in found.steps) if found.steps else {self.unit: 0, "bytes": 0, "rows": 0}

@@ -378,6 +378,10 @@ class DeltaSource(Source):
         return self.max_bytes_per_batch is not None and size_bytes >= self.max_bytes_per_batch
 
     @property
+    def bears_changes(self) -> bool:
+        return self.skip_change_commits
+
+    @property
     def _reads_changes(self) -> bool:
         """Whether the rows are the changes themselves, so that versions may rewrite what was read."""
         return self.options.get("readChangeFeed") == "true"
