@@ -124,7 +124,7 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
     Raises:
         SluiceError: See `build_plan` and `Declared.check_table`.
     """
-    stream, limits = wanted.request.stream, wanted.request.limits
+    limits = wanted.request.limits
     if limits.max_batches is not None and wanted.former is not None:
         limits = replace(limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.former, seen, home)))
     found = unsettled(project, seen, home)
@@ -133,11 +133,11 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
         declared.check_table(storage=home.storage)
     if declared.shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, declared.shared))
-    plan = _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)
+    plan = _with_gate_choice(_going_on(plan, seen, project, home), project, seen, home)
     unjudged = found.record.run_id if found is not None and found.judged is None else None
     is_own = wanted.former is not None and wanted.former.run_id == unjudged
     unjudged = None if is_own else unjudged
-    return replace(plan, stages=stages_of(plan, project, stream, unjudged=unjudged, storage=home.storage))
+    return replace(plan, stages=stages_of(plan, project, seen, unjudged=unjudged, storage=home.storage))
 
 
 def unsettled(project: Project, seen: Survey, home: StreamHome) -> Unsettled | None:
@@ -212,14 +212,15 @@ def _quarantine_forgotten(seen: Survey, decided: Decision | None, project: Proje
     return pending_forgotten(seen.stream, table, state, seen.checkpoint, query_id, storage=home.storage)
 
 
-def _with_gate_choice(plan: Plan, project: Project, stream: Stream, home: StreamHome) -> Plan:
+def _with_gate_choice(plan: Plan, project: Project, seen: Survey, home: StreamHome) -> Plan:
     """A plan that says where its rows are judged, refused where a source breaks its contract."""
+    stream = seen.stream
     if plan.verdict not in {"run", "resume"} or stream.quality is None:
         return plan
     suite = declared_suite(project, stream, storage=home.storage)
     if suite is None:
         return plan
-    chosen = choose_gate(project, stream, suite, plan.batches, storage=home.storage)
+    chosen = choose_gate(project, stream, suite, plan.batches, state=seen.sink, storage=home.storage)
     decided = decided_before(plan, home)
     if decided is not None:
         chosen = replace(chosen, gate="cache", measured="pass", reason=f"batch {decided.batch_id} is split already")

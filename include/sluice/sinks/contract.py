@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.errors import Problem
@@ -50,6 +50,8 @@ class SinkState:
     """Why Spark's own writer would write that batch again, though the sink holds it; None when it would not."""
     forgetful: Problem | None = None
     """That the sink forgets which batches it holds, and what comes of it; None when it does not forget."""
+    opened: object | None = field(default=None, compare=False, repr=False)
+    """What the sink has opened to say this; it need not open it again for what else is asked for the same plan."""
 
     def holds(self, batch_id: int) -> bool:
         """Whether the sink is known to hold a batch of the query."""
@@ -390,13 +392,19 @@ class StagingSink(BatchSink):
 
     @abstractmethod
     def aside_obstacle(
-        self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage
+        self,
+        output_mode: OutputMode,
+        frame: DataFrame | None = None,
+        *,
+        state: SinkState | None = None,
+        storage: Storage,
     ) -> str | None:
         """Why this table can't be written so; None when it can.
 
         Args:
             output_mode: The stream's.
             frame: The result, once Spark has analysed it.
+            state: What the sink has said of itself a moment ago; None where it was not asked.
             storage: Where the table is.
 
         Raises:
