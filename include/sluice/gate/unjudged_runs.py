@@ -32,9 +32,7 @@ from sluice.gate.state import (
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.plan_document import PlanDocument
-from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run
 from sluice.quality.results import CheckResult, unmeasured, verdict, why_unmeasured
 from sluice.quality.suite import Suite
@@ -78,17 +76,17 @@ class Unsettled:
 
 
 def find_unsettled(
-    project: Project,
     stream: Stream,
     home: StreamHome,
+    declared_suite: Callable[[], Suite | None],
     recovered: Callable[[RunRecord], tuple[BatchRecord, ...]],
 ) -> Unsettled | None:
     """Find a former run that the gate has not passed, and judge it by what was measured. Starts no JVM.
 
     Args:
-        project: The project of the stream.
         stream: The declaration.
         home: The stream's folder in the home.
+        declared_suite: Gives the stream's suite; asked where the gate is not settled.
         recovered: Gives the batches that a run has committed, also those that its driver did not live to record.
 
     Raises:
@@ -96,7 +94,7 @@ def find_unsettled(
         DeclarationError: The suite is wrong.
     """
     gate = read_gate(home)
-    suite = declared_suite(project, stream, storage=home.storage) if gate is not None else None
+    suite = declared_suite() if gate is not None else None
     if gate is None or suite is None:
         # All is judged, or nobody wants to know.
         return None

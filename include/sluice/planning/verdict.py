@@ -21,7 +21,6 @@ from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
-from sluice.quality.declared_suite import declared_suite
 from sluice.runs.lease import check_not_taken
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sinks.contract import SplittingSink
@@ -73,7 +72,8 @@ def plan_stream(project: Project, request: Request, *, clock: Clock = system_clo
     home = project.stream_home(request.stream)
     # Before anything is looked at: what is seen beside a run is its work in progress.
     taken = taken_lease(home, home.current_generation(), clock())
-    plan = look(project, home, Try.of(request, RunRecords(home), clock))[1]
+    wanted = Try.of(request, RunRecords(home), clock)
+    plan = look(home, wanted, Declared.of(project, request.stream, project.streams()))[1]
     return plan if taken is None else replace(plan, warnings=(*plan.warnings, taken))
 
 
@@ -99,23 +99,25 @@ def taken_lease(home: StreamHome, generation: int, now: datetime) -> Problem | N
     return None
 
 
-def look(project: Project, home: StreamHome, wanted: Try) -> tuple[Survey, Plan]:
+def look(home: StreamHome, wanted: Try, declared: Declared) -> tuple[Survey, Plan]:
     """Look at everything, and plan.
 
+    Args:
+        home: The stream's folder in the home.
+        wanted: What is to be run.
+        declared: The declaration, which was looked at first.
+
     Raises:
-        SluiceError: See `Declared.of`, `survey` and `build_plan`.
+        SluiceError: See `survey` and `find_verdict`.
     """
-    stream, limits = wanted.request.stream, wanted.request.limits
-    declared = Declared.of(project, stream, project.streams())
-    seen = survey(stream, home, limits.bound, wanted.now)
-    return seen, find_verdict(project, home, wanted, seen, declared)
+    seen = survey(declared.stream, home, wanted.request.limits.bound, wanted.now)
+    return seen, find_verdict(home, wanted, seen, declared)
 
 
-def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, declared: Declared) -> Plan:
+def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared) -> Plan:
     """What a try of a run does, by what was seen; the gate, contracts and what was begun before count as much.
 
     Args:
-        project: The project of the stream.
         home: The stream's folder in the home.
         wanted: What is to be run.
         seen: What the checkpoint, the sources and the sink say.
@@ -124,23 +126,23 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
     Raises:
         SluiceError: See `build_plan` and `Declared.check_table`.
     """
-    limits = wanted.request.limits
+    project, limits = declared.project, wanted.request.limits
     if limits.max_batches is not None and wanted.former is not None:
         limits = replace(limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.former, seen, home)))
-    found = unsettled(project, seen, home)
+    found = unsettled(home, seen, declared)
     plan = gated(build_plan(seen, limits, wanted.now), found, wanted.former)
     if seen.sink.exists and plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
     if declared.shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, declared.shared))
-    plan = _with_gate_choice(_going_on(plan, seen, project, home), project, seen, home)
+    plan = _with_gate_choice(_going_on(plan, seen, project, home), home, seen, declared)
     unjudged = found.record.run_id if found is not None and found.judged is None else None
     is_own = wanted.former is not None and wanted.former.run_id == unjudged
     unjudged = None if is_own else unjudged
     return replace(plan, stages=stages_of(plan, project, seen, unjudged=unjudged, storage=home.storage))
 
 
-def unsettled(project: Project, seen: Survey, home: StreamHome) -> Unsettled | None:
+def unsettled(home: StreamHome, seen: Survey, declared: Declared) -> Unsettled | None:
     """The run before whose rows the gate has not passed; None when there is none.
 
     Raises:
@@ -149,7 +151,7 @@ def unsettled(project: Project, seen: Survey, home: StreamHome) -> Unsettled | N
     """
     if seen.stream.quality is None:
         return None
-    return find_unsettled(project, seen.stream, home, lambda run: done_batches(run, seen, home))
+    return find_unsettled(seen.stream, home, lambda: declared.suite, lambda run: done_batches(run, seen, home))
 
 
 def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
@@ -212,14 +214,12 @@ def _quarantine_forgotten(seen: Survey, decided: Decision | None, project: Proje
     return pending_forgotten(seen.stream, table, state, seen.checkpoint, query_id, storage=home.storage)
 
 
-def _with_gate_choice(plan: Plan, project: Project, seen: Survey, home: StreamHome) -> Plan:
+def _with_gate_choice(plan: Plan, home: StreamHome, seen: Survey, declared: Declared) -> Plan:
     """A plan that says where its rows are judged, refused where a source breaks its contract."""
-    stream = seen.stream
-    if plan.verdict not in {"run", "resume"} or stream.quality is None:
-        return plan
-    suite = declared_suite(project, stream, storage=home.storage)
+    suite = declared.suite if plan.verdict in {"run", "resume"} else None
     if suite is None:
         return plan
+    project, stream = declared.project, declared.stream
     chosen = choose_gate(project, stream, suite, plan.batches, state=seen.sink, storage=home.storage)
     decided = decided_before(plan, home)
     if decided is not None:

@@ -244,13 +244,13 @@ class _Backfill:
         Raises:
             QualityFailedError: They fail.
         """
-        preparation, stream = self.preparation, self.preparation.request.stream
+        preparation = self.preparation
         frame, storage = self._result(plan, wanted.attempt), preparation.home.storage
         found: list[BackfillAudit | None] = []
 
         def judge() -> None:
             now = preparation.journal.clock()
-            found.append(audit_interval(preparation.project, stream, frame, wanted, now=now, storage=storage))
+            found.append(audit_interval(preparation.declared(), frame, wanted, now=now, storage=storage))
 
         if plan.quality is not None:
             self._phase("auditing")

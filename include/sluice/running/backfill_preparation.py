@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 
 import msgspec
 
@@ -22,7 +23,6 @@ from sluice.planning.backfill import BackfillPlan, build_backfill_plan, check_de
 from sluice.planning.declared import Declared
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
-from sluice.quality.declared_suite import declared_suite
 from sluice.runs.backfill_names import application_of
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
@@ -58,26 +58,30 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     Raises:
         SluiceError: See `Declared`, `look` and `build_backfill_plan`.
     """
-    stream, home, streams = request.stream, project.stream_home(request.stream), project.streams()
+    check_declaration(request.stream)
+    return _plan(Declared.of(project, request.stream, project.streams()), request.interval)
+
+
+def _plan(declared: Declared, interval: Interval) -> BackfillPlan:
+    project, stream = declared.project, declared.stream
+    home = project.stream_home(stream)
     records = RunRecords(home)
-    check_declaration(stream)
-    declared = Declared.of(project, stream, streams)
 
     def late_rows(generation: int, batch_id: int) -> int | None:
         found = _late_rows(records, generation)
         return sum(found.values()) if found.keys() >= set(range(batch_id + 1)) else None
 
-    plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
+    plan = build_backfill_plan(look(stream, home, interval, declared.streams, late_rows=late_rows))
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
-    if plan.verdict == "run" and (problem := _released(home, stream.name, request.interval)) is not None:
+    if plan.verdict == "run" and (problem := _released(home, stream.name, interval)) is not None:
         plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict == "run" and (problem := rows_elsewhere(project, stream, home)) is not None:
         plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict != "run":
         return plan
     plan = _with_what_spark_tells(project, stream, home, plan)
-    suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
+    suite = declared.suite if plan.verdict == "run" else None
     return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
 
 
@@ -131,6 +135,8 @@ class BackfillPreparation:
     """The clock of the plan."""
     former: RunRecord | None
     """The record of the former try, where there was one."""
+    declared: Callable[[], Declared]
+    """Looks at the declaration, once for all of the backfill; raises what is wrong with it."""
 
     @classmethod
     def of(cls, project: Project, request: BackfillRequest, clock: Clock) -> BackfillPreparation:
@@ -148,7 +154,8 @@ class BackfillPreparation:
                 where="--run-key",
                 remedy="give this backfill a key of its own, or the interval of that run",
             )
-        return cls(project, request, journal, clock(), former)
+        declared = cache(lambda: Declared.of(project, request.stream, project.streams()))
+        return cls(project, request, journal, clock(), former, declared)
 
     @property
     def home(self) -> StreamHome:
@@ -189,7 +196,7 @@ class BackfillPreparation:
         Raises:
             LeaseTakenError: Rows are being released.
         """
-        plan = plan_backfill(self.project, self.request)
+        plan = _plan(self.declared(), self.request.interval)
         if plan.problem is not None and plan.problem.code == "RELEASE_UNFINISHED":
             self.journal.check_not_taken()
         return plan

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import msgspec
 
@@ -10,6 +12,7 @@ from sluice.errors import ContractError, HeldError, LeaseTakenError, Problem, Re
 from sluice.gate.unjudged_runs import settle
 from sluice.home import StreamHome
 from sluice.plan import Plan
+from sluice.planning.declared import Declared
 from sluice.planning.recovered import done_batches
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import Request, Try, look, unsettled
@@ -64,12 +67,15 @@ class Preparation:
     project: Project
     wanted: Try
     journal: Journal
+    declared: Callable[[], Declared]
+    """Looks at the declaration, once for all of the run; raises what is wrong with it."""
 
     @classmethod
     def of(cls, project: Project, request: Request, clock: Clock) -> Preparation:
         """Prepare a run. A retry keeps the limits and the clock of the first try."""
         journal = open_journal(project, request.stream, clock)
-        return cls(project, Try.of(request, journal.records, clock), journal)
+        declared = cache(lambda: Declared.of(project, request.stream, project.streams()))
+        return cls(project, Try.of(request, journal.records, clock), journal, declared)
 
     @property
     def stream(self) -> Stream:
@@ -92,7 +98,7 @@ class Preparation:
 
     def look(self) -> tuple[Survey, Plan]:
         """Look at everything, and plan."""
-        return look(self.project, self.home, self.wanted)
+        return look(self.home, self.wanted, self.declared())
 
     def settle(self, seen: Survey, plan: Plan, *, has_lease: bool = False) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
@@ -140,7 +146,7 @@ class Preparation:
 
     def _settle_former(self, seen: Survey, plan: Plan, *, has_lease: bool) -> None:
         """Write down what the suite says today of a former run's rows, while nobody else writes any."""
-        found = unsettled(self.project, seen, self.home)
+        found = unsettled(self.home, seen, self.declared())
         if found is None or found.judged is None:
             return
         if has_lease:

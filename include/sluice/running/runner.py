@@ -198,7 +198,7 @@ class _Run:
         generation = self._known_generation()
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
-        self.generation = generation.beginning(next_id, fingerprints(project, query, storage=home.storage))
+        self.generation = generation.beginning(next_id, fingerprints(preparation.declared(), query))
         home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
@@ -227,13 +227,14 @@ class _Run:
 
     def _settle_former(self) -> None:
         preparation = self.preparation
-        settle_former(preparation.project, preparation.home, self.seen, self.query, self.record.run_id)
+        settle_former(preparation.declared(), preparation.home, self.seen, self.query, self.record.run_id)
 
     def _begin(self) -> None:
         """Open the gate, begin the checkpoint, and make ready for the first batch."""
         preparation, query, seen = self.preparation, self.query, self.seen
         project, journal, home = preparation.project, preparation.journal, preparation.home
-        self.audit = prepare_audit(project, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
+        declared = preparation.declared()
+        self.audit = prepare_audit(declared, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
         if self.audit is not None:
             self.audit.begin()
         self._keep_generation()
