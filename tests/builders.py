@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sluice import Stream, sinks, sources
 from sluice.checkpoint.log import list_log
@@ -187,8 +187,26 @@ def make_delta(path: Path, *versions: Iterable[int], app_id: str | None = None) 
     return path
 
 
+def clean_log(table: Path, first: int | None = None) -> Path:
+    """Do as Delta does where a log is older than it is kept: a checkpoint, and nothing of the log before it.
+
+    Args:
+        table: The table's folder.
+        first: The version of the checkpoint; the newest one by default, and nothing is done where it is below 0.
+    """
+    newest = DeltaTable(table).version()
+    first = newest if first is None else first
+    if first < 0:
+        return table
+    DeltaTable(table, version=first).create_checkpoint()
+    for checkpoint in (table / "_delta_log").glob("[0-9]*.checkpoint.*"):
+        if int(checkpoint.name.partition(".")[0]) < first:
+            checkpoint.unlink()
+    return expire_commits(table, keep=newest - first + 1)
+
+
 def expire_commits(table: Path, *, keep: int = 1) -> Path:
-    """Do as log clean-up does: delete the commits of a Delta table, but for the newest ones."""
+    """Delete the commits of a Delta table, but for the newest ones, whichever checkpoints are there."""
     log = table / "_delta_log"
     for commit in sorted(log.glob("*.json"))[:-keep]:
         if commit.stem.isdigit():

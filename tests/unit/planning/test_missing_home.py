@@ -17,7 +17,7 @@ from sluice.home import Generation
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import plan_stream
 from sluice.runs.record import RunRecords
-from tests.builders import QUERY_ID, expire_commits, make_delta, put
+from tests.builders import QUERY_ID, clean_log, make_delta, put
 from tests.remedies import read_remedy
 from tests.unit.runs.test_record import make_record
 
@@ -71,8 +71,7 @@ def test_a_sink_whose_old_commits_are_gone(lab: Lab, tmp_path: Path) -> None:
     """Log clean-up leaves a checkpoint in their place, which knows the query as well."""
     table = make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
     make_delta(table, [2], [3], [4])
-    DeltaTable(table).create_checkpoint()
-    expire_commits(table)
+    clean_log(table)
     assert verdict(lab) == "HOME_MISSING"
 
 
@@ -81,8 +80,7 @@ def test_a_sink_that_may_have_forgotten_its_queries(lab: Lab, tmp_path: Path) ->
     table = make_delta(tmp_path / "lake", [1], app_id="a-job-of-mine")
     DeltaTable(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
     assert [warning.code for warning in lab.plan().warnings] == ["TRANSACTIONS_EXPIRE"]
-    DeltaTable(table).create_checkpoint()
-    expire_commits(table)
+    clean_log(table)
     assert verdict(lab) == "HOME_MISSING"
     assert "can't be told" in lab.plan().reason
 
