@@ -256,7 +256,7 @@ def test_a_release_after_a_killed_backfill_that_no_commit_tells_of(lab: Lab) -> 
     numbers = Numbers(lab)
     numbers.begin()
     numbers.allow(2)  # so that it puts rows into the quarantine
-    with killed(backfill, "settle"):
+    with killed(backfill, "tidy_quarantine"):
         numbers.backfill()
     lab.spark.sql(f"ALTER TABLE delta.`{lab.root}/out` SET TBLPROPERTIES ('a' = 'b')")
     clean_log(lab.root / "out")
@@ -278,7 +278,7 @@ def test_a_backfill_that_is_retried_after_a_later_one(lab: Lab) -> None:
     numbers = Numbers(lab)
     numbers.begin()
     request = BackfillRequest(numbers.stream, SECOND, "the first")
-    with killed(backfill, "settle"):
+    with killed(backfill, "tidy_quarantine"):
         backfill_stream(lab.project, request, session=lab.spark)
     numbers.allow(2)
     numbers.backfill()

@@ -53,7 +53,7 @@ class BackfillAudit:
         return quality_record(self.judged, self.plan.suite.name, "cache", dict(self.rows.dtypes))
 
     def put_aside(self, wanted: Replacement, run_id: str, batch_id: int, project: Project, home: StreamHome) -> None:
-        """Put the rows that fail into the quarantine, in place of those of this run's former attempts.
+        """Put the rows that fail into the quarantine, in place of those of this run's earlier attempts.
 
         What others have put there of the interval stays until the rows are replaced: no row is ever in neither table.
         """

@@ -10,7 +10,7 @@ import msgspec
 from sluice.auditing.written_rows import WrittenRows
 from sluice.errors import BatchFailedError, HeldError
 from sluice.gate.audit_record import QUALITY_METRICS, is_measured, with_columns, with_measures
-from sluice.gate.unjudged_runs import held_by, judge_former, settle
+from sluice.gate.unjudged_runs import held_by, judge_unsettled, settle
 from sluice.home import StreamHome
 from sluice.planning.declared import Declared
 from sluice.planning.survey import Survey
@@ -22,7 +22,7 @@ from sluice.runs.record import BatchRecord
 from sluice.spark.query import Query
 
 
-def settle_former(declared: Declared, home: StreamHome, seen: Survey, query: Query, run_id: str) -> None:
+def settle_with_spark(declared: Declared, home: StreamHome, seen: Survey, query: Query, run_id: str) -> None:
     """Judge what another run wrote and nobody could judge without Spark; for the holder of the lease.
 
     What its driver did not live to measure, or to read again, is read from the sink. What can't be read fails.
@@ -70,7 +70,7 @@ def settle_former(declared: Declared, home: StreamHome, seen: Survey, query: Que
         with_columns(record, suite.name, columns), batches=tuple(map(measured, record.batches))
     )
     unsettled = replace(unsettled, record=record, earlier=tuple(map(measured, unsettled.earlier)))
-    judged = judge_former(unsettled, plan, reread, stream=stream, home=home)
+    judged = judge_unsettled(unsettled, plan, reread, stream=stream, home=home)
     settle(home, judged)
     if judged.is_held:
         raise HeldError(held_by(judged, stream.name))

@@ -9,7 +9,7 @@ was killed is finished by the next one, in the tables that it began with. Rows t
 and hold up nobody.
 
 A backfill computes rows of the quarantine anew: none is at work beside a release, and what a killed one has left in the
-quarantine is settled first.
+quarantine is tidied first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import settle_backfills
+from sluice.auditing.dead_backfills import tidy_after_backfills
 from sluice.auditing.quarantine import (
     BATCH,
     OURS,
@@ -186,7 +186,7 @@ class _Work:
         return Released(self.send(release), finished)
 
     def begin(self, release: Release, clock: Clock) -> None:
-        """Say that a release begins, unless a backfill is at work; then settle what dead ones have left.
+        """Say that a release begins, unless a backfill is at work; then tidy up what dead ones have left.
 
         A backfill looks for releases after it has taken its lease: one of the two sees the other.
         """
@@ -198,7 +198,7 @@ class _Work:
         try:
             for folder in self.home.interval_lease_folders():
                 check_not_taken(self.home.storage, folder, clock())
-            settle_backfills(self.project, self.stream, self.table, self.home, self.session)
+            tidy_after_backfills(self.project, self.stream, self.table, self.home, self.session)
         except BaseException:
             forget_release(self.home, release)
             raise

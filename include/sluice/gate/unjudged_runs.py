@@ -125,7 +125,7 @@ def find_unsettled(
     if not is_known and isinstance(stream.sink, VersionedSink):
         return unsettled
     # What no sink can tell any more is not measured, and fails.
-    return judge_former(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)
+    return judge_unsettled(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)
 
 
 def _gone(gate: GateState, stream: Stream, suite: Suite) -> Unsettled:
@@ -159,7 +159,7 @@ def earlier_batches(
     return found
 
 
-def judge_former(
+def judge_unsettled(
     unsettled: Unsettled,
     plan: QualityPlan,
     reread: Callable[[Sequence[BatchRecord]], Sequence[CheckResult]],
@@ -218,7 +218,7 @@ def _unfit(suite: Suite, exc: DeclarationError) -> Judgement:
     return Judgement(verdict(results), results, None, {})
 
 
-def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> Plan:
+def gated(plan: Plan, unsettled: Unsettled | None, try_before: RunRecord | None) -> Plan:
     """A plan that heeds the gate: refused while the stream is held, and run where only Spark can judge."""
     if unsettled is None or plan.verdict == "refuse":
         return plan
@@ -226,7 +226,7 @@ def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> 
     if unsettled.is_held:
         problem = held_by(unsettled, plan.stream)
         return replace(plan, verdict="refuse", reason="held by quality", problem=problem, batches=(), quality=None)
-    is_own = former is not None and former.run_id == gate.run_id
+    is_own = try_before is not None and try_before.run_id == gate.run_id
     if unsettled.judged is None and plan.verdict == "skip":
         what = "this run" if is_own else f"run {gate.run_id}"
         return replace(plan, verdict="run", strategy="exact", reason=f"what {what} wrote is yet to be judged")

@@ -37,7 +37,7 @@ class Arrivals:
         return hashlib.sha256("\n".join(sorted(self.ids)).encode()).hexdigest()
 
 
-def look_for_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
+def find_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
     """Look at every source of a stream.
 
     A stream that begins with what comes from now on (`starting="latest"`), and was never planned, has something to

@@ -56,7 +56,7 @@ class Survey:
 
     @property
     def starts(self) -> dict[str, Mapping[str, Any]]:
-        """By source, where it begins, as far as `starting` says anything; settled or found now."""
+        """By source, where it begins, as far as `starting` says anything; kept or found now."""
         found = {name: found.started_at for name, found in self.available.items()}
         return {name: start for name, start in (self.started_at | found).items() if start or name in self.started_at}
 

@@ -44,7 +44,7 @@ class Try:
     """A request, and the try of the same run before it, whose limits and clock a retry keeps."""
 
     request: Request
-    former: RunRecord | None
+    try_before: RunRecord | None
     """The record of the try before; None for a first one."""
     now: datetime
     """The clock of the plan: the first try's."""
@@ -56,11 +56,11 @@ class Try:
         Raises:
             RefusedError: Its record is damaged.
         """
-        former = records.find(request.run_key) if request.run_key else None
-        if former is None:
+        try_before = records.find(request.run_key) if request.run_key else None
+        if try_before is None:
             return cls(request, None, clock())
-        limits = Limits(first_bound(former), former.max_batches, former.strategy)
-        return cls(replace(request, limits=limits), former, former.planned_at)
+        limits = Limits(first_bound(try_before), try_before.max_batches, try_before.strategy)
+        return cls(replace(request, limits=limits), try_before, try_before.planned_at)
 
 
 def plan_stream(project: Project, request: Request, *, clock: Clock = system_clock) -> Plan:
@@ -73,7 +73,7 @@ def plan_stream(project: Project, request: Request, *, clock: Clock = system_clo
     # Before anything is looked at: what is seen beside a run is its work in progress.
     taken = taken_lease(home, home.current_generation(), clock())
     wanted = Try.of(request, RunRecords(home), clock)
-    plan = look(home, wanted, Declared.of(project, request.stream, project.streams()))[1]
+    plan = survey_and_plan(home, wanted, Declared.of(project, request.stream, project.streams()))[1]
     return plan if taken is None else replace(plan, warnings=(*plan.warnings, taken))
 
 
@@ -99,7 +99,7 @@ def taken_lease(home: StreamHome, generation: int, now: datetime) -> Problem | N
     return None
 
 
-def look(home: StreamHome, wanted: Try, declared: Declared) -> tuple[Survey, Plan]:
+def survey_and_plan(home: StreamHome, wanted: Try, declared: Declared) -> tuple[Survey, Plan]:
     """Look at everything, and plan.
 
     Args:
@@ -127,17 +127,19 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared
         SluiceError: See `build_plan` and `Declared.check_table`.
     """
     project, limits = declared.project, wanted.request.limits
-    if limits.max_batches is not None and wanted.former is not None:
-        limits = replace(limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.former, seen, home)))
+    if limits.max_batches is not None and wanted.try_before is not None:
+        limits = replace(
+            limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.try_before, seen, home))
+        )
     found = unsettled(home, seen, declared)
-    plan = gated(build_plan(seen, limits, wanted.now), found, wanted.former)
+    plan = gated(build_plan(seen, limits, wanted.now), found, wanted.try_before)
     if seen.sink.exists and plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
     if declared.shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, declared.shared))
     plan = _with_gate_choice(_going_on(plan, seen, project, home), home, seen, declared)
     unjudged = found.record.run_id if found is not None and found.judged is None else None
-    is_own = wanted.former is not None and wanted.former.run_id == unjudged
+    is_own = wanted.try_before is not None and wanted.try_before.run_id == unjudged
     unjudged = None if is_own else unjudged
     return replace(plan, stages=stages_of(plan, project, seen, unjudged=unjudged, storage=home.storage))
 
@@ -166,12 +168,12 @@ def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
     return read_decision(home, plan.generation, first.batch_id)
 
 
-def first_bound(former: RunRecord) -> Bound:
+def first_bound(try_before: RunRecord) -> Bound:
     """How far a run was to go, for whoever does it again."""
     # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
-    was_drained = former.plan.strategy == "drain"
-    until = former.until or (None if was_drained else former.planned_at)
-    return Bound(until=until, to_version=former.to_version)
+    was_drained = try_before.plan.strategy == "drain"
+    until = try_before.until or (None if was_drained else try_before.planned_at)
+    return Bound(until=until, to_version=try_before.to_version)
 
 
 def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> Plan:

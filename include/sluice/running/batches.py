@@ -210,11 +210,11 @@ class BatchRunner:
         files = DrainedFiles(self._files, self._logged, is_guarded)
         files.begin(self._plan.batches)
         first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
-        query = self._starts.start(self._guarded(written, self._logged.looked_at), once=False)
+        query = self._starts.start(self._guarded(written, self._logged.must_be_read_once), once=False)
         ended_with: SluiceError | None = None
         try:
             while not files.failures and not self._stop.is_set() and not self._starts.has_ended(query):
-                files.look(query)
+                files.note_found(query)
                 known = self._progress.latest(query)
                 while next_id in known and self._logs.committed(next_id) is not None:
                     self._keep_drained(query, known, range(first, next_id + 1))
@@ -228,7 +228,7 @@ class BatchRunner:
             ended_with = exc
         finally:
             self._starts.end(query)
-        files.look(query)
+        files.note_found(query)
         left = range(next_id, self._logs.newest_commit() + 1)
         reports = self._progress.reports(query, left)
         if ended_with is None:

@@ -76,7 +76,7 @@ class LoggedFiles:
         """A position in a source's own log, by its folder's name, with what is known of the files in it."""
         return Position(offset, own_logs(self.home, self.generation.generation, logs).get(name, OwnLog()))
 
-    def looked_at(self, batch_id: int) -> list[str]:
+    def must_be_read_once(self, batch_id: int) -> list[str]:
         """The files that a batch of Spark's own planning must read, once it is sure that none was read before.
 
         Raises:

@@ -140,8 +140,8 @@ def changed_files(planned: SourceRange, storage: Storage, *, also_gone: bool = T
     paths = []
     for entry, size_bytes in zip(planned.added.entries, planned.added.sizes, strict=True):
         there = in_place_of(entry, storage.stat(entry.path))
-        look = None if there is None else (there.mtime_ms, there.size_bytes)
-        if look != (entry.timestamp_ms, size_bytes) and (also_gone or look is not None):
+        stamp = None if there is None else (there.mtime_ms, there.size_bytes)
+        if stamp != (entry.timestamp_ms, size_bytes) and (also_gone or stamp is not None):
             paths.append(entry.path)
     return paths
 

@@ -61,7 +61,7 @@ class Position:
     started_at: Mapping[str, Any] = field(default_factory=dict)
     """What an earlier run resolved `starting` to; empty before the first run."""
 
-    def settled_start(self, declared: str) -> Mapping[str, Any] | None:
+    def kept_start(self, declared: str) -> Mapping[str, Any] | None:
         """Where the source begins; None when that is to be found out.
 
         Args:

@@ -253,7 +253,7 @@ class DeltaSource(Source):
 
     def _first(self, log: DeltaLog, position: Position, bound: Bound, storage: Storage) -> Available:
         end = self._last_version(log, bound, storage, 0)
-        started_at = position.settled_start(self._declared_start(log)) or self._start(log, storage)
+        started_at = position.kept_start(self._declared_start(log)) or self._start(log, storage)
         start = _before_all(log, started_at, end)
         if start.reservoir_version < 0:
             return Available(steps=(), started_at=started_at, unplannable=self._unplannable())

@@ -121,7 +121,7 @@ class FilesSource(LoggingSource):
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = position.log.taken
         self._check_origin(log)
-        started_at = position.settled_start(self._declared_start) or self._start(now)
+        started_at = position.kept_start(self._declared_start) or self._start(now)
         if self.format == "parquet" and not log.entries:
             check_no_table(self.path, storage)
         listing = self._listing(log, storage)
@@ -138,7 +138,7 @@ class FilesSource(LoggingSource):
         if hidden := len(renamed.kept) - len(waiting):
             problems.append(hidden_by_age(self.path, hidden, hidden_before))
         is_held = any(file.mtime_ms >= hidden_before for file in renamed.held)
-        is_held |= any(entry.timestamp_ms < hidden_before <= look[0] for entry, look in changed.places)
+        is_held |= any(entry.timestamp_ms < hidden_before <= stamp[0] for entry, stamp in changed.places)
         steps = list(self._orphans(position, storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.

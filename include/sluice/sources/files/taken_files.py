@@ -14,7 +14,7 @@ from sluice.locations import is_local, local_path
 from sluice.sources.contract import OwnLog
 from sluice.storage import Storage
 
-_MOST_LOOKS = 1000
+_MOST_LOOKED_UP = 1000
 """How many files of one time and size are looked up one by one, and else how many folders of theirs, at each plan."""
 
 
@@ -99,14 +99,14 @@ class TakenFiles:
 
     def away(self, entries: Sequence[LogEntry]) -> Away:
         """Which of some files have gone; of many, by listings of the folders where they were."""
-        if len(entries) <= _MOST_LOOKS:
+        if len(entries) <= _MOST_LOOKED_UP:
             return Away([entry for entry in entries if self.has_gone(entry, self.there(entry))])
         by_folder: dict[str, list[LogEntry]] = {}
         for entry in entries:
             by_folder.setdefault(entry.path.rpartition("/")[0], []).append(entry)
-        looked = islice(by_folder.items(), _MOST_LOOKS)
+        looked = islice(by_folder.items(), _MOST_LOOKED_UP)
         gone = [entry for parent, inside in looked for entry in self._away_from(parent, inside)]
-        return Away(gone, is_unknown=not gone and len(by_folder) > _MOST_LOOKS)
+        return Away(gone, is_unknown=not gone and len(by_folder) > _MOST_LOOKED_UP)
 
     def _away_from(self, parent: str, entries: Sequence[LogEntry]) -> Iterator[LogEntry]:
         folder = self._storage.list_folder(_location(parent))
