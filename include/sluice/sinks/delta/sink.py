@@ -198,7 +198,7 @@ class DeltaSink(ReplaceableSink, SplittingSink):
         if (declared := self._declared_obstacle(output_mode)) is not None:
             return declared
         opened = cast("DeltaTable | None", state.opened) if state is not None else None
-        table = opened or find_table(self.path, storage=storage)
+        table = opened if opened is not None else find_table(self.path, storage=storage)
         if frame is not None:
             return published_batch.obstacle_of_batch(table, frame, self.partition_by)
         return published_batch.obstacle(table) if table is not None else None
