@@ -65,5 +65,5 @@ def _take_all(stream: Stream, home: StreamHome) -> None:
     source = batch.sources["files"]
     planned = OffsetFile(0, 1, 0, batch.timestamp_ms, {}, {"0": source.end})
     write_metadata(checkpoint, "0", storage=home.storage)
-    write_planned_batch(checkpoint, planned, {"0": (0, source.entries)}, {}, storage=home.storage)
+    write_planned_batch(checkpoint, planned, {"0": (0, source.added.entries)}, {}, storage=home.storage)
     home.storage.replace(f"{checkpoint}/commits/0", b'v1\n{"nextBatchWatermarkMs":0}')

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from sluice import Stream, sinks, sources
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.source_log import LogEntry, SourceLog, read_source_log
-from sluice.sources.contract import Position
+from sluice.sources.contract import OwnLog, Position
 from sluice.sources.files.source import FilesSource
 from sluice.storage import Storage
 
@@ -164,7 +164,7 @@ def file_position(checkpoint: Path, *, log_offset: int | None = None, **changes:
     folder = list_log(str(checkpoint / "sources" / "0"), storage=Storage())
     log = SourceLog() if folder is None else read_source_log(folder, storage=Storage())
     end = log.latest_id if log_offset is None else log_offset
-    return Position(f'{{"logOffset":{end}}}' if end >= 0 else None, log, **changes)
+    return Position(f'{{"logOffset":{end}}}' if end >= 0 else None, OwnLog(log, **changes))
 
 
 def make_delta(path: Path, *versions: Iterable[int], app_id: str | None = None) -> Path:
@@ -187,8 +187,26 @@ def make_delta(path: Path, *versions: Iterable[int], app_id: str | None = None) 
     return path
 
 
+def clean_log(table: Path, first: int | None = None) -> Path:
+    """Do as Delta does where a log is older than it is kept: a checkpoint, and nothing of the log before it.
+
+    Args:
+        table: The table's folder.
+        first: The version of the checkpoint; the newest one by default, and nothing is done where it is below 0.
+    """
+    newest = DeltaTable(table).version()
+    first = newest if first is None else first
+    if first < 0:
+        return table
+    DeltaTable(table, version=first).create_checkpoint()
+    for checkpoint in (table / "_delta_log").glob("[0-9]*.checkpoint.*"):
+        if int(checkpoint.name.partition(".")[0]) < first:
+            checkpoint.unlink()
+    return expire_commits(table, keep=newest - first + 1)
+
+
 def expire_commits(table: Path, *, keep: int = 1) -> Path:
-    """Do as log clean-up does: delete the commits of a Delta table, but for the newest ones."""
+    """Delete the commits of a Delta table, but for the newest ones, whichever checkpoints are there."""
     log = table / "_delta_log"
     for commit in sorted(log.glob("*.json"))[:-keep]:
         if commit.stem.isdigit():

@@ -153,6 +153,17 @@ def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
     Raises:
         StorageError: It can't be read.
     """
+    opened = open_table(location, storage=storage)
+    return None if opened is None else opened[0]
+
+
+def open_table(location: str, *, storage: Storage) -> tuple[DeltaLog, DeltaTable] | None:
+    """Look at a table's log, and open the table with delta-rs at its newest version; None where there is none.
+
+    Raises:
+        DeclarationError: Its path has a character that delta-rs misreads.
+        StorageError: It can't be read.
+    """
     folder = storage.list_folder(join(location, "_delta_log"))
     names = folder.files if folder is not None else []
     versions = sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
@@ -161,9 +172,10 @@ def open_log(location: str, *, storage: Storage) -> DeltaLog | None:
         return None
     table = load_table(location, storage=storage)
     metadata = table.metadata()
-    return DeltaLog(
+    log = DeltaLog(
         location, str(metadata.id), table.version(), tuple(versions), checkpoints, dict(metadata.configuration)
     )
+    return log, table
 
 
 def load_table(location: str, *, storage: Storage, version: int | None = None) -> DeltaTable:
@@ -192,7 +204,8 @@ def find_table(location: str, *, storage: Storage) -> DeltaTable | None:
         DeclarationError: Its path has a character that delta-rs misreads.
         StorageError: delta-rs can't read it.
     """
-    return None if open_log(location, storage=storage) is None else load_table(location, storage=storage)
+    opened = open_table(location, storage=storage)
+    return None if opened is None else opened[1]
 
 
 def last_transaction(table: DeltaTable, location: str, application: str, *, storage: Storage) -> int | None:

@@ -385,7 +385,7 @@ class StreamHome:
         return started.sources if started is not None and started.generation == generation else {}
 
     def keep_started(self, generation: int, sources: Mapping[str, Mapping[str, Any]]) -> None:
-        """Settle what `starting` is resolved to, before anything is run: no later run begins elsewhere.
+        """Keep what `starting` is resolved to, before anything is run: no later run begins elsewhere.
 
         Raises:
             StorageError: It could not be written.

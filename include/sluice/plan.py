@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.amounts import Amount, count_in, in_document
-from sluice.checkpoint.source_log import LogEntry
+from sluice.checkpoint.source_log import LogAddition
 from sluice.errors import Problem
 from sluice.plan_document import (
     BatchDocument,
@@ -39,9 +39,8 @@ class SourceRange:
     start: str | None
     end: str | None
     amount: Amount = field(default_factory=dict)
-    entries: tuple[LogEntry, ...] = ()
-    sizes: tuple[int, ...] = ()
-    is_logged: bool = False
+    added: LogAddition = LogAddition()
+    """What the source's own log in the checkpoint has to say of it."""
 
     @property
     def is_empty(self) -> bool:

@@ -195,7 +195,7 @@ def test_a_task_is_deferred_and_shows_how_its_run_goes_on(
 ) -> None:
     """Each batch when it is committed, once, and what the driver said when the run is over."""
     monkeypatch.setattr(run_stream, "_STAY_SECONDS", 0.0)
-    monkeypatch.setattr(triggers_run, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(triggers_run, "DEFERRAL_SECONDS", 0.0)
     record = keep(stream_project, "running")
     launch(record.run_id, "import time; print('what Spark says', flush=True); time.sleep(600)")
     with pytest.raises(TaskDeferred) as deferred:

@@ -33,7 +33,7 @@ _FORESTALLED = RecordedError(type="LeaseTakenError", message="the stream is bein
 @pytest.fixture(autouse=True)
 def project(stream_project: StreamProject, monkeypatch: pytest.MonkeyPatch) -> StreamProject:
     """A file has arrived; triggers lose no time."""
-    monkeypatch.setattr(lease_trigger, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(lease_trigger, "DEFERRAL_SECONDS", 0.0)
     monkeypatch.setattr(lease_trigger, "_POLL_SECONDS", 0.01)
     stream_project.arrive(1, at=START - timedelta(hours=1))
     return stream_project

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from sluice.locations import local_path
+from tests.builders import clean_log
 from tests.spark.history_oracle import QUARANTINES, TABLES
 from tests.spark.history_runs import Runs
 
@@ -25,7 +24,7 @@ class Others(Runs):
         path = found[pick % len(found)]
         table = DeltaTable(str(self.lab.root / path))
         if what == "clean":
-            clean_log(table, self.inputs.read_version() if path == "more" else table.version())
+            clean_log(self.lab.root / path, self.inputs.read_version() if path == "more" else None)
         elif what == "vacuum" and path != "more":
             table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
         else:
@@ -58,14 +57,3 @@ class Others(Runs):
             self.oracle.known[number] = path, mark + 100
         self.told.append(f"{what} of row {number} in {path} by others")
         self.look(is_complete=False)
-
-
-def clean_log(table: DeltaTable, version: int) -> None:
-    """Do as Delta does where a log is older than it is kept: a checkpoint, and no commit before it."""
-    if version < 0:
-        return
-    place = table.table_uri
-    DeltaTable(place, version=version).create_checkpoint()
-    for file in (Path(local_path(place)) / "_delta_log").glob("[0-9]*.*"):
-        if int(file.name.partition(".")[0]) < version:
-            file.unlink()

@@ -42,7 +42,7 @@ EDITS: dict[str, Callable[[Numbers], Numbers]] = {
     "interval column out": lambda numbers: numbers.editing(interval_column=None),
 }
 REPLACING = {"before the commit": ("publish", 1), "after the commit": ("replace_where", 2)}
-"""Where a backfill is killed: the second `replaceWhere` settles the quarantine."""
+"""Where a backfill is killed: the second `replaceWhere` tidies the quarantine."""
 
 
 def places(numbers: Numbers) -> tuple[Counter[int], Counter[int]]:
@@ -62,7 +62,7 @@ ALL = (Counter(range(1, 9)), Counter[int]())
     ],
 )
 def test_a_backfill(lab: Lab, killed_at: str, edit: str) -> None:
-    """Its retry settles the quarantine that it began with, or is refused; a release with the old declaration doubles
+    """Its retry tidies the quarantine that it began with, or is refused; a release with the old declaration doubles
     nothing."""
     numbers = Numbers(lab)
     numbers.begin()
@@ -85,7 +85,7 @@ def test_a_backfill(lab: Lab, killed_at: str, edit: str) -> None:
 
 @pytest.mark.parametrize("edit", ["quarantine moved", *rarely("quality out", "policy", "transform")])
 def test_a_backfill_that_has_replaced_its_rows(lab: Lab, edit: str) -> None:
-    """Its retry is done whatever is declared by now: it computes nothing, and settles what it has begun with."""
+    """Its retry is done whatever is declared by now: it computes nothing, and tidies what it has begun with."""
     numbers = Numbers(lab)
     numbers.begin()
     numbers.allow(2)
@@ -101,7 +101,7 @@ def test_a_backfill_that_has_replaced_its_rows(lab: Lab, edit: str) -> None:
 
 @pytest.mark.parametrize("change", ["column", *rarely("status")])
 def test_a_release_after_a_backfill_that_was_killed(lab: Lab, change: str) -> None:
-    """It settles by the column of then; and a record that says `succeeded` of a quarantine that is not settled, as
+    """It tidies by the column of then; and a record that says `succeeded` of a quarantine that is not tidy, as
     former versions left it, is not believed."""
     numbers = Numbers(lab)
     numbers.begin()
@@ -124,7 +124,7 @@ def test_a_release_after_a_backfill_that_was_killed(lab: Lab, change: str) -> No
 
 @pytest.mark.parametrize("by", ["release", *rarely("retry")])
 def test_a_quarantine_whose_folder_is_moved(lab: Lab, by: str) -> None:
-    """The table is the same at its new place: the retry of a backfill, or a release, settles it there."""
+    """The table is the same at its new place: the retry of a backfill, or a release, tidies it there."""
     numbers = Numbers(lab)
     numbers.begin()
     with killed(DeltaSink, "replace_where", call=2):

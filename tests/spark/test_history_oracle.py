@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from tests.builders import put
+from tests.builders import clean_log, put
 from tests.spark.histories import History
 from tests.spark.history_inputs import DAYS, Inputs
 from tests.spark.history_oracle import Oracle
-from tests.spark.history_others import clean_log
 from tests.spark.history_readers import Reader
 from tests.spark.history_steps import as_json, draw_history, kept_histories
 from tests.spark.history_streams import Declared
@@ -269,8 +268,7 @@ def test_what_a_second_stream_must_have(tmp_path: Path) -> None:
     DeltaTable(str(tmp_path / "out")).optimize.compact()
     case.write("out", 3, mark=2)
     reader.note("out")
-    table = DeltaTable(str(tmp_path / "out"))
-    clean_log(table, table.version())
+    clean_log(tmp_path / "out")
     reader.note("out")
 
     assert reader.appended == {0: [(0, 1), (1, 1)], 1: [(2, 1)], 3: [], 4: [(3, 2)]}

@@ -139,7 +139,7 @@ def by_sluice(path: str, **options: Any) -> tuple[dict[int, list[str]], Availabl
     """What Sluice plans, by batch."""
     source = sources.files(path, format="json", schema="id bigint", **options).resolved("/")
     found = source.available(Position(None), Bound(), storage=Storage(), now=datetime.now(UTC))
-    return {number: [entry.path for entry in step.entries] for number, step in enumerate(found.steps)}, found
+    return {number: [entry.path for entry in step.added.entries] for number, step in enumerate(found.steps)}, found
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -14,7 +14,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -27,9 +26,9 @@ from sluice.running import backfill
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sinks.delta.sink import DeltaSink
+from tests.builders import clean_log
 from tests.campaign import in_campaigns
 from tests.remedies import read_remedy
-from tests.spark.history_others import clean_log
 from tests.spark.lab import Lab, write_files
 from tests.spark.sink_operations import SECOND, Meanwhile, Numbers, killed
 
@@ -257,11 +256,10 @@ def test_a_release_after_a_killed_backfill_that_no_commit_tells_of(lab: Lab) -> 
     numbers = Numbers(lab)
     numbers.begin()
     numbers.allow(2)  # so that it puts rows into the quarantine
-    with killed(backfill, "settle"):
+    with killed(backfill, "tidy_quarantine"):
         numbers.backfill()
     lab.spark.sql(f"ALTER TABLE delta.`{lab.root}/out` SET TBLPROPERTIES ('a' = 'b')")
-    table = deltalake.DeltaTable(str(lab.root / "out"))
-    clean_log(table, table.version())
+    clean_log(lab.root / "out")
     numbers.allow(100)
 
     with pytest.raises(RefusedError) as refused:
@@ -280,7 +278,7 @@ def test_a_backfill_that_is_retried_after_a_later_one(lab: Lab) -> None:
     numbers = Numbers(lab)
     numbers.begin()
     request = BackfillRequest(numbers.stream, SECOND, "the first")
-    with killed(backfill, "settle"):
+    with killed(backfill, "tidy_quarantine"):
         backfill_stream(lab.project, request, session=lab.spark)
     numbers.allow(2)
     numbers.backfill()

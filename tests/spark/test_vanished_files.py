@@ -203,7 +203,7 @@ def test_between_the_plan_and_an_entry_without_its_batch(lab: Lab, monkeypatch: 
     run = BatchRunner.run
 
     def after(runner: BatchRunner, batch: PlannedBatch) -> Any:
-        assert [source.is_logged for source in batch.sources.values()] == [True]
+        assert [source.added.is_there for source in batch.sources.values()] == [True]
         (lab.root / "in" / "0001.json").unlink()
         return run(runner, batch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from sluice.cli.app import app
 from sluice.gate.state import read_gate
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
+from sluice.quality.suite import Suite, read_suite
 from sluice.runs.record import RunRecords
 from tests.golden_homes.unpacking import ARCHIVES, NAMES, GoldenHome, unpack
 
@@ -69,3 +71,17 @@ def test_the_commands(golden: GoldenHome, monkeypatch: pytest.MonkeyPatch, comma
     refused = golden.expected["plan"]["verdict"] == "refuse" and command == "plan"
     assert done.exit_code == (4 if refused else 0), done.output
     assert json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("golden", [one for one in ARCHIVES if one.stem in {"split", "stopped"}], indirect=True)
+def test_a_suite_is_read_once_for_a_plan(golden: GoldenHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By who asks for rows that nobody has judged, and who chooses the gate of those to come."""
+    read: list[str] = []
+
+    def noted(location: str, **how: Any) -> Suite | None:
+        read.append(location)
+        return read_suite(location, **how)
+
+    monkeypatch.setattr("sluice.quality.declared_suite.read_suite", noted)
+    assert plan_stream(golden.project, Request(golden.stream, Limits())).quality is not None
+    assert len(read) == 1

@@ -181,6 +181,29 @@ def test_sources_and_sinks_stay_apart() -> None:
     ] == []
 
 
+def test_nobody_asks_what_a_source_or_a_sink_is() -> None:
+    """Whoever is not of a kind asks what it can do: `isinstance` with its class is for the kind's own folder."""
+    kinds = {
+        node.name: module
+        for module, tree in modules().items()
+        if module.startswith(("sluice.sources.", "sluice.sinks.")) and not module.endswith(".contract")
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    asked = {
+        (module, name.id)
+        for module, tree in modules().items()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "isinstance"
+        for name in ast.walk(call.args[1])
+        if isinstance(name, ast.Name) and name.id in kinds and folder(kinds[name.id]) != folder(module)
+    }
+
+    assert {"FilesSource", "DeltaSink", "MemorySink"} <= kinds.keys()
+    # A table as it was declared is kept in a file that has no kind: it is a Delta table.
+    assert asked == {("sluice.runs.kept_table", "DeltaSink")}
+
+
 def test_printing_is_for_the_command_line() -> None:
     """Only the command line prints tables and bars."""
     users = {module for module, found in GRAPH.items() if "sluice.cli.printing" in found}

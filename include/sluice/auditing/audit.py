@@ -44,11 +44,11 @@ from sluice.gate.state import (
 )
 from sluice.home import StreamHome
 from sluice.plan import GateChoice, Plan
+from sluice.planning.declared import Declared
 from sluice.planning.recovered import done_by
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.results import CheckResult
 from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
@@ -385,7 +385,7 @@ class Audit:
 
 
 def prepare_audit(
-    project: Project, seen: Survey, query: Query, plan: Plan, record: RunRecord, *, journal: Journal, lease: Lease
+    declared: Declared, seen: Survey, query: Query, plan: Plan, record: RunRecord, *, journal: Journal, lease: Lease
 ) -> Audit | None:
     """The audit of a run that is to begin; None for a stream without a suite.
 
@@ -394,7 +394,7 @@ def prepare_audit(
         RefusedError: A file of the home is damaged.
     """
     stream, home = query.stream, journal.home
-    suite = declared_suite(project, stream, storage=home.storage)
+    project, suite = declared.project, declared.suite
     if suite is None or record.query_id is None:
         return None
     compiled = fit_suite(suite, stream, query.frame, storage=home.storage)

@@ -19,9 +19,9 @@ from sluice.auditing.written_rows import measure
 from sluice.gate.audit_record import quality_record
 from sluice.gate.quarantine_places import note_quarantine
 from sluice.home import StreamHome
+from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, judge_run
 from sluice.quality.reread import reread
 from sluice.runs.record import QualityRecord
@@ -53,7 +53,7 @@ class BackfillAudit:
         return quality_record(self.judged, self.plan.suite.name, "cache", dict(self.rows.dtypes))
 
     def put_aside(self, wanted: Replacement, run_id: str, batch_id: int, project: Project, home: StreamHome) -> None:
-        """Put the rows that fail into the quarantine, in place of those of this run's former attempts.
+        """Put the rows that fail into the quarantine, in place of those of this run's earlier attempts.
 
         What others have put there of the interval stays until the rows are replaced: no row is ever in neither table.
         """
@@ -72,24 +72,23 @@ class BackfillAudit:
 
 
 def audit_interval(
-    project: Project, stream: Stream, frame: DataFrame, wanted: Replacement, *, now: datetime, storage: Storage
+    declared: Declared, frame: DataFrame, wanted: Replacement, *, now: datetime, storage: Storage
 ) -> BackfillAudit | None:
     """Measure and judge the rows of an interval; None for a stream without a suite.
 
     Rules about history are left out: they are about what a run of the live stream brings.
 
     Args:
-        project: The project of the stream.
-        stream: The declaration.
+        declared: The declaration.
         frame: The result of the transform.
         wanted: What is to be replaced.
         now: The clock of the audit.
-        storage: Where the suite and the quarantine are.
+        storage: Where the quarantine is.
 
     Raises:
         DeclarationError: The suite is wrong, or does not fit the result or the quarantine.
     """
-    suite = declared_suite(project, stream, storage=storage)
+    stream, suite = declared.stream, declared.suite
     kind = dict(frame.dtypes).get(wanted.column)
     if suite is None or kind is None:
         # A result without the interval column is refused when it is written.

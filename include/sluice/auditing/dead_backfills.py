@@ -1,7 +1,7 @@
-"""What backfills have left in the quarantine, settled: no row of it stands for one that is elsewhere.
+"""What backfills have left in the quarantine, tidied: no row of it stands for one that is elsewhere.
 
 The quarantine of a backfill is the one that was declared when it began, whatever is declared by now; whether it is
-settled is told by that table's own log, and not by the record of the run.
+tidied is told by that table's own log, and not by the record of the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import spark_location
 from sluice.project import Project
-from sluice.runs.backfill_names import application_of, run_of, settled_application
+from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sinks.contract import ReplaceableSink, Replaced, Replacement, SplittingSink
@@ -40,10 +40,10 @@ def quarantine_left(
         table = kept.sink(project)
     if table is None or not is_quarantine(table, storage=storage):
         return None
-    return None if _is_settled(record, found.attempt, table, storage) else table
+    return None if _is_tidy(record, found.attempt, table, storage) else table
 
 
-def settle(
+def tidy_quarantine(
     record: RunRecord, found: Replaced, table: SplittingSink, stream: Stream, session: SparkSession, *, storage: Storage
 ) -> None:
     """Take out of a quarantine what a backfill has replaced, and its log says so from then on.
@@ -70,10 +70,10 @@ def settle(
     remove_others(table, session, wanted, run_ids, made.batch_id or 0, storage=storage)
 
 
-def settle_backfills(
+def tidy_after_backfills(
     project: Project, stream: Stream, table: SplittingSink, home: StreamHome, session: SparkSession
 ) -> None:
-    """Settle a quarantine after backfills that began to write; none is at work.
+    """Tidy a quarantine after backfills that began to write; none is at work.
 
     One that has replaced nothing leaves copies of what the live stream put there; one that has replaced rows may have
     left what it computed anew.
@@ -93,13 +93,13 @@ def settle_backfills(
             continue
         may_have_left = first is not None and first <= (made.batch_id or 0)
         may_have_left = may_have_left and _is_about(record, table, project, storage)
-        if is_done and (not may_have_left or _is_settled(record, made.attempt, table, storage)):
+        if is_done and (not may_have_left or _is_tidy(record, made.attempt, table, storage)):
             continue
         found = sink.find_replacement(application_of(record.run_id), made.version, storage=storage)
         if found is not None and found.conflict is not None and not is_done:
             _check_stood_for(record, found.version, begun, _damaged(record, found, sink))
-        elif may_have_left and found is not None and not _is_settled(record, found.attempt, table, storage):
-            settle(record, found, table, stream, session, storage=storage)
+        elif may_have_left and found is not None and not _is_tidy(record, found.attempt, table, storage):
+            tidy_quarantine(record, found, table, stream, session, storage=storage)
         elif may_have_left and found is None and not is_done:
             if not sink.tells_since(made.version, storage=storage):
                 _check_stood_for(record, made.version, begun, _not_told(record, sink))
@@ -125,8 +125,8 @@ def _is_about(record: RunRecord, table: SplittingSink, project: Project, storage
     return then.location == table.location or not is_quarantine(then, storage=storage)
 
 
-def _is_settled(record: RunRecord, attempt: int, table: SplittingSink, storage: Storage) -> bool:
-    application = settled_application(application_of(record.run_id))
+def _is_tidy(record: RunRecord, attempt: int, table: SplittingSink, storage: Storage) -> bool:
+    application = tidied_application(application_of(record.run_id))
     return table.state(application, storage=storage).holds(attempt)
 
 

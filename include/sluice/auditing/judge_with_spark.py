@@ -10,26 +10,25 @@ import msgspec
 from sluice.auditing.written_rows import WrittenRows
 from sluice.errors import BatchFailedError, HeldError
 from sluice.gate.audit_record import QUALITY_METRICS, is_measured, with_columns, with_measures
-from sluice.gate.unjudged_runs import held_by, judge_former, settle
+from sluice.gate.unjudged_runs import held_by, judge_unsettled, settle
 from sluice.home import StreamHome
+from sluice.planning.declared import Declared
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import unsettled as find_unsettled_run
-from sluice.project import Project
 from sluice.quality.compile import compile_suite
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.reread import not_measured
 from sluice.quality.results import CheckResult
 from sluice.runs.record import BatchRecord
 from sluice.spark.query import Query
 
 
-def settle_former(project: Project, home: StreamHome, seen: Survey, query: Query, run_id: str) -> None:
+def settle_with_spark(declared: Declared, home: StreamHome, seen: Survey, query: Query, run_id: str) -> None:
     """Judge what another run wrote and nobody could judge without Spark; for the holder of the lease.
 
     What its driver did not live to measure, or to read again, is read from the sink. What can't be read fails.
 
     Args:
-        project: The project of the stream.
+        declared: The declaration.
         home: The stream's folder in the home.
         seen: What this run has seen of the checkpoint.
         query: This run's; a run that died before it was audited left no columns of its own.
@@ -41,10 +40,10 @@ def settle_former(project: Project, home: StreamHome, seen: Survey, query: Query
         StorageError: The sink, or a file of the home, can't be read now.
     """
     stream = seen.stream
-    unsettled = find_unsettled_run(project, seen, home)
+    unsettled = find_unsettled_run(home, seen, declared)
     if unsettled is None or unsettled.judged is not None or unsettled.record.run_id == run_id:
         return
-    suite = declared_suite(project, stream, storage=home.storage)
+    suite = declared.suite
     if suite is None:
         return
     record = unsettled.record
@@ -71,7 +70,7 @@ def settle_former(project: Project, home: StreamHome, seen: Survey, query: Query
         with_columns(record, suite.name, columns), batches=tuple(map(measured, record.batches))
     )
     unsettled = replace(unsettled, record=record, earlier=tuple(map(measured, unsettled.earlier)))
-    judged = judge_former(unsettled, plan, reread, stream=stream, home=home)
+    judged = judge_unsettled(unsettled, plan, reread, stream=stream, home=home)
     settle(home, judged)
     if judged.is_held:
         raise HeldError(held_by(judged, stream.name))

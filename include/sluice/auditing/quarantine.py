@@ -9,7 +9,7 @@ from sluice.delta_table import find_table, load_table, spark_columns
 from sluice.errors import DeclarationError
 from sluice.locations import spark_location
 from sluice.quality.compile import Check, QualityPlan
-from sluice.runs.backfill_names import settled_application
+from sluice.runs.backfill_names import tidied_application
 from sluice.sinks.contract import Replacement, SplittingSink
 from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
@@ -187,7 +187,7 @@ def remove_others(
     nothing = table.read_versions(session, [], storage=storage)
     kept = ", ".join(f"'{run_id}'" for run_id in sorted(run_ids))
     condition = f"{interval} AND {BATCH} <= {batch_id} AND {RUN} NOT IN ({kept})"
-    table.replace_where(nothing, condition, application=settled_application(wanted.application), version=wanted.attempt)
+    table.replace_where(nothing, condition, application=tidied_application(wanted.application), version=wanted.attempt)
 
 
 def check_quarantine(table: SplittingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:

@@ -9,7 +9,7 @@ was killed is finished by the next one, in the tables that it began with. Rows t
 and hold up nobody.
 
 A backfill computes rows of the quarantine anew: none is at work beside a release, and what a killed one has left in the
-quarantine is settled first.
+quarantine is tidied first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import settle_backfills
+from sluice.auditing.dead_backfills import tidy_after_backfills
 from sluice.auditing.quarantine import (
     BATCH,
     OURS,
@@ -49,7 +49,6 @@ from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.suite import Suite
 from sluice.runs.driver import Drivers
 from sluice.runs.kept_table import Table
@@ -118,7 +117,7 @@ def release_rows(
     """
     home = project.stream_home(stream)
     declared = Declared.of(project, stream, project.streams())
-    suite, sink, table = _tables(project, stream, home)
+    suite, sink, table = _tables(declared)
     declared.check_table(storage=home.storage)
     journal = open_journal(project, stream, clock)
     release = Release(
@@ -152,14 +151,14 @@ def release_rows(
                 close_session(opened)
 
 
-def _tables(project: Project, stream: Stream, home: StreamHome) -> tuple[Suite, SplittingSink, SplittingSink]:
-    suite, table = declared_suite(project, stream, storage=home.storage), stream.quarantine_table
+def _tables(declared: Declared) -> tuple[Suite, SplittingSink, SplittingSink]:
+    stream, suite, table = declared.stream, declared.suite, declared.stream.quarantine_table
     sink, problem, remedy = stream.sink, None, "declare `quality`, with the policy `quarantine`"
     if suite is None:
         problem = "the stream has no suite"
     elif not isinstance(sink, SplittingSink):
         problem = f"a stream with a {sink.kind} sink has no quarantine"
-    elif project.is_remote:
+    elif declared.project.is_remote:
         problem, remedy = "Spark Connect can't release rows", "use a Spark of its own: `[spark] master`"
     if problem is not None or suite is None or table is None or not isinstance(sink, SplittingSink):
         raise DeclarationError(str(problem), where=stream.place, remedy=remedy)
@@ -187,7 +186,7 @@ class _Work:
         return Released(self.send(release), finished)
 
     def begin(self, release: Release, clock: Clock) -> None:
-        """Say that a release begins, unless a backfill is at work; then settle what dead ones have left.
+        """Say that a release begins, unless a backfill is at work; then tidy up what dead ones have left.
 
         A backfill looks for releases after it has taken its lease: one of the two sees the other.
         """
@@ -199,7 +198,7 @@ class _Work:
         try:
             for folder in self.home.interval_lease_folders():
                 check_not_taken(self.home.storage, folder, clock())
-            settle_backfills(self.project, self.stream, self.table, self.home, self.session)
+            tidy_after_backfills(self.project, self.stream, self.table, self.home, self.session)
         except BaseException:
             forget_release(self.home, release)
             raise

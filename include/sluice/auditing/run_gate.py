@@ -47,7 +47,7 @@ class RunGate:
     last_batch: int | None
     """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
     found: GateState | None = None
-    """The gate as the run found it, where it goes on with what another run, or a former try, was stopped in."""
+    """The gate as the run found it, where it goes on with what another run, or a try before, was stopped in."""
     earlier: tuple[BatchRecord, ...] = ()
     """What the runs had published that it goes on with."""
     judged: Judgement | None = None
@@ -57,7 +57,7 @@ class RunGate:
     _removed: dict[int, Mapping[str, int]] = field(default_factory=dict)
     """How many rows each policy took out, by the ids of the batches whose records tell it."""
     _is_excused: bool = False
-    _former: list[dict[str, float]] | None = None
+    _former_runs: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
         for batch in together(self.earlier, self.record.batches):
@@ -172,15 +172,15 @@ class RunGate:
 
     def _judge(self, *, is_last: bool, rereads: Sequence[CheckResult] = (), without: Collection[int] = ()) -> Judgement:
         ids = counted([found for found in sorted(self.values) if found not in without], self.stream.output_mode)
-        former = {batch_id: found for batch_id in ids if (found := self._by_former_suite(batch_id)) is not None}
+        by_other = {batch_id: found for batch_id in ids if (found := self._by_suite_before(batch_id)) is not None}
         judged = judge_run(
             self.plan,
-            [self.values[batch_id] for batch_id in ids if batch_id not in former],
+            [self.values[batch_id] for batch_id in ids if batch_id not in by_other],
             self._history(),
             now=self.clock(),
             is_last=is_last,
             rereads=rereads,
-            by_former_suite=list(former.values()),
+            by_suite_before=list(by_other.values()),
         )
         if not self._removed.keys() >= set(ids):
             return judged
@@ -190,7 +190,7 @@ class RunGate:
             removed.update(self._removed[batch_id])
         return replace(judged, removed=removed)
 
-    def _by_former_suite(self, batch_id: int) -> Mapping[str, Any] | None:
+    def _by_suite_before(self, batch_id: int) -> Mapping[str, Any] | None:
         """What was measured of a batch that a run had published which was stopped, where the suite asks for more now.
 
         It can't be measured any more where rows have left it, or where the sink does not tell what a batch wrote.
@@ -201,9 +201,9 @@ class RunGate:
 
     def _history(self) -> list[dict[str, float]]:
         """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
-        if self._former is None:
-            self._former = former_runs(self.home, self.record.run_id, self.plan)
-        return self._former
+        if self._former_runs is None:
+            self._former_runs = former_runs(self.home, self.record.run_id, self.plan)
+        return self._former_runs
 
     def _state(self, state: Literal["open", "blocked", "failed"]) -> GateState:
         record = self.record

@@ -53,7 +53,7 @@ def stage(
     """
     from pyspark.sql import functions
 
-    _forget_former(home, generation, batch)
+    _forget_batches_before(home, generation, batch)
     row = functions.expr(f"struct({', '.join(map(identifier, frame.columns))})")
     part = functions.expr(
         f"CASE WHEN {plan.quarantined or 'false'} THEN 'quarantine' WHEN {plan.removed or 'false'} THEN 'drop'"
@@ -183,7 +183,7 @@ def _files(home: StreamHome, folder: str) -> dict[str, int]:
     return {name: stat.size_bytes for name, stat in found.items() if stat is not None}
 
 
-def _forget_former(home: StreamHome, generation: int, batch: SinkBatch) -> None:
+def _forget_batches_before(home: StreamHome, generation: int, batch: SinkBatch) -> None:
     """Delete what became of batches before; another driver's try of this one may count yet."""
     root, own = staged_folder(home, generation), f"{batch.batch_id}"
     found = home.storage.list_folder(root)

@@ -16,7 +16,7 @@ from sluice.quality.suggest import ROWS, few_valued, profile_measures, suggest_s
 from sluice.runs.driver import Drivers
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import VersionedSink
-from sluice.sources.contract import Bound, Position, Slice, Source
+from sluice.sources.contract import Bound, OwnLog, Position, Slice, Source
 from sluice.spark.query import build_batch, spark_failed
 from sluice.spark.session import close_session, open_session
 from sluice.storage import Storage
@@ -98,9 +98,9 @@ def _everything(source: Source, storage: Storage, now: datetime) -> Slice:
     found = source.available(Position(None), Bound(), storage=storage, now=now)
     if not found.steps:
         return source.slice(Position(None), None, storage=storage)
-    entries: list[LogEntry] = [entry for step in found.steps for entry in step.entries]
-    log = SourceLog(entries[-1].batch_id, entries) if entries else None
-    position = Position(found.steps[-1].end, log, found.started_at)
+    entries: list[LogEntry] = [entry for step in found.steps for entry in step.added.entries]
+    log = SourceLog(entries[-1].batch_id, entries) if entries else SourceLog()
+    position = Position(found.steps[-1].end, OwnLog(log), found.started_at)
     return source.slice(position, None, storage=storage)
 
 

@@ -24,7 +24,6 @@ from sluice.locations import join
 from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import judge_run
 from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
@@ -146,7 +145,7 @@ def check_audit(project: Project, request: TableAuditRequest) -> tuple[Suite, Ve
     """
     home = project.stream_home(request.stream)
     declared = Declared.of(project, request.stream, project.streams())
-    suite, (sink, version) = _suite(project, request, home), _table(request, home)
+    suite, (sink, version) = _suite(declared, request), _table(request, home)
     declared.check_table(storage=home.storage)
     return suite, sink, version
 
@@ -165,10 +164,11 @@ def _file(home: StreamHome, audit_id: str) -> str:
     return join(home.table_audits_folder(), f"{audit_id}.json")
 
 
-def _suite(project: Project, request: TableAuditRequest, home: StreamHome) -> Suite:
+def _suite(declared: Declared, request: TableAuditRequest) -> Suite:
     stream = request.stream
-    declared = stream if request.suite is None else replace(stream, quality=request.suite)
-    suite = declared_suite(project, declared, storage=home.storage)
+    if request.suite is not None:
+        declared = replace(declared, stream=replace(stream, quality=request.suite))
+    suite = declared.suite
     if suite is None:
         raise DeclarationError(
             "there is no suite to audit the table with",

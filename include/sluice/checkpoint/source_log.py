@@ -53,6 +53,20 @@ class SourceLog:
         return tuple(entry for entry in self.entries if first_id <= entry.batch_id <= last_id)
 
 
+@dataclass(frozen=True)
+class LogAddition:
+    """What a batch adds to its source's own log: nothing, where the source keeps none."""
+
+    entries: tuple[LogEntry, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """The bytes of each of these files, in this order; the log does not keep them."""
+    is_there: bool = False
+    """Whether the log has them already: a crash came between the two logs."""
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+
 _ENTRIES = msgspec.json.Decoder(list[LogEntry])
 
 

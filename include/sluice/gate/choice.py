@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, get_args
 
 from sluice.errors import DeclarationError
@@ -11,7 +12,7 @@ from sluice.plan import Gate, GateChoice, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
-from sluice.sinks.contract import BatchSink, SplittingSink, StagingSink, VersionedSink
+from sluice.sinks.contract import BatchSink, SinkState, SplittingSink, StagingSink, VersionedSink
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
@@ -24,22 +25,39 @@ measured with 3, 13 and 33 measures of 4 million rows of Parquet."""
 _ROW_BYTES = 100
 """How long a row of input is, where no log tells how many there are."""
 _MEASURES_PER_CHECK = 2
+_Obstacle = Callable[[], str | None]
+"""Why batches can't be written aside; None when they can."""
 
 
 def choose_gate(
-    project: Project, stream: Stream, suite: Suite, batches: tuple[PlannedBatch, ...], *, storage: Storage
+    project: Project,
+    stream: Stream,
+    suite: Suite,
+    batches: tuple[PlannedBatch, ...],
+    *,
+    state: SinkState | None = None,
+    storage: Storage,
 ) -> GateChoice:
     """Choose by the suite's policies and what the sink can do; `meta.sluice` of the suite may say otherwise.
+
+    Args:
+        project: The project of the stream.
+        stream: The declaration, with absolute locations.
+        suite: Its suite.
+        batches: What is planned.
+        state: What the sink has said of itself a moment ago; None where it was not asked.
+        storage: Where the sink is.
 
     Raises:
         DeclarationError: The sink can't do what a policy, or the suite's own choice, asks for.
         StorageError: The sink can't be read right now.
     """
     ours = suite.meta.get("sluice", {})
-    gate, reason = _gate(project, stream, suite, storage)
+    aside = partial(_aside_obstacle, stream, state, storage)
+    gate, reason = _gate(project, stream, suite, aside)
     wanted = _wanted(ours, "gate", get_args(Gate), suite)
     if wanted is not None and wanted != gate:
-        _check_wanted(project, stream, suite, wanted, storage)
+        _check_wanted(project, stream, suite, wanted, aside)
         gate, reason = wanted, "as the suite says"
     measured, why = _measured(stream, suite, gate, batches)
     wanted = _wanted(ours, "measured", get_args(Measured), suite)
@@ -78,7 +96,7 @@ def choose_backfill_gate(project: Project, stream: Stream, suite: Suite) -> Gate
     )
 
 
-def _gate(project: Project, stream: Stream, suite: Suite, storage: Storage) -> tuple[str, str]:
+def _gate(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> tuple[str, str]:
     if _policies(suite, "quarantine"):
         _check_quarantine(project, stream, suite)
         return "cache", "rows are split between the sink and its quarantine"
@@ -96,13 +114,13 @@ def _gate(project: Project, stream: Stream, suite: Suite, storage: Storage) -> t
         return "write", f"a {stream.sink.kind} sink publishes what it writes"
     if not _can_fail(suite) and not _removes(suite):
         return "write", "no expectation has the policy `fail`"
-    obstacle = _aside_obstacle(stream, storage)
+    obstacle = aside()
     # The measures of rows that are left out can't be taken again in the sink: they must be on disk before the others.
     reason = "nothing is published that fails" if _can_fail(suite) else "what is left out is counted before it is gone"
     return ("cache", obstacle) if obstacle is not None else ("publish", reason)
 
 
-def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, storage: Storage) -> None:
+def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, aside: _Obstacle) -> None:
     obstacle: str | None = None
     if wanted != "cache" and _policies(suite, "quarantine"):
         obstacle = "`quarantine` needs the gate `cache`"
@@ -111,7 +129,7 @@ def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, s
     elif wanted != "write" and project.is_remote:
         obstacle = "over Spark Connect, batches are audited after they are written"
     elif wanted == "publish":
-        obstacle = _aside_obstacle(stream, storage)
+        obstacle = aside()
     elif wanted == "cache" and not isinstance(stream.sink, BatchSink):
         obstacle = f"a {stream.sink.kind} sink publishes what it writes"
     if obstacle is not None:
@@ -147,10 +165,10 @@ def _user_of(place: str, project: Project, stream: Stream) -> str | None:
     return f"the {writer.table} of stream `{writer.stream.name}`" if writer is not None else None
 
 
-def _aside_obstacle(stream: Stream, storage: Storage) -> str | None:
+def _aside_obstacle(stream: Stream, state: SinkState | None, storage: Storage) -> str | None:
     if not isinstance(stream.sink, StagingSink):
         return f"a {stream.sink.kind} sink can't publish what was written aside"
-    return stream.sink.aside_obstacle(stream.output_mode, storage=storage)
+    return stream.sink.aside_obstacle(stream.output_mode, state=state, storage=storage)
 
 
 def _pass_obstacle(stream: Stream, suite: Suite, gate: str) -> str | None:

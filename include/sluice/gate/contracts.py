@@ -58,7 +58,7 @@ def _columns(stream: Stream, expectation: Expectation, batches: tuple[PlannedBat
             where=expectation.place,
             remedy=f"did you mean `{near[0]}`?" if near else f"the sources are: {', '.join(stream.sources)}",
         )
-    entries = [entry for batch in batches if name in batch.sources for entry in batch.sources[name].entries]
+    entries = [entry for batch in batches if name in batch.sources for entry in batch.sources[name].added.entries]
     found = stream.sources[name].columns(entries[-1].path if entries else None, storage=storage)
     if found is None:
         raise DeclarationError(

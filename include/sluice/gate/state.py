@@ -152,7 +152,7 @@ def keep_audits(home: StreamHome, generation: int, audits: Iterable[BatchAudit])
 
 
 def gate_to_go_on_with(gate: GateState | None, run_id: str) -> GateState | None:
-    """The gate when a run goes on with what was stopped there: a batch of another run, or this run's own former try."""
+    """The gate when a run goes on with what was stopped there: a batch of another run, or this run's own try before."""
     is_stopped = gate is not None and (gate.state == "blocked" or gate.run_id == run_id)
     return gate if is_stopped else None
 

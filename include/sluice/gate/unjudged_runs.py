@@ -32,9 +32,7 @@ from sluice.gate.state import (
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.plan_document import PlanDocument
-from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run
 from sluice.quality.results import CheckResult, unmeasured, verdict, why_unmeasured
 from sluice.quality.suite import Suite
@@ -78,17 +76,17 @@ class Unsettled:
 
 
 def find_unsettled(
-    project: Project,
     stream: Stream,
     home: StreamHome,
+    declared_suite: Callable[[], Suite | None],
     recovered: Callable[[RunRecord], tuple[BatchRecord, ...]],
 ) -> Unsettled | None:
     """Find a former run that the gate has not passed, and judge it by what was measured. Starts no JVM.
 
     Args:
-        project: The project of the stream.
         stream: The declaration.
         home: The stream's folder in the home.
+        declared_suite: Gives the stream's suite; asked where the gate is not settled.
         recovered: Gives the batches that a run has committed, also those that its driver did not live to record.
 
     Raises:
@@ -96,7 +94,7 @@ def find_unsettled(
         DeclarationError: The suite is wrong.
     """
     gate = read_gate(home)
-    suite = declared_suite(project, stream, storage=home.storage) if gate is not None else None
+    suite = declared_suite() if gate is not None else None
     if gate is None or suite is None:
         # All is judged, or nobody wants to know.
         return None
@@ -127,7 +125,7 @@ def find_unsettled(
     if not is_known and isinstance(stream.sink, VersionedSink):
         return unsettled
     # What no sink can tell any more is not measured, and fails.
-    return judge_former(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)
+    return judge_unsettled(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)
 
 
 def _gone(gate: GateState, stream: Stream, suite: Suite) -> Unsettled:
@@ -161,7 +159,7 @@ def earlier_batches(
     return found
 
 
-def judge_former(
+def judge_unsettled(
     unsettled: Unsettled,
     plan: QualityPlan,
     reread: Callable[[Sequence[BatchRecord]], Sequence[CheckResult]],
@@ -220,7 +218,7 @@ def _unfit(suite: Suite, exc: DeclarationError) -> Judgement:
     return Judgement(verdict(results), results, None, {})
 
 
-def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> Plan:
+def gated(plan: Plan, unsettled: Unsettled | None, try_before: RunRecord | None) -> Plan:
     """A plan that heeds the gate: refused while the stream is held, and run where only Spark can judge."""
     if unsettled is None or plan.verdict == "refuse":
         return plan
@@ -228,7 +226,7 @@ def gated(plan: Plan, unsettled: Unsettled | None, former: RunRecord | None) -> 
     if unsettled.is_held:
         problem = held_by(unsettled, plan.stream)
         return replace(plan, verdict="refuse", reason="held by quality", problem=problem, batches=(), quality=None)
-    is_own = former is not None and former.run_id == gate.run_id
+    is_own = try_before is not None and try_before.run_id == gate.run_id
     if unsettled.judged is None and plan.verdict == "skip":
         what = "this run" if is_own else f"run {gate.run_id}"
         return replace(plan, verdict="run", strategy="exact", reason=f"what {what} wrote is yet to be judged")

@@ -37,7 +37,7 @@ class Arrivals:
         return hashlib.sha256("\n".join(sorted(self.ids)).encode()).hexdigest()
 
 
-def look_for_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
+def find_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
     """Look at every source of a stream.
 
     A stream that begins with what comes from now on (`starting="latest"`), and was never planned, has something to
@@ -67,7 +67,7 @@ def look_for_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arriva
 
 
 def _ids(source: str, found: Available) -> Iterator[str]:
-    entries = [entry for step in found.steps for entry in step.entries]
+    entries = [entry for step in found.steps for entry in step.added.entries]
     if entries:
         yield from (f"{source}\0{entry.path}\0{entry.timestamp_ms}" for entry in entries)
     elif found.steps:

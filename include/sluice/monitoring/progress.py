@@ -18,7 +18,7 @@ from sluice.home import StreamHome
 from sluice.locations import is_local, join
 from sluice.storage import Storage
 
-_SETTLE_SECONDS = 3.0
+_QUIET_SECONDS = 3.0
 """A folder's time may stand still over two commits (file systems count in steps of up to 2 s): the folder is listed
 again, although its time is the same, until it was listed once this long after that time was first seen."""
 _ATTEMPTS = 3
@@ -74,7 +74,7 @@ class ProgressReader:
         self._progress: Progress | None = None
         self._times: tuple[int | None, ...] | None = None
         self._seen_at = 0.0
-        self._is_settled = False
+        self._is_quiet = False
 
     def read(self) -> Progress:
         """The progress as it is now.
@@ -86,12 +86,12 @@ class ProgressReader:
         # The times are taken first: a commit that comes while the folder is read changes them once more.
         times, now = self._folder_times(), time.monotonic()
         is_same = times is not None and times == self._times
-        if self._progress is not None and is_same and self._is_settled:
+        if self._progress is not None and is_same and self._is_quiet:
             return self._progress
         self._progress = read_progress(self._home)
         if not is_same:
             self._seen_at = now
-        self._is_settled = is_same and now - self._seen_at >= _SETTLE_SECONDS
+        self._is_quiet = is_same and now - self._seen_at >= _QUIET_SECONDS
         self._times = times
         return self._progress
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Literal
 
 import msgspec
@@ -33,7 +32,7 @@ from sluice.planning.backfill_refusals import (
 )
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.planner import find_refusal
-from sluice.planning.survey import Survey, positions, source_lines
+from sluice.planning.survey import Survey, own_logs, positions, source_lines
 from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
 from sluice.sources.contract import Slice
 from sluice.stream import Stream
@@ -160,7 +159,7 @@ def check_declaration(stream: Stream) -> None:
         )
 
 
-def look(
+def survey_backfill(
     stream: Stream,
     home: StreamHome,
     interval: Interval,
@@ -186,7 +185,7 @@ def look(
     sink = stream.sink
     if not isinstance(sink, ReplaceableSink) or stream.interval_column is None:  # pragma: no cover - checked above
         raise TypeError(stream.name)
-    sight = Sight(_look_at_checkpoint(stream, home), interval, downstream=_downstream(stream, streams))
+    sight = Sight(_survey_checkpoint(stream, home), interval, downstream=_downstream(stream, streams))
     if (shared := shared_table(stream, streams)) is not None:
         return replace(sight, refusal=shared)
     for _ in range(_LOOKS):
@@ -203,7 +202,7 @@ def look(
         if sight.refusal is None:
             if snapshot is None or seen.checkpoint.is_new:
                 return sight
-            sight = _look_at_late_rows(_look_at_slices(_look_at_writers(sight, home), home), late_rows)
+            sight = _survey_late_rows(_survey_slices(_survey_writers(sight, home), home), late_rows)
             if sight.downstream and not sink.may_have_rows(
                 snapshot.version, stream.interval_column, interval, storage=home.storage
             ):
@@ -211,7 +210,7 @@ def look(
                 sight = replace(sight, downstream=tuple(only_added))
             return sight
         # A live run may have gone on between two looks; what is really wrong stays wrong.
-        sight = replace(sight, seen=_look_at_checkpoint(stream, home))
+        sight = replace(sight, seen=_survey_checkpoint(stream, home))
     return sight
 
 
@@ -252,17 +251,16 @@ def build_backfill_plan(sight: Sight) -> BackfillPlan:
     return replace(plan, verdict="run", reason=why + how)
 
 
-def _look_at_checkpoint(stream: Stream, home: StreamHome) -> Survey:
+def _survey_checkpoint(stream: Stream, home: StreamHome) -> Survey:
     number = home.current_generation()
     record = home.generation(number)
     checkpoint = read_checkpoint(home.checkpoint_location(number), storage=home.storage, log_keys=log_keys(record))
     lines = source_lines(stream, record, checkpoint)
     seen = Survey(stream, number, record, checkpoint, lines, {}, dict(record.sources) if record else {}, {})
-    seen = replace(seen, sizes=partial(home.taken_sizes, number), unread=partial(home.unread_files, number))
-    return replace(seen, foreign_owner=home.foreign_owner())
+    return replace(seen, foreign_owner=home.foreign_owner(), logs=own_logs(home, number, checkpoint.source_logs))
 
 
-def _look_at_writers(sight: Sight, home: StreamHome) -> Sight:
+def _survey_writers(sight: Sight, home: StreamHome) -> Sight:
     """Look whether another query has written batches into the sink since the stream began to."""
     stream = sight.seen.stream
     known = list(filter(None, map(home.generation, range(1, sight.seen.generation + 1))))
@@ -276,14 +274,14 @@ def _look_at_writers(sight: Sight, home: StreamHome) -> Sight:
     return replace(sight, refusal=shared_by(stream.sink.location or "", f"another streaming query ({other})"))
 
 
-def _look_at_late_rows(sight: Sight, late_rows: LateRows) -> Sight:
+def _survey_late_rows(sight: Sight, late_rows: LateRows) -> Sight:
     batch = sight.batch
     if batch is None or not may_have_missed_late_rows(sight.seen, sight.interval, batch):
         return sight
     return replace(sight, late_rows=late_rows(sight.seen.generation, batch.batch_id))
 
 
-def _look_at_slices(sight: Sight, home: StreamHome) -> Sight:
+def _survey_slices(sight: Sight, home: StreamHome) -> Sight:
     seen, snapshot = sight.seen, sight.snapshot
     if sight.refusal is not None:
         return sight
@@ -342,10 +340,10 @@ def _downstream(stream: Stream, streams: Mapping[str, Stream]) -> tuple[Downstre
         return ()
     wanted = same_for_every_name(stream.sink.location)
     found = {
-        name: bool(getattr(source, "skip_change_commits", False))
+        name: source.bears_changes
         for name, other in streams.items()
         for source in other.sources.values()
-        if source.kind == stream.sink.kind and same_for_every_name(source.location) == wanted
+        if source.has_versions and same_for_every_name(source.location) == wanted
     }
     return tuple(Downstream(name, skips) for name, skips in sorted(found.items()))
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from sluice.errors import Problem
 from sluice.planning.own_output import check_own_output
 from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.transform_text import check_functions
 from sluice.project import Project
+from sluice.quality.declared_suite import declared_suite
+from sluice.quality.suite import Suite
 from sluice.storage import Storage
 from sluice.stream import Stream
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A declaration in which nothing is wrong, as far as it tells by itself."""
+    """A declaration in which nothing is wrong, as far as it tells by itself; all locations are absolute."""
 
+    project: Project
     stream: Stream
+    streams: Mapping[str, Stream]
+    """Every stream of the project."""
     conf: Mapping[str, str]
     """The settings of Spark that it runs with."""
     shared: Problem | None
@@ -43,7 +49,17 @@ class Declared:
         for name, source in stream.sources.items():
             source.check_settings(conf, place=f"{stream.place}, source `{name}`")
         stream.sink.check_settings(conf, place=f"{stream.place}, sink")
-        return cls(stream, conf, shared_sink(stream, streams))
+        return cls(project, stream, streams, conf, shared_sink(stream, streams))
+
+    @cached_property
+    def suite(self) -> Suite | None:
+        """The stream's suite, which is loaded when it is first asked for; None when it declares none.
+
+        Raises:
+            DeclarationError: There is no such suite, or something in it is wrong.
+            StorageError: It can't be read right now.
+        """
+        return declared_suite(self.project, self.stream, storage=self.project.storage())
 
     def check_table(self, *, storage: Storage) -> None:
         """Make sure that a table that is there already takes what is declared.

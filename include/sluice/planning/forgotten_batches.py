@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from sluice.checkpoint.reader import CheckpointState
-from sluice.delta_table import TRANSACTIONS_EXPIRE
 from sluice.errors import Problem
 from sluice.sinks.contract import Sink, SinkState
-from sluice.sinks.delta.forgotten import absent
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.times import iso_millis
@@ -47,35 +45,8 @@ def pending_forgotten(
 
 def held_and_forgotten(stream: Stream, state: SinkState, batch_id: int) -> Problem | None:
     """Why the sink's own writer, which is all that Spark Connect has, can't finish a batch; None when it can."""
-    if not state.is_forgotten or not state.holds(batch_id) or stream.output_mode == "complete":
-        return None
-    return Problem(
-        code="TRANSACTION_FORGOTTEN",
-        file=stream.sink.location or stream.sink.kind,
-        cause=f"the table has batch {batch_id}, and has let its transaction expire ({TRANSACTIONS_EXPIRE})",
-        consequence="over Spark Connect, Delta's own writer would write it again: its rows would be there twice",
-        remedy="run the stream once with a Spark of its own (`[spark] master`), which passes over the batch; unset the"
-        " property, and it can't happen again",
-    )
-
-
-def forgetful_table(table: Sink, state: SinkState) -> Problem | None:
-    """What is to be said of a table that forgets, before a stream begins to write it; None of any other.
-
-    Later, it matters for a batch alone whose driver was killed, and that is refused where it does.
-    """
-    if state.forgets_after is None:
-        return None
-    place = table.location or table.kind
-    return Problem(
-        code="TRANSACTIONS_EXPIRE",
-        file=place,
-        cause=f"the table lets transactions expire (`{TRANSACTIONS_EXPIRE}`: {state.forgets_after})",
-        consequence="once its commits are cleaned up as well, it can't tell whether it has a batch whose driver was"
-        " killed: such a batch is refused until somebody has looked",
-        remedy=f"unset it: ALTER TABLE delta.`{place}` UNSET TBLPROPERTIES ('{TRANSACTIONS_EXPIRE}')",
-        is_blocking=False,
-    )
+    is_final = stream.output_mode != "complete" and state.holds(batch_id)
+    return state.forgotten if is_final else None
 
 
 def forgotten(
@@ -94,17 +65,14 @@ def forgotten(
     Raises:
         StorageError: The table can't be read right now.
     """
-    why = table.why_unknown(application, version, since_ms, storage=storage)
-    if why is None:
+    unknown = table.why_unknown(application, version, since_ms, storage=storage)
+    if unknown is None:
         return None
     begun = f" {iso_millis(since_ms)}" if since_ms is not None else ""
     return Problem(
         code="TRANSACTION_FORGOTTEN",
         file=table.location or table.kind,
-        cause=f"{what} was begun{begun} and not finished, and whether it is in the table can't be told: {why}",
+        cause=f"{what} was begun{begun} and not finished, and whether it is in the table can't be told: {unknown.why}",
         consequence="written again, its rows could be there twice; passed over, they could be missing",
-        remedy="restore the commits that are gone in the table's `_delta_log`; or look whether the table has the rows,"
-        f" and note it there: append no row with `txnAppId` {application} and `txnVersion` {version} if it has them,"
-        f" with `txnAppId` {absent(application, version)} and `txnVersion` 0 if not (see docs/operations.md). Unset the"
-        " property, and it can't happen again",
+        remedy=unknown.remedy,
     )

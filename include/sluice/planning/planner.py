@@ -12,7 +12,6 @@ from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
-from sluice.planning.forgotten_batches import forgetful_table
 from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
@@ -263,7 +262,7 @@ def _data(seen: Survey, max_batches: int | None, now: datetime) -> list[PlannedB
 
 
 def _range(start: str | None, step: Step) -> SourceRange:
-    return SourceRange(start, step.end, step.amount, step.entries, step.sizes, step.is_logged)
+    return SourceRange(start, step.end, step.amount, step.added)
 
 
 def _no_data(seen: Survey, now: datetime) -> PlannedBatch:
@@ -330,8 +329,8 @@ def _warnings(seen: Survey) -> tuple[Problem, ...]:
     noticed = [problem for problem in seen.checkpoint.problems if not problem.is_blocking]
     unneeded = [problem for problem in seen.pending_problems if not problem.is_blocking]
     of_sources = (problem for found in seen.available.values() for problem in found.problems)
-    forgetful = forgetful_table(seen.stream.sink, seen.sink) if seen.checkpoint.is_new else None
-    of_sink = () if forgetful is None else (forgetful,)
+    # Later, it matters for a batch alone whose driver was killed, and that is refused where it does.
+    of_sink = (seen.sink.forgetful,) if seen.checkpoint.is_new and seen.sink.forgetful is not None else ()
     return (*noticed, *unneeded, *of_sources, *of_sink, *_pinned_settings(seen))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.errors import DeclarationError, Problem
-from sluice.sinks.memory import MemorySink
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
 
@@ -20,7 +19,11 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
     Raises:
         DeclarationError: Rows of one of them would be lost for certain.
     """
-    _check_memory(stream, others)
+    for name, other in others.items():
+        clash = stream.sink.clash(other.sink, stream.name) if name != stream.name else None
+        if clash is not None:
+            where = f"{stream.place}; {other.place}"
+            raise DeclarationError(f"stream `{name}` {clash.problem}", where=where, remedy=clash.remedy)
     place = stream.sink.location
     writer = other_writer(place, stream, others) if place else None
     if place is None or writer is None:
@@ -45,17 +48,3 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
         remedy="give each stream a sink of its own, or declare one stream with both sources",
         is_blocking=False,
     )
-
-
-def _check_memory(stream: Stream, others: Mapping[str, Stream]) -> None:
-    """Both number their batches from 0 on."""
-    if not isinstance(stream.sink, MemorySink):
-        return
-    other = next((found for name, found in others.items() if name != stream.name and found.sink == stream.sink), None)
-    if other is not None:
-        raise DeclarationError(
-            f"stream `{other.name}` keeps its rows in memory under the same name, `{stream.sink.name}`: each batch of"
-            " one would take the place of a batch of the other",
-            where=f"{stream.place}; {other.place}",
-            remedy=f'give each a name of its own: `sinks.memory("{stream.name}")`',
-        )

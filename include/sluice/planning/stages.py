@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sluice.plan import GateChoice, Plan, Stage
+from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink, StagingSink
 from sluice.storage import Storage
-from sluice.stream import Stream
 
 _MEASURED = {"observe": "measure it on the way", "pass": "measure it in a pass of its own"}
 
 
 def stages_of(
-    plan: Plan, project: Project, stream: Stream, *, unjudged: str | None, storage: Storage
+    plan: Plan, project: Project, seen: Survey, *, unjudged: str | None, storage: Storage
 ) -> tuple[Stage, ...]:
     """What a run does by a plan, step by step; nothing where it is to skip or to refuse.
 
@@ -23,7 +23,7 @@ def stages_of(
     Args:
         plan: The plan, with the gate's choice.
         project: The project of the stream.
-        stream: The declaration, with absolute locations.
+        seen: What it was planned from.
         unjudged: A run before it, by its id, whose rows only Spark can judge; None when there is none.
         storage: Where the sink is.
 
@@ -34,18 +34,18 @@ def stages_of(
         return (_lease(plan), Stage("session", "start Spark, and let the query tell the order of its sources"))
     if plan.verdict not in {"run", "resume"}:
         return ()
-    return tuple(_stages(plan, project, stream, unjudged, storage))
+    return tuple(_stages(plan, project, seen, unjudged, storage))
 
 
-def _stages(plan: Plan, project: Project, stream: Stream, unjudged: str | None, storage: Storage) -> Iterator[Stage]:
+def _stages(plan: Plan, project: Project, seen: Survey, unjudged: str | None, storage: Storage) -> Iterator[Stage]:
     yield _lease(plan)
-    yield Stage("session", f"start Spark, and analyse `{stream.transform}`")
+    yield Stage("session", f"start Spark, and analyse `{seen.stream.transform}`")
     if unjudged is not None:
         yield Stage("settle", f"judge what run {unjudged} wrote")
     chosen = plan.quality
     gate = "" if chosen is None else f", open the gate of the suite `{chosen.suite}`"
     yield Stage("begin", f"begin the checkpoint, or go on with it{gate}")
-    how = _published(project, stream, storage) if chosen is None else _judged(chosen)
+    how = _published(project, seen, storage) if chosen is None else _judged(chosen)
     for batch in plan.batches:
         if plan.strategy == "exact" or batch.kind == "uncommitted":
             first = "as it was logged: " if batch.kind == "uncommitted" else ""
@@ -67,12 +67,13 @@ def _no_data() -> Stage:
     return Stage("no_data", "batches without input, as long as the watermark makes state due")
 
 
-def _published(project: Project, stream: Stream, storage: Storage) -> str:
+def _published(project: Project, seen: Survey, storage: Storage) -> str:
     """How a batch gets into the sink that nobody judges."""
-    sink = stream.sink
+    sink = seen.stream.sink
     if isinstance(sink, StagingSink):
         is_aside = sink.can_rename and not project.is_remote
-        if is_aside and sink.aside_obstacle(stream.output_mode, storage=storage) is None:
+        mode = seen.stream.output_mode
+        if is_aside and sink.aside_obstacle(mode, state=seen.sink, storage=storage) is None:
             return "write it aside, publish it by one commit of metadata"
     elif isinstance(sink, BatchSink):
         return f"hand it to `{sink.function}`" if sink.function is not None else "hand it to the sink's function"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
@@ -18,7 +19,7 @@ from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.next_watermark import usable
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
-from sluice.sources.contract import Available, Bound, Position, Source
+from sluice.sources.contract import Available, Bound, OwnLog, Position, Source
 from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 
@@ -44,10 +45,8 @@ class Survey:
     sink: SinkState = SinkState(exists=False)
     forgotten: Problem | None = None
     """Why the sink can't tell whether it has the planned, uncommitted batch."""
-    sizes: Callable[[str, int], Sequence[int | None]] = lambda _log, _log_id: ()
-    """By the folder of a file source's log and a log id, the bytes of the files that it took; nothing if not known."""
-    unread: Callable[[str], Collection[str]] = lambda _log: ()
-    """By the folder of a file source's log, the files in it of which Spark has read nothing."""
+    logs: Mapping[str, OwnLog] = field(default_factory=dict)
+    """The sources' own logs, by their folders below `sources/`."""
     refusal: Problem | None = None
     """Why a source or the sink does not allow going on."""
     watermarks: Watermarks | None = None
@@ -57,7 +56,7 @@ class Survey:
 
     @property
     def starts(self) -> dict[str, Mapping[str, Any]]:
-        """By source, where it begins, as far as `starting` says anything; settled or found now."""
+        """By source, where it begins, as far as `starting` says anything; kept or found now."""
         found = {name: found.started_at for name, found in self.available.items()}
         return {name: start for name, start in (self.started_at | found).items() if start or name in self.started_at}
 
@@ -93,8 +92,7 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
         seen,
         watermarks=watermarks,
         foreign_owner=home.foreign_owner(),
-        sizes=partial(home.taken_sizes, number),
-        unread=partial(home.unread_files, number),
+        logs=own_logs(home, number, checkpoint.source_logs),
     )
     if seen.foreign_owner is not None or checkpoint.blocking is not None or lines is None:
         return seen
@@ -132,8 +130,8 @@ def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, n
     what = None
     if (writer := _unknown_writer(stream, home)) is not None:
         what = f"query {writer} has streamed into {stream.sink.location}, which is none of another stream of this home"
-    elif (why := stream.sink.why_unknown(None, 0, None, storage=home.storage)) is not None:
-        what = f"whether a query has streamed into {stream.sink.location} can't be told: {why}"
+    elif (unknown := stream.sink.why_unknown(None, 0, None, storage=home.storage)) is not None:
+        what = f"whether a query has streamed into {stream.sink.location} can't be told: {unknown.why}"
     if what is not None:
         raise RefusedError(
             Problem(
@@ -177,6 +175,14 @@ def source_lines(
     return None
 
 
+def own_logs(home: StreamHome, number: int, logs: Mapping[str, SourceLog]) -> Mapping[str, OwnLog]:
+    """The own logs of a generation's sources, by their folders, with what the home has noted of them."""
+    return {
+        name: OwnLog(log, partial(home.taken_sizes, number, name), partial(home.unread_files, number, name))
+        for name, log in logs.items()
+    }
+
+
 def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
     """How far a planned batch reads every declared source."""
     offsets = list(planned.offsets.values()) if planned else []
@@ -185,10 +191,8 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
         if line.source not in found:
             found[line.source] = Position(
                 offset=offsets[index] if index < len(offsets) else None,
-                log=seen.checkpoint.source_logs.get(line.log),
+                log=seen.logs.get(line.log, OwnLog()),
                 started_at=seen.started_at.get(line.source, {}),
-                sizes=partial(seen.sizes, line.log),
-                unread=partial(seen.unread, line.log),
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 

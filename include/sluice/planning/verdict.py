@@ -21,7 +21,6 @@ from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
 from sluice.project import Project
-from sluice.quality.declared_suite import declared_suite
 from sluice.runs.lease import check_not_taken
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sinks.contract import SplittingSink
@@ -45,7 +44,7 @@ class Try:
     """A request, and the try of the same run before it, whose limits and clock a retry keeps."""
 
     request: Request
-    former: RunRecord | None
+    try_before: RunRecord | None
     """The record of the try before; None for a first one."""
     now: datetime
     """The clock of the plan: the first try's."""
@@ -57,11 +56,11 @@ class Try:
         Raises:
             RefusedError: Its record is damaged.
         """
-        former = records.find(request.run_key) if request.run_key else None
-        if former is None:
+        try_before = records.find(request.run_key) if request.run_key else None
+        if try_before is None:
             return cls(request, None, clock())
-        limits = Limits(first_bound(former), former.max_batches, former.strategy)
-        return cls(replace(request, limits=limits), former, former.planned_at)
+        limits = Limits(first_bound(try_before), try_before.max_batches, try_before.strategy)
+        return cls(replace(request, limits=limits), try_before, try_before.planned_at)
 
 
 def plan_stream(project: Project, request: Request, *, clock: Clock = system_clock) -> Plan:
@@ -73,7 +72,8 @@ def plan_stream(project: Project, request: Request, *, clock: Clock = system_clo
     home = project.stream_home(request.stream)
     # Before anything is looked at: what is seen beside a run is its work in progress.
     taken = taken_lease(home, home.current_generation(), clock())
-    plan = look(project, home, Try.of(request, RunRecords(home), clock))[1]
+    wanted = Try.of(request, RunRecords(home), clock)
+    plan = survey_and_plan(home, wanted, Declared.of(project, request.stream, project.streams()))[1]
     return plan if taken is None else replace(plan, warnings=(*plan.warnings, taken))
 
 
@@ -99,23 +99,25 @@ def taken_lease(home: StreamHome, generation: int, now: datetime) -> Problem | N
     return None
 
 
-def look(project: Project, home: StreamHome, wanted: Try) -> tuple[Survey, Plan]:
+def survey_and_plan(home: StreamHome, wanted: Try, declared: Declared) -> tuple[Survey, Plan]:
     """Look at everything, and plan.
 
+    Args:
+        home: The stream's folder in the home.
+        wanted: What is to be run.
+        declared: The declaration, which was looked at first.
+
     Raises:
-        SluiceError: See `Declared.of`, `survey` and `build_plan`.
+        SluiceError: See `survey` and `find_verdict`.
     """
-    stream, limits = wanted.request.stream, wanted.request.limits
-    declared = Declared.of(project, stream, project.streams())
-    seen = survey(stream, home, limits.bound, wanted.now)
-    return seen, find_verdict(project, home, wanted, seen, declared)
+    seen = survey(declared.stream, home, wanted.request.limits.bound, wanted.now)
+    return seen, find_verdict(home, wanted, seen, declared)
 
 
-def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, declared: Declared) -> Plan:
+def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared) -> Plan:
     """What a try of a run does, by what was seen; the gate, contracts and what was begun before count as much.
 
     Args:
-        project: The project of the stream.
         home: The stream's folder in the home.
         wanted: What is to be run.
         seen: What the checkpoint, the sources and the sink say.
@@ -124,23 +126,25 @@ def find_verdict(project: Project, home: StreamHome, wanted: Try, seen: Survey, 
     Raises:
         SluiceError: See `build_plan` and `Declared.check_table`.
     """
-    stream, limits = wanted.request.stream, wanted.request.limits
-    if limits.max_batches is not None and wanted.former is not None:
-        limits = replace(limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.former, seen, home)))
-    found = unsettled(project, seen, home)
-    plan = gated(build_plan(seen, limits, wanted.now), found, wanted.former)
+    project, limits = declared.project, wanted.request.limits
+    if limits.max_batches is not None and wanted.try_before is not None:
+        limits = replace(
+            limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.try_before, seen, home))
+        )
+    found = unsettled(home, seen, declared)
+    plan = gated(build_plan(seen, limits, wanted.now), found, wanted.try_before)
     if seen.sink.exists and plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
     if declared.shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, declared.shared))
-    plan = _with_gate_choice(_going_on(plan, seen, project, home), project, stream, home)
+    plan = _with_gate_choice(_going_on(plan, seen, project, home), home, seen, declared)
     unjudged = found.record.run_id if found is not None and found.judged is None else None
-    is_own = wanted.former is not None and wanted.former.run_id == unjudged
+    is_own = wanted.try_before is not None and wanted.try_before.run_id == unjudged
     unjudged = None if is_own else unjudged
-    return replace(plan, stages=stages_of(plan, project, stream, unjudged=unjudged, storage=home.storage))
+    return replace(plan, stages=stages_of(plan, project, seen, unjudged=unjudged, storage=home.storage))
 
 
-def unsettled(project: Project, seen: Survey, home: StreamHome) -> Unsettled | None:
+def unsettled(home: StreamHome, seen: Survey, declared: Declared) -> Unsettled | None:
     """The run before whose rows the gate has not passed; None when there is none.
 
     Raises:
@@ -149,7 +153,7 @@ def unsettled(project: Project, seen: Survey, home: StreamHome) -> Unsettled | N
     """
     if seen.stream.quality is None:
         return None
-    return find_unsettled(project, seen.stream, home, lambda run: done_batches(run, seen, home))
+    return find_unsettled(seen.stream, home, lambda: declared.suite, lambda run: done_batches(run, seen, home))
 
 
 def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
@@ -164,12 +168,12 @@ def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
     return read_decision(home, plan.generation, first.batch_id)
 
 
-def first_bound(former: RunRecord) -> Bound:
+def first_bound(try_before: RunRecord) -> Bound:
     """How far a run was to go, for whoever does it again."""
     # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
-    was_drained = former.plan.strategy == "drain"
-    until = former.until or (None if was_drained else former.planned_at)
-    return Bound(until=until, to_version=former.to_version)
+    was_drained = try_before.plan.strategy == "drain"
+    until = try_before.until or (None if was_drained else try_before.planned_at)
+    return Bound(until=until, to_version=try_before.to_version)
 
 
 def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> Plan:
@@ -212,14 +216,13 @@ def _quarantine_forgotten(seen: Survey, decided: Decision | None, project: Proje
     return pending_forgotten(seen.stream, table, state, seen.checkpoint, query_id, storage=home.storage)
 
 
-def _with_gate_choice(plan: Plan, project: Project, stream: Stream, home: StreamHome) -> Plan:
+def _with_gate_choice(plan: Plan, home: StreamHome, seen: Survey, declared: Declared) -> Plan:
     """A plan that says where its rows are judged, refused where a source breaks its contract."""
-    if plan.verdict not in {"run", "resume"} or stream.quality is None:
-        return plan
-    suite = declared_suite(project, stream, storage=home.storage)
+    suite = declared.suite if plan.verdict in {"run", "resume"} else None
     if suite is None:
         return plan
-    chosen = choose_gate(project, stream, suite, plan.batches, storage=home.storage)
+    project, stream = declared.project, declared.stream
+    chosen = choose_gate(project, stream, suite, plan.batches, state=seen.sink, storage=home.storage)
     decided = decided_before(plan, home)
     if decided is not None:
         chosen = replace(chosen, gate="cache", measured="pass", reason=f"batch {decided.batch_id} is split already")

@@ -272,7 +272,7 @@ class _Compiler:
 
     def _add(self, sql: str, merge: Merge, *readings: Reading, weights: tuple[str, ...] = (), limit: int = 0) -> str:
         if sql not in self.measures:
-            # Drawn from what is measured: the measures of a former try keep their meaning when the suite is changed.
+            # Drawn from what is measured: the measures of a try before keep their meaning when the suite is changed.
             name = hashlib.sha256(sql.encode()).hexdigest()[:16]
             self.measures[sql] = Measure(name, sql, merge, readings or ("integer",), weights, limit)
         return self.measures[sql].name

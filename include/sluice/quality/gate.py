@@ -56,7 +56,7 @@ def judge_run(
     now: datetime,
     is_last: bool = True,
     rereads: Sequence[CheckResult] = (),
-    by_former_suite: Sequence[Mapping[str, Any]] = (),
+    by_suite_before: Sequence[Mapping[str, Any]] = (),
 ) -> Judgement:
     """Judge what was observed of a run's batches.
 
@@ -67,14 +67,14 @@ def judge_run(
         now: What freshness is measured against, with a zone.
         is_last: Whether no more batches follow: what more rows may mend fails only then.
         rereads: What Great Expectations has measured itself.
-        by_former_suite: Of batches that were published before `batches`, by a suite that asked for less, what was
+        by_suite_before: Of batches that were published before `batches`, by a suite that asked for less, what was
             observed: whatever they were not measured for is judged without them.
     """
-    seen = [*by_former_suite, *batches]
+    seen = [*by_suite_before, *batches]
     values = merge_batches(plan.measures, seen)
     results = check_results(plan, seen)
     history = history_results(plan, seen, former, now=now)
-    if by_former_suite:
+    if by_suite_before:
         own = merge_batches(plan.measures, batches)
         values = {name: own[name] if isinstance(found, Unmeasured) else found for name, found in values.items()}
         results = _where_measured(results, check_results(plan, batches))

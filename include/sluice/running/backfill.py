@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
-from sluice.auditing.dead_backfills import settle
+from sluice.auditing.dead_backfills import tidy_quarantine
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan
@@ -88,8 +88,8 @@ def backfill_stream(
     if not preparation.has_replaced:
         observer.phase("planning the backfill")
         plan = preparation.plan()
-        if (settled := preparation.settle(plan)) is not None:
-            return settled
+        if (ended := preparation.end_without_spark(plan)) is not None:
+            return ended
     record = preparation.open_record(plan)
     with preparation.take_lease(record.run_id) as lease:
         preparation = preparation.under(lease)
@@ -131,7 +131,7 @@ class _Backfill:
 
     def _run(self, plan: BackfillPlan | None) -> RunRecord:
         if (found := self.preparation.find_replaced(self.record)) is not None:
-            # A former try has replaced the rows, and died before it was done with the quarantine.
+            # A try before has replaced the rows, and died before it was done with the quarantine.
             return self._finish(found)
         plan = plan or self._plan_again()
         self.size_bytes = plan.size_bytes
@@ -163,7 +163,7 @@ class _Backfill:
         if table is not None:
             session, stream, storage = self._open_session(), preparation.request.stream, preparation.home.storage
             self._phase("settling the quarantine")
-            self._write(lambda: settle(self.record, replaced, table, stream, session, storage=storage))
+            self._write(lambda: tidy_quarantine(self.record, replaced, table, stream, session, storage=storage))
         return preparation.close(self.record, replaced)
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
@@ -245,13 +245,13 @@ class _Backfill:
         Raises:
             QualityFailedError: They fail.
         """
-        preparation, stream = self.preparation, self.preparation.request.stream
+        preparation = self.preparation
         frame, storage = self._result(plan, wanted.attempt), preparation.home.storage
         found: list[BackfillAudit | None] = []
 
         def judge() -> None:
             now = preparation.journal.clock()
-            found.append(audit_interval(preparation.project, stream, frame, wanted, now=now, storage=storage))
+            found.append(audit_interval(preparation.declared(), frame, wanted, now=now, storage=storage))
 
         if plan.quality is not None:
             self._phase("auditing")

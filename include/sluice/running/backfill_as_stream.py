@@ -6,7 +6,7 @@ passes, a second batch without data runs with the live watermark: what comes out
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from sluice.locations import join, spark_location
 from sluice.project import Project
 from sluice.running.planned_files import told
 from sluice.sources.contract import Bound, Position, Slice
-from sluice.sources.files.source import files
+from sluice.sources.files.declared import files
 from sluice.spark.duplicates import check_duplicates
 from sluice.spark.query import Query, build_query, plan_reader, spark_failed
 from sluice.spark.session import choose_shuffle_partitions, pinned_conf
@@ -72,30 +72,36 @@ def run_bounded_stream(
         return session.createDataFrame([], query.frame.schema)
     choose_shuffle_partitions(session, project.conf_of(stream), [[taken.amount for taken in slices.values()]])
     write_metadata(checkpoint, str(uuid4()), storage=storage)
-    entries = {line.log: (0, taken.entries) for line in query.lines if (taken := slices[line.source]).entries}
-    planned = OffsetFile(
-        batch_id=0,
-        version=1,
-        watermark_ms=0,
-        timestamp_ms=int(now.timestamp() * 1000),
-        conf=pinned_conf(session),
-        offsets={str(index): slices[line.source].end for index, line in enumerate(query.lines)},
-    )
-    batches = [planned]
-    if watermark_ms:
-        batches.append(OffsetFile(1, 1, watermark_ms, planned.timestamp_ms, conf=planned.conf, offsets=planned.offsets))
+    entries = {line.log: (0, added.entries) for line in query.lines if (added := slices[line.source].added)}
     folders: list[str] = []
-    for batch in batches:
-        added = entries if batch.batch_id == 0 else {}
-        write_planned_batch(checkpoint, batch, added, {}, storage=storage)
+    for batch in _batches(query, slices, watermark_ms, now):
+        logged = entries if batch.batch_id == 0 else {}
+        write_planned_batch(checkpoint, batch, logged, {}, storage=storage)
         started = _run_one(query, checkpoint, join(folder, "rows"), interval)
-        _check_read(query, started, [entry.path for _, taken in added.values() for entry in taken])
+        _check_read(query, started, [entry.path for _, taken in logged.values() for entry in taken])
         if read_commit_file(join(checkpoint, "commits", str(batch.batch_id)), batch.batch_id, storage=storage) is None:
             raise BatchFailedError(
                 f"batch {batch.batch_id} of the backfill ended without a commit", where=checkpoint, remedy="try again"
             )
         folders.append(spark_location(join(folder, "rows", str(batch.batch_id))))
     return session.read.schema(query.frame.schema).parquet(*folders)
+
+
+def _batches(
+    query: Query, slices: Mapping[str, Slice], watermark_ms: int | None, now: datetime
+) -> Iterator[OffsetFile]:
+    """The batch that reads everything; and one without data, which emits up to the live watermark."""
+    everything = OffsetFile(
+        batch_id=0,
+        version=1,
+        watermark_ms=0,
+        timestamp_ms=int(now.timestamp() * 1000),
+        conf=pinned_conf(query.frame.sparkSession),
+        offsets={str(index): slices[line.source].end for index, line in enumerate(query.lines)},
+    )
+    yield everything
+    if watermark_ms:
+        yield replace(everything, batch_id=1, watermark_ms=watermark_ms)
 
 
 def _copied(  # noqa: PLR0917 - what a copy is made of
@@ -112,7 +118,7 @@ def _copied(  # noqa: PLR0917 - what a copy is made of
         copy = files(place, format="parquet", schema=rows.schema.toDDL())
         found = copy.available(Position(None), Bound(), storage=storage, now=now).steps
         sources[name] = copy
-        copied[name] = Slice(end=found[-1].end, entries=found[-1].entries) if found else Slice(end=None)
+        copied[name] = Slice(end=found[-1].end, added=found[-1].added) if found else Slice(end=None)
     return replace(stream, sources=sources), copied
 
 

@@ -1,4 +1,4 @@
-"""What a backfill does before Spark: finds its former try, plans, and settles what needs no Spark. Starts no JVM."""
+"""What a backfill does before Spark: finds its try before, plans, and ends what needs no Spark. Starts no JVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 
 import msgspec
 
@@ -19,12 +19,17 @@ from sluice.gate.release_record import check_releases, read_releases
 from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.locations import join
-from sluice.planning.backfill import BackfillPlan, LateRows, build_backfill_plan, check_declaration, look
+from sluice.planning.backfill import (
+    BackfillPlan,
+    LateRows,
+    build_backfill_plan,
+    check_declaration,
+    survey_backfill,
+)
 from sluice.planning.backfill_refusals import late_keys
 from sluice.planning.declared import Declared
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
-from sluice.quality.declared_suite import declared_suite
 from sluice.runs.backfill_names import application_of
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
@@ -58,24 +63,28 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     """Plan a backfill without a JVM, and change nothing.
 
     Raises:
-        SluiceError: See `Declared`, `look` and `build_backfill_plan`.
+        SluiceError: See `Declared`, `survey_backfill` and `build_backfill_plan`.
     """
-    stream, home, streams = request.stream, project.stream_home(request.stream), project.streams()
-    check_declaration(stream)
-    declared = Declared.of(project, stream, streams)
+    check_declaration(request.stream)
+    return _plan(Declared.of(project, request.stream, project.streams()), request.interval)
+
+
+def _plan(declared: Declared, interval: Interval) -> BackfillPlan:
+    project, stream = declared.project, declared.stream
+    home = project.stream_home(stream)
     late_rows = partial(dropped_late, RunRecords(home))
-    plan = build_backfill_plan(look(stream, home, request.interval, streams, late_rows=late_rows))
+    plan = build_backfill_plan(survey_backfill(stream, home, interval, declared.streams, late_rows=late_rows))
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
     if plan.verdict == "run":
-        problem = check_releases(home, read_releases(home), stream, request.interval)
+        problem = check_releases(home, read_releases(home), stream, interval)
         problem = problem or rows_elsewhere(project, stream, home)
         if problem is not None:
             plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict != "run":
         return plan
     plan = _with_what_spark_tells(project, stream, home, plan, late_rows)
-    suite = declared_suite(project, stream, storage=home.storage) if plan.verdict == "run" else None
+    suite = declared.suite if plan.verdict == "run" else None
     return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
 
 
@@ -107,7 +116,7 @@ def _with_what_spark_tells(
 
 
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:
-    """Plan a backfill, and finish it here if it needs no Spark: nothing to do, done by a former try, or to be refused.
+    """Plan a backfill, and finish it here if it needs no Spark: nothing to do, done by a try before, or to be refused.
 
     Args:
         project: The project of the stream.
@@ -127,8 +136,8 @@ def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock
         return done
     preparation.check_not_taken()
     plan = None if preparation.has_replaced else preparation.plan()
-    settled = preparation.settle(plan) if plan is not None else None
-    return settled or preparation.journal.keep_planned(preparation.open_record(plan), preparation.former)
+    ended = preparation.end_without_spark(plan) if plan is not None else None
+    return ended or preparation.journal.keep_planned(preparation.open_record(plan), preparation.try_before)
 
 
 @dataclass(frozen=True)
@@ -140,8 +149,10 @@ class BackfillPreparation:
     journal: Journal
     now: datetime
     """The clock of the plan."""
-    former: RunRecord | None
-    """The record of the former try, where there was one."""
+    try_before: RunRecord | None
+    """The record of the try before, where there was one."""
+    declared: Callable[[], Declared]
+    """Looks at the declaration, once for all of the backfill; raises what is wrong with it."""
 
     @classmethod
     def of(cls, project: Project, request: BackfillRequest, clock: Clock) -> BackfillPreparation:
@@ -152,14 +163,15 @@ class BackfillPreparation:
         """
         check_declaration(request.stream)
         journal = open_journal(project, request.stream, clock)
-        former = journal.records.find(request.run_key) if request.run_key else None
-        if former is not None and former.interval != _recorded(request.interval):
+        try_before = journal.records.find(request.run_key) if request.run_key else None
+        if try_before is not None and try_before.interval != _recorded(request.interval):
             raise DeclarationError(
-                f"run key `{request.run_key}` names another run: {former.run_id}",
+                f"run key `{request.run_key}` names another run: {try_before.run_id}",
                 where="--run-key",
                 remedy="give this backfill a key of its own, or the interval of that run",
             )
-        return cls(project, request, journal, clock(), former)
+        declared = cache(lambda: Declared.of(project, request.stream, project.streams()))
+        return cls(project, request, journal, clock(), try_before, declared)
 
     @property
     def home(self) -> StreamHome:
@@ -180,19 +192,19 @@ class BackfillPreparation:
         return self.home.backfill_folder(self.request.interval.start, self.request.interval.end)
 
     def done(self) -> RunRecord | None:
-        """The record of a former try that has replaced the rows; a retry of it has nothing to do."""
-        if self.former is None or self.former.status == "succeeded":
-            return self.former
-        found = self.find_replaced(self.former)
-        if found is None or self.quarantine_left(self.former, found) is not None:
+        """The record of a try before that has replaced the rows; a retry of it has nothing to do."""
+        if self.try_before is None or self.try_before.status == "succeeded":
+            return self.try_before
+        found = self.find_replaced(self.try_before)
+        if found is None or self.quarantine_left(self.try_before, found) is not None:
             return None
-        self.clean_up(self.former.run_id)
-        return self.close(self.former, found)
+        self.clean_up(self.try_before.run_id)
+        return self.close(self.try_before, found)
 
     @property
     def has_replaced(self) -> bool:
-        """Whether a former try has replaced the rows: then nothing is to be planned, whatever is declared by now."""
-        return self.former is not None and self.find_replaced(self.former) is not None
+        """Whether a try before has replaced the rows: then nothing is to be planned, whatever is declared by now."""
+        return self.try_before is not None and self.find_replaced(self.try_before) is not None
 
     def plan(self) -> BackfillPlan:
         """Look at everything, and plan.
@@ -200,12 +212,12 @@ class BackfillPreparation:
         Raises:
             LeaseTakenError: Rows are being released.
         """
-        plan = plan_backfill(self.project, self.request)
+        plan = _plan(self.declared(), self.request.interval)
         if plan.problem is not None and plan.problem.code == "RELEASE_UNFINISHED":
             self.journal.check_not_taken()
         return plan
 
-    def settle(self, plan: BackfillPlan) -> RunRecord | None:
+    def end_without_spark(self, plan: BackfillPlan) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
 
         Raises:
@@ -213,7 +225,7 @@ class BackfillPreparation:
         """
         if plan.verdict == "skip":
             skipped = self.open_record(plan)
-            if self.former is not None:
+            if self.try_before is not None:
                 self.journal.records.forget(skipped.run_id)
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.journal.clock()))
         if plan.problem is not None:
@@ -228,7 +240,7 @@ class BackfillPreparation:
         Raises:
             LeaseTakenError: Another backfill of the interval has taken it.
         """
-        return self.journal.take_lease(self._lease_folder, run_id, self.former)
+        return self.journal.take_lease(self._lease_folder, run_id, self.try_before)
 
     def take_live_lease(self, generation: int, run_id: str, waiting: Callable[[str], None]) -> Lease:
         """Take the live stream's lease, and wait for whoever has taken it: a run, or a backfill of another interval.
@@ -270,9 +282,9 @@ class BackfillPreparation:
             self.journal.check_not_taken()
             raise RefusedError(problem)
         except SluiceError as exc:
-            if self.former is not None:
+            if self.try_before is not None:
                 # Whoever planned it follows the record.
-                self.journal.close_failed(self.former, exc)
+                self.journal.close_failed(self.try_before, exc)
             raise
 
     def close_dead(self, lease: Lease, run_id: str) -> None:
@@ -296,10 +308,10 @@ class BackfillPreparation:
         return self.home.interval_lease_folder(self.request.interval.start, self.request.interval.end)
 
     def open_record(self, plan: BackfillPlan | None) -> RunRecord:
-        """The record that a backfill begins with, not saved yet; without a plan, it goes by that of its former try."""
-        if self.former is not None:
+        """The record that a backfill begins with, not saved yet; without a plan, it goes by that of its try before."""
+        if self.try_before is not None:
             record = msgspec.structs.replace(
-                self.former, status="planned", tries=self.former.tries + 1, ended_at=None, error=None, phases=()
+                self.try_before, status="planned", tries=self.try_before.tries + 1, ended_at=None, error=None, phases=()
             )
             if plan is None:
                 return record
@@ -351,7 +363,7 @@ class BackfillPreparation:
         return quarantine_left(record, found, self.project, self.request.stream, storage=self.home.storage)
 
     def find_replaced(self, record: RunRecord) -> Replaced | None:
-        """What a former try has replaced before it died, if that is right as it is."""
+        """What a try before has replaced before it died, if that is right as it is."""
         if record.backfill is None:
             return None
         application = application_of(record.run_id)

@@ -7,18 +7,15 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sluice.auditing.audit import Audit
 from sluice.auditing.staged_batch import Followed
-from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import (
     CommitFile,
     OffsetFile,
-    read_commit_file,
-    read_offset_file,
 )
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
@@ -26,10 +23,10 @@ from sluice.checkpoint.state_store import has_state
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.home import Generation, StreamHome, log_keys
-from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
+from sluice.running.batch_logs import BatchLogs
 from sluice.running.drained_files import DrainedFiles
 from sluice.running.logged_files import LoggedFiles
 from sluice.running.planned_files import PlannedFiles, changed_files, told
@@ -89,6 +86,7 @@ class BatchRunner:
         self._followed, self._published = followed, published
         self._session = query.frame.sparkSession
         self._starts = QueryStarts(query.stream.name, lease, state.location, home.storage, audit)
+        self._logs = BatchLogs(state.location, generation.lines, home.storage)
         self._files = PlannedFiles(query, generation, home.storage)
         self._logged = LoggedFiles(query.stream, generation, home)
         self._progress: ProgressLog
@@ -147,24 +145,26 @@ class BatchRunner:
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink)
         else:
             self._write(batch)
-        planned = self._check_planned(batch)
+        planned = self._logs.check_planned(batch)
         taken = () if was_in_sink else self._files.taken(batch, self._state.source_logs)
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
         )
         query = self._starts.start(written, once=True)
         self._starts.wait(query)
-        committed = self._check_committed(batch.batch_id)
+        committed = self._logs.check_committed(batch.batch_id)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink)
-        if batch.kind == "uncommitted" or any(source.is_logged for source in batch.sources.values()):
+        if batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values()):
             # Spark may have planned it.
             self._logged.keep_sizes(batch.batch_id)
         missing = self._files.missing(taken, query)
         self._logged.note_unread(batch.batch_id, missing)
-        failure = self._difference(batch, planned, report) or self._files.committed_without(batch.batch_id, missing)
+        failure = self._logs.difference(batch, planned, report) or self._files.committed_without(
+            batch.batch_id, missing
+        )
         warnings += self._files.doubts(batch, taken)
         if not was_in_sink:
             warnings += self._surplus(batch, report)
@@ -210,13 +210,13 @@ class BatchRunner:
         files = DrainedFiles(self._files, self._logged, is_guarded)
         files.begin(self._plan.batches)
         first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
-        query = self._starts.start(self._guarded(written, self._logged.looked_at), once=False)
+        query = self._starts.start(self._guarded(written, self._logged.must_be_read_once), once=False)
         ended_with: SluiceError | None = None
         try:
             while not files.failures and not self._stop.is_set() and not self._starts.has_ended(query):
-                files.look(query)
+                files.note_found(query)
                 known = self._progress.latest(query)
-                while next_id in known and self._committed(next_id) is not None:
+                while next_id in known and self._logs.committed(next_id) is not None:
                     self._keep_drained(query, known, range(first, next_id + 1))
                     yield self._drained(next_id, known[next_id], files)
                     next_id += 1
@@ -228,8 +228,8 @@ class BatchRunner:
             ended_with = exc
         finally:
             self._starts.end(query)
-        files.look(query)
-        left = range(next_id, self._newest_commit() + 1)
+        files.note_found(query)
+        left = range(next_id, self._logs.newest_commit() + 1)
         reports = self._progress.reports(query, left)
         if ended_with is None:
             self._keep_drained(query, reports, range(first, left.stop))
@@ -240,10 +240,6 @@ class BatchRunner:
             yield self._drained(batch_id, reports.get(batch_id, {}), files)
         if (failure := files.failure(ended_with)) is not None:
             raise failure from ended_with
-
-    def _newest_commit(self) -> int:
-        commits = list_log(join(self._state.location, "commits"), storage=self._storage)
-        return -1 if commits is None or commits.latest is None else commits.latest
 
     def _keep_drained(self, query: StreamingQuery, reports: Mapping[int, Report], done: range) -> None:
         """Count the batches of one start in, as far as it tells."""
@@ -259,9 +255,9 @@ class BatchRunner:
         Raises:
             BatchFailedError: It is not committed.
         """
-        committed = self._committed(batch_id)
+        committed = self._logs.committed(batch_id)
         if committed is None:
-            raise self._differs(batch_id, "it was reported and is not committed")
+            raise self._logs.differs(batch_id, "it was reported and is not committed")
         wrong = files.check(batch_id)
         self._logged.keep_sizes(batch_id, files.doubtful)
         kind = "data" if report.get("numInputRows") or not report else "no_data"
@@ -272,18 +268,18 @@ class BatchRunner:
         state = self._state
         latest = -1 if state.planned_id is None else state.planned_id
         if batch.batch_id != latest + 1 or state.is_pending:
-            raise self._differs(batch.batch_id, f"the checkpoint stands at batch {latest}")
+            raise self._logs.differs(batch.batch_id, f"the checkpoint stands at batch {latest}")
         self._check_files(batch)
         self._check_inputs(batch, only_logged=True)
         lines = self._generation.lines
         entries = {
-            line.log: (source.entries[0].batch_id, source.entries)
+            line.log: (added.entries[0].batch_id, added.entries)
             for line in lines
-            if (source := batch.sources[line.source]).entries and not source.is_logged
+            if (added := batch.sources[line.source].added) and not added.is_there
         }
         for line in lines:
             if line.log in entries:
-                sizes = batch.sources[line.source].sizes
+                sizes = batch.sources[line.source].added.sizes
                 self._home.keep_sizes(self._generation.generation, line.log, entries[line.log][0], sizes)
         planned = OffsetFile(
             batch_id=batch.batch_id,
@@ -295,12 +291,12 @@ class BatchRunner:
         )
         write_planned_batch(state.location, planned, entries, state.source_logs, storage=self._storage)
         logs = {**state.source_logs}
-        for key, (log_id, added) in entries.items():
-            logs[key] = logs.get(key, SourceLog()).extended(log_id, added)
+        for key, (log_id, taken) in entries.items():
+            logs[key] = logs.get(key, SourceLog()).extended(log_id, taken)
         self._state = replace(state, source_logs=logs)
 
     def _check_files(self, batch: PlannedBatch) -> None:
-        planned = [found for found in batch.sources.values() if not found.is_logged]
+        planned = [found for found in batch.sources.values() if not found.added.is_there]
         if gone := [path for found in planned for path in changed_files(found, self._storage)]:
             raise BatchFailedError(
                 f"{len(gone)} planned input files vanished, or have changed, before batch {batch.batch_id} was written"
@@ -326,9 +322,9 @@ class BatchRunner:
         problems: list[Problem] = []
         for line in self._generation.lines:
             source = batch.sources[line.source]
-            if source.end is None or source.is_empty or (only_logged and not source.is_logged):
+            if source.end is None or source.is_empty or (only_logged and not source.added.is_there):
                 continue
-            position = self._logged.position(line.log, self._state.source_logs.get(line.log), source.start)
+            position = self._logged.position(line.log, self._state.source_logs, source.start)
             declared = self._query.stream.sources[line.source]
             problems += pending_problems(
                 self._query.stream,
@@ -342,45 +338,6 @@ class BatchRunner:
         if needed := [problem for problem in problems if problem.is_blocking]:
             raise RefusedError(needed[0])
         return [f"{problem.cause} [{problem.file}]; {problem.consequence}" for problem in problems[:1]]
-
-    def _check_planned(self, batch: PlannedBatch) -> OffsetFile:
-        """Just before the start: the newest offsets are this batch, as planned."""
-        location = join(self._state.location, "offsets")
-        offsets = list_log(location, storage=self._storage)
-        planned = None
-        if offsets is not None and offsets.latest == batch.batch_id:
-            planned = read_offset_file(offsets.file(batch.batch_id), batch.batch_id, storage=self._storage)
-        ends = [batch.sources[line.source].end for line in self._generation.lines]
-        if planned is None or list(planned.offsets.values()) != ends:
-            raise RefusedError(_foreign_writer(join(location, str(batch.batch_id)), "the offset log is not as planned"))
-        return planned
-
-    def _check_committed(self, batch_id: int) -> CommitFile:
-        """Just after the end: this batch is the newest in both logs."""
-        for log in ("offsets", "commits"):
-            found = list_log(join(self._state.location, log), storage=self._storage)
-            if found is None or found.latest != batch_id:
-                latest = None if found is None else found.latest
-                raise self._differs(batch_id, f"`{log}` stands at {latest} after it ended")
-        committed = self._committed(batch_id)
-        if committed is None:
-            raise self._differs(batch_id, "it ended without a commit")
-        return committed
-
-    def _committed(self, batch_id: int) -> CommitFile | None:
-        return read_commit_file(join(self._state.location, "commits", str(batch_id)), batch_id, storage=self._storage)
-
-    def _difference(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> BatchFailedError | None:
-        """What to raise of a committed batch that Spark reports otherwise than it was planned."""
-        # Spark reports a source once however often the plan reads it; an offset file has a line each time.
-        lines = self._generation.lines
-        first_of_log = {line.log: index for index, line in reversed(list(enumerate(lines)))}
-        offsets = list(planned.offsets.values())
-        ends = [_decoded(offsets[index]) for index in sorted(first_of_log.values())]
-        reported = [source.get("endOffset") for source in report.get("sources", [])]
-        if not report or reported == ends:
-            return None
-        return self._differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
 
     def _surplus(self, batch: PlannedBatch, report: Report) -> Iterator[str]:
         """Spark counts a row as often as it reads it, so that a surplus is no proof that one counts twice."""
@@ -449,13 +406,6 @@ class BatchRunner:
         if self._has_state():
             run_through(frame)
 
-    def _differs(self, batch_id: int, what: str) -> BatchFailedError:
-        return BatchFailedError(
-            f"batch {batch_id} is not what was planned: {what}",
-            where=self._state.location,
-            remedy="look at the checkpoint with `sluice inspect`, and find out who else writes it",
-        )
-
 
 def _logged(warnings: Sequence[str]) -> Sequence[str]:
     for warning in warnings:
@@ -467,17 +417,3 @@ def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:
     read = source_metric(report.get("observedMetrics", {}), "read_files")
     planned = {name: source.amount.get("files") for name, source in batch.sources.items()}
     return {name: files - count for name, count in read.items() if (files := planned.get(name)) is not None}
-
-
-def _decoded(offset: str | None) -> Any:
-    return None if offset is None else msgspec.json.decode(offset)
-
-
-def _foreign_writer(file: str, cause: str) -> Problem:
-    return Problem(
-        code="CHECKPOINT_CHANGED",
-        file=file,
-        cause=cause,
-        consequence="two writers on one checkpoint lose or double rows",
-        remedy="find the other writer (another Airflow, a notebook, a streaming job) and stop it",
-    )

@@ -11,7 +11,6 @@ from sluice.extras import is_installed
 from sluice.gate.choice import choose_gate
 from sluice.planning.declared import Declared
 from sluice.project import Project
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.gate import failing_columns, quality_failed
 from sluice.quality.suite import Suite
 from sluice.spark.java_options import Work
@@ -67,7 +66,7 @@ def _check_stream(
                 project.check_function(function)
         storage = project.storage()
         declared.check_table(storage=storage)
-        suite = declared_suite(project, stream, storage=storage)
+        suite = declared.suite
         if suite is not None:
             choose_gate(project, stream, suite, (), storage=storage)
         if analyse:

@@ -42,10 +42,10 @@ class DrainedFiles:
         if self.is_guarded:
             return
         ranges = [source for batch in batches for source in batch.sources.values()]
-        for entry in (entry for found in ranges for entry in found.entries):
+        for entry in (entry for found in ranges for entry in found.added.entries):
             self._changed_at[entry.path] = self._time_of_change(entry.path)
 
-    def look(self, started: StreamingQuery) -> None:
+    def note_found(self, started: StreamingQuery) -> None:
         """Remember which files Spark has found for the batch that is the newest now."""
         if self.is_guarded or not self.files.query.knows_files:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -13,10 +13,10 @@ from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries, read
 from sluice.errors import BatchFailedError
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
+from sluice.planning.survey import own_logs
 from sluice.running.planned_files import told
-from sluice.sources.contract import Position
+from sluice.sources.contract import LoggingSource, OwnLog, Position
 from sluice.sources.files.refusals import read_again_remedy, read_as
-from sluice.sources.files.source import FilesSource
 from sluice.stream import Stream
 
 
@@ -24,7 +24,7 @@ from sluice.stream import Stream
 class Taken:
     """What one source of files has taken."""
 
-    source: FilesSource
+    source: LoggingSource
     log: str
     """The folder of the source's own log, below `sources/`."""
     entries: Sequence[LogEntry]
@@ -45,7 +45,7 @@ class LoggedFiles:
         for index, line in {line.log: (index, line) for index, line in enumerate(lines)}.values():
             source = self.stream.sources[line.source]
             first, last = _log_id(starts, index), _log_id(ends, index)
-            if not isinstance(source, FilesSource) or last is None:
+            if not isinstance(source, LoggingSource) or last is None:
                 continue
             folder = list_log(join(self._checkpoint, "sources", line.log), storage=self.home.storage)
             if folder is not None:
@@ -68,17 +68,15 @@ class LoggedFiles:
             sizes = partial(self.home.taken_sizes, self.generation.generation, taken.log)
             if folder is not None and not all(sizes(entry.batch_id) for entry in taken.entries):
                 log = read_source_log(folder, storage=self.home.storage)
-                position = self.position(taken.log, log)
+                position = self.position(taken.log, {taken.log: log})
                 found |= taken.source.read_again(taken.entries, position, self.home.storage)
         return found
 
-    def position(self, name: str, log: SourceLog | None, offset: str | None = None) -> Position:
-        """A position in a source's log, by its folder's name, with what is known of the files in it."""
-        number = self.generation.generation
-        sizes, unread = partial(self.home.taken_sizes, number, name), partial(self.home.unread_files, number, name)
-        return Position(offset, log, sizes=sizes, unread=unread)
+    def position(self, name: str, logs: Mapping[str, SourceLog], offset: str | None = None) -> Position:
+        """A position in a source's own log, by its folder's name, with what is known of the files in it."""
+        return Position(offset, own_logs(self.home, self.generation.generation, logs).get(name, OwnLog()))
 
-    def looked_at(self, batch_id: int) -> list[str]:
+    def must_be_read_once(self, batch_id: int) -> list[str]:
         """The files that a batch of Spark's own planning must read, once it is sure that none was read before.
 
         Raises:

@@ -12,7 +12,7 @@ from sluice.checkpoint.source_log import SourceLog
 from sluice.errors import BatchFailedError
 from sluice.home import Generation
 from sluice.plan import PlannedBatch, SourceRange
-from sluice.sources.files.source import FilesSource
+from sluice.sources.contract import LoggingSource
 from sluice.sources.files.taken_files import in_place_of
 from sluice.spark.query import Query
 from sluice.storage import Storage
@@ -41,7 +41,7 @@ class PlannedFiles:
         for line in self.generation.lines:
             source, log = batch.sources[line.source], logs.get(line.log)
             declared = self.query.stream.sources[line.source]
-            if log is None or source.end is None or not isinstance(declared, FilesSource) or declared.ignores_missing:
+            if log is None or source.end is None or not isinstance(declared, LoggingSource) or declared.ignores_missing:
                 continue
             first = -1 if source.start is None else logged_offset(source.start)
             last = logged_offset(source.end)
@@ -67,7 +67,7 @@ class PlannedFiles:
 
     def replaced(self, batch: PlannedBatch) -> list[str]:
         """The files of a batch of our own planning in whose place is another one, or that have changed."""
-        planned = [found for found in batch.sources.values() if not found.is_logged]
+        planned = [found for found in batch.sources.values() if not found.added.is_there]
         return [path for found in planned for path in changed_files(found, self.storage, also_gone=False)]
 
     def guarded(
@@ -138,10 +138,10 @@ class PlannedFiles:
 def changed_files(planned: SourceRange, storage: Storage, *, also_gone: bool = True) -> list[str]:
     """The files of a batch that are not as they were when it was planned: others by now, or gone."""
     paths = []
-    for entry, size_bytes in zip(planned.entries, planned.sizes, strict=True):
+    for entry, size_bytes in zip(planned.added.entries, planned.added.sizes, strict=True):
         there = in_place_of(entry, storage.stat(entry.path))
-        look = None if there is None else (there.mtime_ms, there.size_bytes)
-        if look != (entry.timestamp_ms, size_bytes) and (also_gone or look is not None):
+        stamp = None if there is None else (there.mtime_ms, there.size_bytes)
+        if stamp != (entry.timestamp_ms, size_bytes) and (also_gone or stamp is not None):
             paths.append(entry.path)
     return paths
 

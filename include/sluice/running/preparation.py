@@ -1,8 +1,10 @@
-"""What a run does before Spark: finds the try before it, plans, and settles what needs no Spark. Starts no JVM."""
+"""What a run does before Spark: finds the try before it, plans, and ends what needs no Spark. Starts no JVM."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import msgspec
 
@@ -10,9 +12,10 @@ from sluice.errors import ContractError, HeldError, LeaseTakenError, Problem, Re
 from sluice.gate.unjudged_runs import settle
 from sluice.home import StreamHome
 from sluice.plan import Plan
+from sluice.planning.declared import Declared
 from sluice.planning.recovered import done_batches
 from sluice.planning.survey import Survey
-from sluice.planning.verdict import Request, Try, look, unsettled
+from sluice.planning.verdict import Request, Try, survey_and_plan, unsettled
 from sluice.project import Project
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
@@ -27,7 +30,7 @@ _REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
 
 
 def prepare_run(project: Project, request: Request, *, clock: Clock = system_clock) -> RunRecord:
-    """Plan a run, and finish it here if it needs no Spark: nothing to do, done by a former try, or to be refused.
+    """Plan a run, and finish it here if it needs no Spark: nothing to do, done by a try before, or to be refused.
 
     Args:
         project: The project of the stream.
@@ -46,9 +49,9 @@ def prepare_run(project: Project, request: Request, *, clock: Clock = system_clo
     if (done := preparation.done()) is not None:
         return done
     preparation.journal.check_not_taken()
-    seen, plan = preparation.look()
-    return preparation.settle(seen, plan) or preparation.journal.keep_planned(
-        preparation.open_record(seen, plan), preparation.former
+    seen, plan = preparation.survey_and_plan()
+    return preparation.end_without_spark(seen, plan) or preparation.journal.keep_planned(
+        preparation.open_record(seen, plan), preparation.try_before
     )
 
 
@@ -64,12 +67,15 @@ class Preparation:
     project: Project
     wanted: Try
     journal: Journal
+    declared: Callable[[], Declared]
+    """Looks at the declaration, once for all of the run; raises what is wrong with it."""
 
     @classmethod
     def of(cls, project: Project, request: Request, clock: Clock) -> Preparation:
         """Prepare a run. A retry keeps the limits and the clock of the first try."""
         journal = open_journal(project, request.stream, clock)
-        return cls(project, Try.of(request, journal.records, clock), journal)
+        declared = cache(lambda: Declared.of(project, request.stream, project.streams()))
+        return cls(project, Try.of(request, journal.records, clock), journal, declared)
 
     @property
     def stream(self) -> Stream:
@@ -82,36 +88,36 @@ class Preparation:
         return self.journal.home
 
     @property
-    def former(self) -> RunRecord | None:
+    def try_before(self) -> RunRecord | None:
         """The record of the try before, where there was one."""
-        return self.wanted.former
+        return self.wanted.try_before
 
     def done(self) -> RunRecord | None:
-        """The record of a former try that succeeded: a retry of it has nothing to do."""
-        return self.former if self.former is not None and self.former.status == "succeeded" else None
+        """The record of a try before that succeeded: a retry of it has nothing to do."""
+        return self.try_before if self.try_before is not None and self.try_before.status == "succeeded" else None
 
-    def look(self) -> tuple[Survey, Plan]:
+    def survey_and_plan(self) -> tuple[Survey, Plan]:
         """Look at everything, and plan."""
-        return look(self.project, self.home, self.wanted)
+        return survey_and_plan(self.home, self.wanted, self.declared())
 
-    def settle(self, seen: Survey, plan: Plan, *, has_lease: bool = False) -> RunRecord | None:
+    def end_without_spark(self, seen: Survey, plan: Plan, *, has_lease: bool = False) -> RunRecord | None:
         """End the run here if its plan needs no Spark.
 
         Args:
             seen: What the plan was made from.
             plan: The plan.
-            has_lease: Whether this run has the lease; without it, a former try may still be at work.
+            has_lease: Whether this run has the lease; without it, a try before may still be at work.
 
         Raises:
             RefusedError: The plan is to refuse; the record says so.
-            LeaseTakenError: The former try is still at work.
+            LeaseTakenError: The try before is still at work.
         """
         if plan.problem is None:
-            self._settle_starts(seen)
+            self._keep_starts(seen)
         if has_lease or plan.verdict in {"skip", "refuse"}:
-            self._settle_former(seen, plan, has_lease=has_lease)
-        if plan.verdict == "skip" and self.former is not None and self.former.tries > 0:
-            return self._finish(self.former, seen, has_lease=has_lease)
+            self._settle_run_before(seen, plan, has_lease=has_lease)
+        if plan.verdict == "skip" and self.try_before is not None and self.try_before.tries > 0:
+            return self._finish(self.try_before, seen, has_lease=has_lease)
         if plan.verdict == "skip":
             return self._skip(seen, plan)
         if plan.problem is not None and not plan.stages:
@@ -127,20 +133,20 @@ class Preparation:
         until = None if bound.to_version is not None else bound.until or self.wanted.now
         self.home.keep_skip(plan.reason, self.wanted.now, until=until)
         skipped = self.open_record(seen, plan)
-        if self.former is not None:
+        if self.try_before is not None:
             # Planned, and then done by another run before it began.
             self.journal.records.forget(skipped.run_id)
         return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.journal.clock()))
 
-    def _settle_starts(self, seen: Survey) -> None:
+    def _keep_starts(self, seen: Survey) -> None:
         """Write down where the sources begin: what comes from now on is not passed over, whatever this run does."""
         before = seen.record.sources if seen.record is not None else {}
         if seen.starts != {**before, **self.home.started(seen.generation)}:
             self.home.keep_started(seen.generation, seen.starts)
 
-    def _settle_former(self, seen: Survey, plan: Plan, *, has_lease: bool) -> None:
-        """Write down what the suite says today of a former run's rows, while nobody else writes any."""
-        found = unsettled(self.project, seen, self.home)
+    def _settle_run_before(self, seen: Survey, plan: Plan, *, has_lease: bool) -> None:
+        """Write down what the suite says today of the rows of a run before, while nobody else writes any."""
+        found = unsettled(self.home, seen, self.declared())
         if found is None or found.judged is None:
             return
         if has_lease:
@@ -151,7 +157,7 @@ class Preparation:
                 own = self.under(lease)
                 own.close_dead(lease)
                 # What was seen before the lease may have been the run at its work.
-                own._settle_former(own.look()[0], plan, has_lease=True)  # noqa: SLF001 - of its own class
+                own._settle_run_before(own.survey_and_plan()[0], plan, has_lease=True)  # noqa: SLF001 - of its own class
         except LeaseTakenError:
             # A run is at work, and judges its rows itself; there is nothing to do beside it.
             if plan.verdict != "skip":
@@ -163,25 +169,25 @@ class Preparation:
         Raises:
             LeaseTakenError: Another run has taken it.
         """
-        return self.journal.take_lease(self.home.lease_folder(generation), run_id, self.former)
+        return self.journal.take_lease(self.home.lease_folder(generation), run_id, self.try_before)
 
     def under(self, lease: Lease) -> Preparation:
         """The same for the owner of a lease: see `Journal.under`."""
         return replace(self, journal=self.journal.under(lease))
 
     def close_dead(self, lease: Lease) -> None:
-        """Close the record of the run that died with a lease; this run's own former try is left open."""
-        self.journal.close_dead(lease, self.former.run_id if self.former is not None else None)
+        """Close the record of the run that died with a lease; this run's own try before is left open."""
+        self.journal.close_dead(lease, self.try_before.run_id if self.try_before is not None else None)
 
     def open_record(self, seen: Survey, plan: Plan) -> RunRecord:
         """The record that a run begins with, not saved yet."""
-        if self.former is not None:
+        if self.try_before is not None:
             return msgspec.structs.replace(
-                self.former,
+                self.try_before,
                 plan=plan.document,
-                batches=done_batches(self.former, seen, self.home),
+                batches=done_batches(self.try_before, seen, self.home),
                 status="planned",
-                tries=self.former.tries + 1,
+                tries=self.try_before.tries + 1,
                 ended_at=None,
                 error=None,
             )
@@ -200,13 +206,13 @@ class Preparation:
             status="planned",
         )
 
-    def _finish(self, former: RunRecord, seen: Survey, *, has_lease: bool) -> RunRecord:
-        """Close the record of a former try that did all of its work before it died."""
-        if not has_lease and former.status in {"planned", "running"}:
-            with self.take_lease(seen.generation, former.run_id) as lease:
-                return self.under(lease)._finish(former, seen, has_lease=True)  # noqa: SLF001 - of its own class
+    def _finish(self, try_before: RunRecord, seen: Survey, *, has_lease: bool) -> RunRecord:
+        """Close the record of a try before that did all of its work before it died."""
+        if not has_lease and try_before.status in {"planned", "running"}:
+            with self.take_lease(seen.generation, try_before.run_id) as lease:
+                return self.under(lease)._finish(try_before, seen, has_lease=True)  # noqa: SLF001 - of its own class
         # The gate may have judged it anew meanwhile.
-        former = self.journal.records.read(former.run_id) or former
-        batches = done_batches(former, seen, self.home)
-        done = msgspec.structs.replace(former, batches=batches, error=None, passed_later=False)
+        try_before = self.journal.records.read(try_before.run_id) or try_before
+        batches = done_batches(try_before, seen, self.home)
+        done = msgspec.structs.replace(try_before, batches=batches, error=None, passed_later=False)
         return self.journal.close(done, "succeeded")

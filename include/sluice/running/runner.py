@@ -16,7 +16,7 @@ import msgspec
 
 from sluice.auditing.audit import Audit, prepare_audit
 from sluice.auditing.conservation import as_decided, rows_in_quarantine, tied_to_input
-from sluice.auditing.judge_with_spark import settle_former
+from sluice.auditing.judge_with_spark import settle_with_spark
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.checkpoint.writer import write_metadata
@@ -85,9 +85,9 @@ def run_stream(
     preparation = Preparation.of(project, request, clock)
     if (done := preparation.done()) is not None:
         return done
-    seen, plan = preparation.look()
-    if (settled := preparation.settle(seen, plan)) is not None:
-        return settled
+    seen, plan = preparation.survey_and_plan()
+    if (ended := preparation.end_without_spark(seen, plan)) is not None:
+        return ended
     record = preparation.open_record(seen, plan)
     with ExitStack() as held:
         run = _Run(preparation, observer or Silent(), stop or StopEvent(), session, held, seen, plan, record)
@@ -142,7 +142,7 @@ class _Run:
             case "session":
                 self._start_session()
             case "settle":
-                self._settle_former()
+                self._settle()
             case "begin":
                 self._begin()
             case "batch":
@@ -163,9 +163,9 @@ class _Run:
         # First of all: whoever takes over from this run knows nothing of the one before it.
         preparation.close_dead(self.lease)
         # What was seen before the lease may have been another run's work in progress.
-        self.seen, self.plan = preparation.look()
-        if (settled := preparation.settle(self.seen, self.plan, has_lease=True)) is not None:
-            self.record, self.is_over = settled, True
+        self.seen, self.plan = preparation.survey_and_plan()
+        if (ended := preparation.end_without_spark(self.seen, self.plan, has_lease=True)) is not None:
+            self.record, self.is_over = ended, True
             return
         self.record = msgspec.structs.replace(preparation.open_record(self.seen, self.plan), run_id=run_id)
         self.held.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
@@ -198,12 +198,12 @@ class _Run:
         generation = self._known_generation()
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
-        self.generation = generation.beginning(next_id, fingerprints(project, query, storage=home.storage))
+        self.generation = generation.beginning(next_id, fingerprints(preparation.declared(), query))
         home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
             self._keep_generation()
-            self.plan = preparation.look()[1]
+            self.plan = preparation.survey_and_plan()[1]
             if self.plan.problem is not None:
                 raise refusal(self.plan.problem)
             # Only now it is known that there is nothing to do.
@@ -225,15 +225,16 @@ class _Run:
         self.opened.callback(close_session, session)
         return session
 
-    def _settle_former(self) -> None:
+    def _settle(self) -> None:
         preparation = self.preparation
-        settle_former(preparation.project, preparation.home, self.seen, self.query, self.record.run_id)
+        settle_with_spark(preparation.declared(), preparation.home, self.seen, self.query, self.record.run_id)
 
     def _begin(self) -> None:
         """Open the gate, begin the checkpoint, and make ready for the first batch."""
         preparation, query, seen = self.preparation, self.query, self.seen
         project, journal, home = preparation.project, preparation.journal, preparation.home
-        self.audit = prepare_audit(project, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
+        declared = preparation.declared()
+        self.audit = prepare_audit(declared, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
         if self.audit is not None:
             self.audit.begin()
         self._keep_generation()

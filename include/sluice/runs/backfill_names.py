@@ -15,6 +15,6 @@ def run_of(application: str) -> str:
     return application.removeprefix(_PREFIX)
 
 
-def settled_application(application: str) -> str:
+def tidied_application(application: str) -> str:
     """What names, in the quarantine's log, that a backfill is done with it."""
     return f"{application}-settled"

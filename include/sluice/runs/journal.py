@@ -38,14 +38,14 @@ class Journal:
         """The stream's run records."""
         return RunRecords(self.home)
 
-    def keep_planned(self, record: RunRecord, former: RunRecord | None) -> RunRecord:
+    def keep_planned(self, record: RunRecord, try_before: RunRecord | None) -> RunRecord:
         """Save the record of a run that is to begin elsewhere: it has been tried as often as before.
 
-        A driver of a former try that is stopped somewhere, and wakes up, must not write it any more.
+        A driver of a try before that is stopped somewhere, and wakes up, must not write it any more.
         """
         folder = self.records.lease_folder(record)
-        token = None if former is None else (newest_token(self.home.storage, folder) or 0) + 1
-        planned = msgspec.structs.replace(record, tries=former.tries if former is not None else 0, token=token)
+        token = None if try_before is None else (newest_token(self.home.storage, folder) or 0) + 1
+        planned = msgspec.structs.replace(record, tries=try_before.tries if try_before is not None else 0, token=token)
         self.records.save(planned)
         return planned
 
@@ -61,7 +61,7 @@ class Journal:
         folder = folder or self.home.lease_folder(self.home.current_generation())
         check_not_taken(self.home.storage, folder, self.clock())
 
-    def take_lease(self, folder: str, run_id: str, former: RunRecord | None) -> Lease:
+    def take_lease(self, folder: str, run_id: str, try_before: RunRecord | None) -> Lease:
         """Take the newest lease in a folder of leases, for a run whose record may be kept since it was planned.
 
         Raises:
@@ -77,9 +77,9 @@ class Journal:
                 end_session=self.end_session,
             )
         except LeaseTakenError as exc:
-            if former is not None and former.status == "planned":
+            if try_before is not None and try_before.status == "planned":
                 # Whoever planned it follows the record, and would take the driver's end for its death.
-                self.close_failed(former, exc)
+                self.close_failed(try_before, exc)
             raise
 
     def under(self, lease: Lease) -> Journal:
@@ -128,7 +128,7 @@ class Journal:
 
         Args:
             lease: The lease that was taken over.
-            own: The run that takes it: its own former try is left open.
+            own: The run that takes it: its own try before is left open.
         """
         run_id = lease.taken_from
         if run_id is None or run_id == own:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sluice.errors import Problem
 from sluice.interval import Interval
 
 if TYPE_CHECKING:
@@ -45,14 +46,33 @@ class SinkState:
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
     notes_every_batch: bool = False
     """Whether every batch leaves its id in the sink, also one without rows."""
-    is_forgotten: bool = False
-    """Whether only its log tells that it holds that batch: Spark's own writer would write it again."""
-    forgets_after: str | None = None
-    """How long the sink remembers which batches it holds, as it is set there; None when it does not forget."""
+    forgotten: Problem | None = None
+    """Why Spark's own writer would write that batch again, though the sink holds it; None when it would not."""
+    forgetful: Problem | None = None
+    """That the sink forgets which batches it holds, and what comes of it; None when it does not forget."""
+    opened: object | None = field(default=None, compare=False, repr=False)
+    """What the sink has opened to say this; it need not open it again for what else is asked for the same plan."""
 
     def holds(self, batch_id: int) -> bool:
         """Whether the sink is known to hold a batch of the query."""
         return self.last_batch is not None and self.last_batch >= batch_id
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Why nobody can tell whether a sink holds a batch, and what a person can do about it."""
+
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Why two streams can't both write, though neither of their sinks is a place."""
+
+    problem: str
+    """What the other stream does, to go on after its name."""
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -134,6 +154,15 @@ class Sink(ABC):
             StorageError: It can't be read right now.
         """
 
+    def clash(self, other: Sink, stream: str) -> Clash | None:
+        """Why another stream's sink takes the rows of this one away, wherever they are; None when it does not.
+
+        Args:
+            other: The other stream's.
+            stream: The name of the stream whose sink this is.
+        """
+        return None
+
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         """The ids of the queries that have streamed into the sink, as far as its own log tells; the newest first.
 
@@ -145,7 +174,7 @@ class Sink(ABC):
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
-    ) -> str | None:
+    ) -> Unknown | None:
         """Why the sink may hold a batch that its state does not show; None when it does not hold it.
 
         Args:
@@ -363,13 +392,19 @@ class StagingSink(BatchSink):
 
     @abstractmethod
     def aside_obstacle(
-        self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage
+        self,
+        output_mode: OutputMode,
+        frame: DataFrame | None = None,
+        *,
+        state: SinkState | None = None,
+        storage: Storage,
     ) -> str | None:
         """Why this table can't be written so; None when it can.
 
         Args:
             output_mode: The stream's.
             frame: The result, once Spark has analysed it.
+            state: What the sink has said of itself a moment ago; None where it was not asked.
             storage: Where the table is.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sluice.declaring import declares
 from sluice.errors import DeclarationError
 from sluice.other_names import SINK_WORDS
-from sluice.sinks.contract import BatchSink, FunctionLoader, SinkBatch
+from sluice.sinks.contract import BatchSink, Clash, FunctionLoader, Sink, SinkBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -32,6 +32,16 @@ class MemorySink(BatchSink):
     is_idempotent: ClassVar[bool] = True
 
     name: str
+
+    def clash(self, other: Sink, stream: str) -> Clash | None:
+        if other != self:
+            return None
+        # Both number their batches from 0 on.
+        return Clash(
+            f"keeps its rows in memory under the same name, `{self.name}`: each batch of one would take the place of a"
+            " batch of the other",
+            remedy=f'give each a name of its own: `sinks.memory("{stream}")`',
+        )
 
     def batch_function(self, load_function: FunctionLoader) -> Callable[[DataFrame, int], None]:
         return self._keep

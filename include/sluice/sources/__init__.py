@@ -1,7 +1,7 @@
 """The kinds of sources: one module per kind, each with everything about it."""
 
 from sluice.sources.delta.declared import delta
-from sluice.sources.files.source import files
+from sluice.sources.files.declared import files
 from sluice.sources.rate_micro_batch import rate_micro_batch
 
 __all__ = ["delta", "files", "rate_micro_batch"]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.amounts import Amount, total
-from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
 from sluice.errors import DeclarationError, Problem
 from sluice.interval import Interval
 
@@ -34,12 +34,20 @@ class Step:
     """The offset that the batch ends at: JSON, byte for byte as Spark writes it."""
     amount: Amount = field(default_factory=dict)
     """How much that is; rows where the source's own log promises them."""
-    entries: tuple[LogEntry, ...] = ()
-    """File source only: the files of the batch, for the source's log."""
-    sizes: tuple[int, ...] = ()
-    """File source only: the bytes of each of them, in this order; the source's log does not keep them."""
-    is_logged: bool = False
-    """File source only: the source's log holds these entries already (a crash came between the two logs)."""
+    added: LogAddition = LogAddition()
+    """What the source's own log in the checkpoint has to say of it, before Spark reads it."""
+
+
+@dataclass(frozen=True)
+class OwnLog:
+    """A source's own log in the checkpoint, with what the home has noted of the files in it."""
+
+    taken: SourceLog = SourceLog()
+    """What Spark reads there; empty where the source keeps no log."""
+    sizes: Callable[[int], Sequence[int | None]] = field(default=lambda _: (), compare=False)
+    """The bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
+    unread: Callable[[], Collection[str]] = field(default=tuple, compare=False)
+    """The files in it of which Spark has read nothing, for they were away just then."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +56,18 @@ class Position:
 
     offset: str | None
     """The end offset of the newest planned batch, as Spark wrote it; None when nothing was read yet."""
-    log: SourceLog | None = None
-    """What the source's own log in the checkpoint says; None when it keeps none."""
+    log: OwnLog = OwnLog()
+    """What the source's own log says."""
     started_at: Mapping[str, Any] = field(default_factory=dict)
     """What an earlier run resolved `starting` to; empty before the first run."""
-    sizes: Callable[[int], Sequence[int | None]] = field(default=lambda _: (), compare=False)
-    """File source only: the bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
-    unread: Callable[[], Collection[str]] = field(default=tuple, compare=False)
-    """File source only: the files in its log of which Spark has read nothing, for they were away just then."""
 
-    def settled_start(self, declared: str) -> Mapping[str, Any] | None:
+    def kept_start(self, declared: str) -> Mapping[str, Any] | None:
         """Where the source begins; None when that is to be found out.
 
         Args:
             declared: What a start is resolved from. Until something was read, another declaration counts anew.
         """
-        is_unread = self.offset is None and (self.log is None or not self.log.entries)
+        is_unread = self.offset is None and not self.log.taken.entries
         is_other = is_unread and self.started_at.get("declared", declared) != declared
         return self.started_at if self.started_at and not is_other else None
 
@@ -100,26 +104,29 @@ class Available:
 
 @dataclass(frozen=True)
 class Slice:
-    """What a backfill reads of one source: all that the live generation has read, and what lies before it."""
+    """What a backfill reads of one source: all that the live generation has read, and what lies before it.
+
+    A kind that needs to know more of it than that has a slice of its own.
+    """
 
     end: str | None
     """The offset that a stream over the slice ends at, when it begins without one.
 
     None when the slice is empty, and when no offset describes it: some of a version is to be left out.
     """
-    entries: tuple[LogEntry, ...] = ()
-    """File source only: the files, as the log of a new checkpoint takes them."""
-    version: int | None = None
-    """Delta only: the table version whose rows these are."""
-    left_out: tuple[str, ...] = ()
-    """Delta only: URIs of files of that version that are not read: the live generation has yet to read them, or passes
-    over them for good."""
     amount: Amount = field(default_factory=dict)
+    added: LogAddition = LogAddition()
+    """What the source's own log says of it, in a new checkpoint."""
 
     @property
     def is_beyond_offsets(self) -> bool:
         """Whether it has rows, and only a batch can read them."""
-        return self.end is None and self.version is not None
+        return False
+
+    @property
+    def version(self) -> int | None:
+        """The version of the source whose rows these are; None where it has none."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,11 @@ class Source(ABC):
     """Whether a run can be bounded by a version of it."""
     counts_more_rows: ClassVar[bool] = False
     """Whether Spark may count rows that it does not give, as the deleted ones in a table's files."""
+
+    @property
+    def bears_changes(self) -> bool:
+        """Whether a stream goes on reading it once rows are changed that it has read already."""
+        return False
 
     def waiting(self, found: Available) -> Amount:
         """How much it has."""
@@ -238,6 +250,23 @@ class Source(ABC):
     def reads_from(self, place: str) -> bool:
         """Whether the source reads what is written to a place."""
         return place.rstrip("/") == self.location.rstrip("/")
+
+
+class LoggingSource(Source):
+    """A source whose own log has each file that it takes; one that is gone by then, Spark takes for empty."""
+
+    @property
+    @abstractmethod
+    def ignores_missing(self) -> bool:
+        """Whether a file that is gone when Spark would read it may be passed over."""
+
+    @abstractmethod
+    def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
+        """The file of a batch by Spark's own planning whose name made Spark read the others twice; None for none."""
+
+    @abstractmethod
+    def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:
+        """The files of a batch that Spark planned itself which were read under another name, and that name."""
 
 
 def offset_of_another_kind(offset: str, kind: str, location: str) -> Problem:

@@ -5,27 +5,26 @@ from __future__ import annotations
 import hashlib
 import re
 
+from sluice.planning.declared import Declared
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
-from sluice.quality.declared_suite import declared_suite
 from sluice.quality.suite import Suite
 from sluice.sinks.contract import Sink
 from sluice.spark.query import Query, plan_reader
-from sluice.storage import Storage
 
 _PASSING = re.compile(r"#\d+L?|@[0-9a-f]+|(?<=\]), \d+$|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.MULTILINE)
 """What Spark's text of a plan has that is another one at every start: ids of columns, objects, observations and
 watermarks."""
 
 
-def fingerprints(project: Project, query: Query, *, storage: Storage) -> dict[str, str]:
+def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
     """By name of what is declared, what tells it from another: the sink's place in words, all else as a digest.
 
     Raises:
         DeclarationError: The suite is wrong.
         StorageError: The suite can't be read.
     """
-    stream = query.stream
+    project, stream = declared.project, query.stream
     plans = plan_reader(query.frame.sparkSession)
     plan = _PASSING.sub("", plans.analysed_text(query.frame))
     found = {"transform": _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
@@ -33,7 +32,7 @@ def fingerprints(project: Project, query: Query, *, storage: Storage) -> dict[st
     found["text of the transform's module"] = transform_digest(project, stream) or ""
     for location, version in plans.static_versions(query.frame).items():
         found[f"version of {project.place(location)}"] = str(version)
-    suite = declared_suite(project, stream, storage=storage)
+    suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
     found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""
     return found

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def pack_functions(project: Project, function: Any, session: SparkSession) -> None:
-    """Settle how the functions travel that a project has imported, before the first of them is called.
+    """Decide how the functions travel that a project has imported, before the first of them is called.
 
     Args:
         project: The project.

@@ -201,8 +201,8 @@ def _remove_orphans(built: LaunchProfile) -> None:
     for file in profiles_folder().glob("*/profile.json"):
         with contextlib.suppress(OSError, msgspec.DecodeError):
             known = msgspec.json.decode(file.read_bytes(), type=ProfileRecord)
-            is_former = known.spark_home == built.installation.spark_home and file != built.record_file
-            if is_former or not (os.path.exists(known.java) and os.path.exists(known.spark_home)):
+            is_replaced = known.spark_home == built.installation.spark_home and file != built.record_file
+            if is_replaced or not (os.path.exists(known.java) and os.path.exists(known.spark_home)):
                 shutil.rmtree(file.parent)
 
 

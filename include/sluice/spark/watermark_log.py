@@ -15,10 +15,11 @@ import msgspec
 
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import CheckpointState
+from sluice.checkpoint.source_log import SourceLog
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
 from sluice.planning.next_watermark import pinned_policy, usable
-from sluice.sources.contract import Position
+from sluice.sources.contract import OwnLog, Position
 from sluice.spark.plan_reader import WatermarkNode
 from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query
@@ -113,7 +114,8 @@ class WatermarkLog:
             end = list(after.offsets.values())[index]
             if end is None or end == start:
                 continue
-            log, started_at = state.source_logs.get(line.log), self._generation.sources.get(line.source, {})
+            log = OwnLog(state.source_logs.get(line.log, SourceLog()))
+            started_at = self._generation.sources.get(line.source, {})
             source = self._query.stream.sources[line.source]
             problems = source.check_inputs(Position(start, log, started_at), end, storage=self._home.storage)
             if problems:

@@ -1,6 +1,6 @@
 """Sends metrics of a stream, through Airflow's own, when a task that ran it is over.
 
-Airflow calls this in the worker, after the task's outcome is settled. Nothing in here fails the task, and nothing holds
+Airflow calls this in the worker, after the task's outcome is decided. Nothing in here fails the task, and nothing holds
 it for long. Whoever has no metrics configured pays nothing.
 """
 

@@ -348,7 +348,7 @@ class RunStreamOperator(BaseOperator):
             self.log.warning("stream %s reads this table, and %s", found.stream, effect)
 
     def _show_log_of_lost_try(self, context: Context, project: Project, drivers: Drivers, record: RunRecord) -> None:
-        """Show what the driver of a former try said, if that try did not live to do so."""
+        """Show what the driver of a try before said, if that try did not live to do so."""
         driver = drivers.find(record.run_id)
         if driver is not None and context["task_state_store"].get(_LOG_SHOWN) != _name_of(driver):
             self._show_log(context, project, driver)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar, cast
 
-from sluice.monitoring.arrivals import Arrivals, look_for_arrivals
+from sluice.monitoring.arrivals import Arrivals, find_arrivals
 from sluice_airflow.triggers.declared import DeclaredStreams
 from sluice_airflow.triggers.shared_poll import SharedPoll, Sighting, shared_poll
 from sluice_airflow.triggers.stream import watched_streams
@@ -56,4 +56,4 @@ class _ArrivalsOf:
 
     def __call__(self) -> Arrivals:
         declared = self.streams.find(self.name)
-        return look_for_arrivals(declared.stream, declared.home, datetime.now(UTC))
+        return find_arrivals(declared.stream, declared.home, datetime.now(UTC))

@@ -15,7 +15,7 @@ from sluice.errors import LeaseTakenError, SluiceError, StorageError
 from sluice.runs.lease import check_not_taken
 from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
-from sluice_airflow.triggers.run import SETTLE_SECONDS
+from sluice_airflow.triggers.run import DEFERRAL_SECONDS
 
 _POLL_SECONDS = 2.0
 
@@ -40,9 +40,9 @@ class LeaseTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for a task that was deferred; yields one event, when the lease is free."""
-        settled_at = time.monotonic() + SETTLE_SECONDS
+        deferred_at_last = time.monotonic() + DEFERRAL_SECONDS
         await self.follow()
-        await asyncio.sleep(settled_at - time.monotonic())
+        await asyncio.sleep(deferred_at_last - time.monotonic())
         yield TriggerEvent({"folder": self.folder})  # type: ignore[no-untyped-call]
 
     async def follow(self) -> None:

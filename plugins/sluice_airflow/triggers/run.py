@@ -22,7 +22,7 @@ from sluice_airflow.projects import airflow_project
 from sluice_airflow.triggers.absence import Absence
 
 _POLL_SECONDS = 0.5
-SETTLE_SECONDS = 6.0
+DEFERRAL_SECONDS = 6.0
 """How soon after a deferral an event may come. Airflow's scheduler must have heard before that the worker has left the
 task, which a worker tells within 5 seconds: else it takes that for the end of the task that has come back by then, and
 fails it (apache/airflow#72716, 3.3.0)."""
@@ -65,9 +65,9 @@ class RunTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the run for a task that was deferred; yields one event, at its end, with the `run_id`."""
-        settled_at = time.monotonic() + SETTLE_SECONDS
+        deferred_at_last = time.monotonic() + DEFERRAL_SECONDS
         await self.follow()
-        await asyncio.sleep(settled_at - time.monotonic())
+        await asyncio.sleep(deferred_at_last - time.monotonic())
         yield TriggerEvent({"run_id": self.run_id})  # type: ignore[no-untyped-call]
 
     async def follow(self, *, poll_seconds: float = _POLL_SECONDS) -> None:

@@ -23,7 +23,7 @@ class _Job(Generic[T]):
     began_at: float | None = None
     is_overdue: bool = False
     """Whether it took longer than the deadline, so that its thread counts no more."""
-    former: Future[T] | None = None
+    before: Future[T] | None = None
     """The last value that was done: shown while this one is computed."""
 
 
@@ -74,7 +74,7 @@ class Backstage(Generic[T]):
             return True, job.value.result()
         if job.is_overdue and job.began_at is not None:
             return True, self._overdue(time.monotonic() - job.began_at)
-        return (False, None) if job.former is None else (True, job.former.result())
+        return (False, None) if job.before is None else (True, job.before.result())
 
     def _was_overdue(self, name: str) -> bool:
         last = self._jobs.get(name)
@@ -84,7 +84,7 @@ class Backstage(Generic[T]):
         last = self._jobs.get(name)
         if last is not None and (not last.value.done() or time.monotonic() - last.asked_at < self._keep_seconds):
             return
-        job = _Job(work, time.monotonic(), former=last.value if last else None)
+        job = _Job(work, time.monotonic(), before=last.value if last else None)
         self._jobs[name] = job
         self._queue.append(job)
 

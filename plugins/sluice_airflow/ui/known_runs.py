@@ -12,7 +12,7 @@ from sluice.home import StreamHome
 from sluice.locations import is_local
 from sluice.runs.summary import RunLine, compare_lines, read_lines
 
-_SETTLE_SECONDS = 3.0
+_QUIET_SECONDS = 3.0
 """A folder's time may stand still over two changes (file systems count in steps of up to 2 s): the folder is listed
 again, although its time is the same, until it was listed once this long after that time was first seen."""
 _COMPARE_SECONDS = 30.0
@@ -38,7 +38,7 @@ class KnownRuns:
     """When the folder of records changed last, in milliseconds since the epoch; None where folders have no time."""
     seen_at: float = 0.0
     """When that time was first seen."""
-    is_settled: bool = False
+    is_quiet: bool = False
     compared_at: float = 0.0
     """When every record's file was looked at last."""
 
@@ -98,7 +98,7 @@ class RunsInMind:
             stat = home.storage.stat(home.runs_folder()) if is_local(home.location) else None
             folder_ms, now = None if stat is None else stat.mtime_ms, self._seconds()
             is_same = known is not None and folder_ms is not None and known.folder_ms == folder_ms
-            if known is not None and is_same and known.is_settled:
+            if known is not None and is_same and known.is_quiet:
                 if now - known.compared_at < _COMPARE_SECONDS:
                     return known
                 return replace(known, lines=compare_lines(home, known.lines), compared_at=now)
@@ -106,4 +106,4 @@ class RunsInMind:
         except SluiceError as exc:
             return KnownRuns(known.lines if known is not None else (), str(exc))
         seen_at = known.seen_at if known is not None and is_same else now
-        return KnownRuns(lines, "", folder_ms, seen_at, is_same and now - seen_at >= _SETTLE_SECONDS, now)
+        return KnownRuns(lines, "", folder_ms, seen_at, is_same and now - seen_at >= _QUIET_SECONDS, now)

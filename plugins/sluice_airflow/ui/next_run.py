@@ -71,7 +71,7 @@ def look_ahead(
         next_run = replace(_seen(seen, now), hold=hold)
         next_run = replace(next_run, taken=taken_lease(home, seen.generation, now))
         declared = Declared.of(project, stream, streams)
-        plan = find_verdict(project, home, Try(Request(stream), None, now), seen, declared)
+        plan = find_verdict(home, Try(Request(stream), None, now), seen, declared)
     except SluiceError as exc:
         return replace(next_run, error=str(exc))
     except BaseException as exc:

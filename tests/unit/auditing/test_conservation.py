@@ -18,7 +18,7 @@ from sluice.runs.balance import is_broken
 from sluice.runs.record import BatchRecord, describe_batch
 from sluice.spark.row_flow import RowFlow
 from sluice.storage import Storage
-from tests.builders import QUERY_ID, expire_commits, make_delta
+from tests.builders import QUERY_ID, clean_log, make_delta
 from tests.unit.quality.suites import document, row
 
 
@@ -120,8 +120,7 @@ def test_a_quarantine_that_has_forgotten(tmp_path: Path) -> None:
     project = Project(root=str(tmp_path), name="p", home=str(tmp_path / "home"), stream_folders=(), import_roots=())
     table = make_delta(tmp_path / "quarantine", [1], [2, 3])
     DeltaTable(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 day"})
-    DeltaTable(table).create_checkpoint()
-    expire_commits(table)
+    clean_log(table)
 
     told = [rows_in_quarantine(decision(table, quarantined=n), project, storage=Storage()) for n in (2, 0)]
 

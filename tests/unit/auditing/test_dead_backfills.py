@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sluice import sinks
-from sluice.auditing.dead_backfills import settle_backfills
+from sluice.auditing.dead_backfills import tidy_after_backfills
 from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument
@@ -50,7 +50,7 @@ def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
     publish(tmp_path / "lake", mine, Interrupted(DeltaTable(str(tmp_path / "lake")).optimize.compact))
 
     with pytest.raises(RefusedError) as refused:
-        settle_backfills(UNUSED, stream, quarantine, home, UNUSED)
+        tidy_after_backfills(UNUSED, stream, quarantine, home, UNUSED)
     read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
 
     version = DeltaTable(str(tmp_path / "lake")).version()
@@ -65,7 +65,7 @@ def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
     publish(tmp_path / "lake", whole)
     RunRecords(home).save(again)
 
-    settle_backfills(UNUSED, stream, quarantine, home, UNUSED)
+    tidy_after_backfills(UNUSED, stream, quarantine, home, UNUSED)
     rows = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().to_pylist()
     assert rows == [{"day": date(2026, 1, 1), "n": 10}]
     assert replacement.find_replacement(str(tmp_path / "lake"), whole.application, version, storage=Storage())

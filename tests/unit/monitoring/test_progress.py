@@ -132,7 +132,7 @@ class TestReadProgress:
 class TestProgressReader:
     def test_two_stats_while_nothing_happens(self, home: StreamHome, monkeypatch: pytest.MonkeyPatch) -> None:
         """Once the folder's time is old enough to be trusted, no file is opened and no folder listed."""
-        monkeypatch.setattr(progress, "_SETTLE_SECONDS", 0.0)
+        monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
         make_checkpoint(checkpoint(home))
         reader, storage = ProgressReader(home), home.storage
         first, _ = reader.read(), reader.read()
@@ -164,7 +164,7 @@ class TestProgressReader:
 
     def test_a_switch_of_generations_is_seen(self, home: StreamHome, monkeypatch: pytest.MonkeyPatch) -> None:
         """The commits of the former one do not change any more."""
-        monkeypatch.setattr(progress, "_SETTLE_SECONDS", 0.0)
+        monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
         commit(home, 9)
         reader = ProgressReader(home)
         reader.read(), reader.read()

@@ -318,7 +318,7 @@ class Lab:
     def plan(self, limits: Limits = EVERYTHING) -> Plan:
         return plan_stream(self.project, self.request(limits), clock=self.clock)
 
-    def settle(self, limits: Limits = EVERYTHING, run_key: str | None = None) -> RunRecord:
+    def prepare(self, limits: Limits = EVERYTHING, run_key: str | None = None) -> RunRecord:
         return prepare_run(self.project, self.request(limits, run_key), clock=self.clock)
 
     def run(self, limits: Limits = EVERYTHING, run_key: str | None = None, **others: Any) -> RunRecord:

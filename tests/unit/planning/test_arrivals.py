@@ -8,7 +8,7 @@ import pytest
 from engine_lab import Lab, leave_pending, make_lab
 
 from sluice.errors import RefusedError
-from sluice.monitoring.arrivals import Arrivals, look_for_arrivals
+from sluice.monitoring.arrivals import Arrivals, find_arrivals
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def look(lab: Lab) -> Arrivals:
-    return look_for_arrivals(lab.stream, lab.project.stream_home(lab.stream), lab.now)
+    return find_arrivals(lab.stream, lab.project.stream_home(lab.stream), lab.now)
 
 
 def test_nothing_waits(lab: Lab) -> None:

@@ -18,7 +18,8 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
-from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
+from sluice.planning.backfill import BackfillPlan, build_backfill_plan, survey_backfill
+from sluice.sources.delta.source import TableSlice
 from sluice.storage import Folder, Storage
 from tests.builders import (
     NOW_MS,
@@ -88,7 +89,9 @@ def declared(root: Path, **changes: Any) -> Stream:
 def plan(
     root: Path, home: StreamHome, interval: Interval = DAY, *, late_rows: int | None = 0, **changes: Any
 ) -> BackfillPlan:
-    seen = look(declared(root, **changes), home, interval, {}, late_rows=lambda _generation, _batch: late_rows)
+    seen = survey_backfill(
+        declared(root, **changes), home, interval, {}, late_rows=lambda _generation, _batch: late_rows
+    )
     return build_backfill_plan(seen)
 
 
@@ -130,7 +133,7 @@ class TestSlice:
         made = plan(tmp_path, home)
 
         assert (made.verdict, made.publish, made.version, made.batch_id) == ("run", "metadata", 2, 2)
-        assert [entry.path for entry in made.slices["visits"].entries] == [
+        assert [entry.path for entry in made.slices["visits"].added.entries] == [
             f"file://{landing(tmp_path)}/part-{number}.json" for number in range(3)
         ]
         assert lake.name == "lake"
@@ -179,7 +182,7 @@ class TestSlice:
         put(landing(tmp_path) / "old.json", mtime_ms=NOW_MS - 1)
         put(landing(tmp_path) / "new.json", mtime_ms=NOW_MS + 60_000)
 
-        names = {entry.path.rpartition("/")[2] for entry in plan(tmp_path, home).slices["visits"].entries}
+        names = {entry.path.rpartition("/")[2] for entry in plan(tmp_path, home).slices["visits"].added.entries}
 
         assert names == {"old.json", "part-0.json", "part-1.json", "part-2.json"}
 
@@ -217,12 +220,11 @@ class TestSlice:
             )
             put(checkpoint / "offsets" / "2", offsets_bytes(end))
             made = plan(tmp_path, home, sources={"visits": sources.delta(str(upstream))})
-            taken.append((made.verdict, made.slices["visits"]))
+            found = made.slices["visits"]
+            assert isinstance(found, TableSlice)
+            taken.append((made.verdict, found.version, found.amount["files"], len(found.left_out)))
 
-        assert [(verdict, found.version, found.amount["files"], len(found.left_out)) for verdict, found in taken] == [
-            ("run", 1, 5, 0),
-            ("run", 1, 4, 1),
-        ]
+        assert taken == [("run", 1, 5, 0), ("run", 1, 4, 1)]
 
     def test_downstream(self, tmp_path: Path) -> None:
         """Every stream that reads the sink is named, and whether it bears the commit."""
@@ -235,7 +237,7 @@ class TestSlice:
             "elsewhere": make_stream(name="elsewhere", sources={"s": sources.delta(str(tmp_path))}),
         }
 
-        made = build_backfill_plan(look(declared(tmp_path), home, DAY, others))
+        made = build_backfill_plan(survey_backfill(declared(tmp_path), home, DAY, others))
 
         assert msgspec.to_builtins(made.document)["downstream"] == (
             {"stream": "bearing", "skips_changes": True, "only_adds": False},
@@ -375,12 +377,14 @@ class TestRefusals:
         stream = declared(tmp_path, quality="suite.json")
         other = replace(declared(tmp_path, sink=sinks.delta(f"{tmp_path}/{place}")), name="other", interval_column=None)
 
-        made = build_backfill_plan(look(stream, home, DAY, {"visits": stream, "other": other}))
+        made = build_backfill_plan(survey_backfill(stream, home, DAY, {"visits": stream, "other": other}))
 
         problem = read_remedy(made.problem, "BACKFILL_TABLE_SHARED", "give each stream a table of its own")
         assert (made.verdict, problem.cause) == ("refuse", "stream `other` writes this table, too")
         moved = replace(other, sink=sinks.delta(f"{tmp_path}/elsewhere"))
-        assert build_backfill_plan(look(stream, home, DAY, {"visits": stream, "other": moved})).verdict == "run"
+        assert (
+            build_backfill_plan(survey_backfill(stream, home, DAY, {"visits": stream, "other": moved})).verdict == "run"
+        )
 
     def test_a_table_that_another_query_writes(self, tmp_path: Path) -> None:
         """Of whatever project: its log tells. One that was done before the stream began, it came after."""
@@ -455,7 +459,7 @@ class TestRefusals:
         """It is refused by its declaration alone."""
         stream = replace(declared(tmp_path), interval_column=None)
         with pytest.raises(DeclarationError, match="declares no `interval_column`"):
-            look(stream, make_home(tmp_path), DAY, {})
+            survey_backfill(stream, make_home(tmp_path), DAY, {})
 
     def test_a_damaged_home(self, tmp_path: Path) -> None:
         """What is known of the generation can't be read."""

@@ -14,7 +14,7 @@ from sluice import sinks
 from sluice.checkpoint.source_log import LogEntry
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
-from sluice.planning.backfill import BackfillPlan, build_backfill_plan, look
+from sluice.planning.backfill import BackfillPlan, build_backfill_plan, survey_backfill
 from sluice.sinks.contract import Replacement
 from sluice.storage import Storage
 from tests.builders import (
@@ -181,4 +181,4 @@ class _Live:
             sink=sinks.delta(str(self._root / "lake"), partition_by=["day"]),
             interval_column="day",
         )
-        return build_backfill_plan(look(stream, self._home, interval, {}))
+        return build_backfill_plan(survey_backfill(stream, self._home, interval, {}))

@@ -17,7 +17,7 @@ from sluice.home import Generation
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import plan_stream
 from sluice.runs.record import RunRecords
-from tests.builders import QUERY_ID, expire_commits, make_delta, put
+from tests.builders import QUERY_ID, clean_log, make_delta, put
 from tests.remedies import read_remedy
 from tests.unit.runs.test_record import make_record
 
@@ -56,7 +56,7 @@ def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, beside: str,
 
     for _ in range(2):
         with pytest.raises(RefusedError, match=f"{QUERY_ID} has streamed into") as refused:
-            lab.settle(limits)
+            lab.prepare(limits)
     says = "mount or restore the home; if this really is the stream's first run, make an empty file"
     assert read_remedy(refused.value, "HOME_MISSING", says).file == str(lab.home)
     assert len([*lab.root.rglob("runs/*.json")]) == (beside == "records")
@@ -64,15 +64,14 @@ def test_a_sink_that_a_stream_has_written(lab: Lab, tmp_path: Path, beside: str,
     lab.home.mkdir(parents=True, exist_ok=True)
     assert verdict(lab, limits) == "HOME_MISSING"
     (lab.home / "first-run").touch()
-    assert lab.settle().status == "planned"
+    assert lab.prepare().status == "planned"
 
 
 def test_a_sink_whose_old_commits_are_gone(lab: Lab, tmp_path: Path) -> None:
     """Log clean-up leaves a checkpoint in their place, which knows the query as well."""
     table = make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
     make_delta(table, [2], [3], [4])
-    DeltaTable(table).create_checkpoint()
-    expire_commits(table)
+    clean_log(table)
     assert verdict(lab) == "HOME_MISSING"
 
 
@@ -81,20 +80,19 @@ def test_a_sink_that_may_have_forgotten_its_queries(lab: Lab, tmp_path: Path) ->
     table = make_delta(tmp_path / "lake", [1], app_id="a-job-of-mine")
     DeltaTable(table).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
     assert [warning.code for warning in lab.plan().warnings] == ["TRANSACTIONS_EXPIRE"]
-    DeltaTable(table).create_checkpoint()
-    expire_commits(table)
+    clean_log(table)
     assert verdict(lab) == "HOME_MISSING"
     assert "can't be told" in lab.plan().reason
 
     put(lab.home / "first-run", "")
-    assert lab.settle().status == "planned"
+    assert lab.prepare().status == "planned"
 
 
 @pytest.mark.parametrize("app_id", [None, "a-job-of-mine"])
 def test_a_sink_that_no_stream_has_written(lab: Lab, tmp_path: Path, app_id: str | None) -> None:
     """Somebody else's rows are there, which are not read again."""
     make_delta(tmp_path / "lake", [1], app_id=app_id)
-    assert lab.settle().status == "planned"
+    assert lab.prepare().status == "planned"
 
 
 def test_a_sink_that_another_stream_of_the_home_has_written(lab: Lab, tmp_path: Path) -> None:
@@ -102,12 +100,12 @@ def test_a_sink_that_another_stream_of_the_home_has_written(lab: Lab, tmp_path: 
     make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
     other = replace(lab.project.stream_home(lab.stream), location=f"{lab.home.parent}/others")
     other.keep_generation(Generation(generation=1, query_id=QUERY_ID, created_at="x", lines=()))
-    assert lab.settle().status == "planned"
+    assert lab.prepare().status == "planned"
 
 
 def test_a_new_project(lab: Lab) -> None:
     """Neither home nor sink."""
-    assert lab.settle().status == "planned"
+    assert lab.prepare().status == "planned"
 
 
 @pytest.mark.parametrize("sink", [TransactionalSink, AppendingSink])

@@ -100,9 +100,9 @@ class TestDataBatches:
         leave_pending(lab, point="before the offsets")
         lab.arrive()
         adopted, new = [batch.sources["landing"] for batch in lab.plan().batches]
-        assert (adopted.end, adopted.is_logged) == ('{"logOffset":0}', True)
-        assert [Path(entry.path).stem for entry in adopted.entries] == ["00000"]
-        assert (new.end, new.is_logged) == ('{"logOffset":1}', False)
+        assert (adopted.end, adopted.added.is_there) == ('{"logOffset":0}', True)
+        assert [Path(entry.path).stem for entry in adopted.added.entries] == ["00000"]
+        assert (new.end, new.added.is_there) == ('{"logOffset":1}', False)
 
     def test_the_bound_is_exclusive(self, lab: Lab) -> None:
         """A file of exactly the bound's time waits for the next run."""

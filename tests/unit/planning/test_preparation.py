@@ -67,7 +67,7 @@ def die_in_second_batch(lab: Lab, limits: Limits = EVERYTHING) -> None:
 class TestSkip:
     def test_a_skip_is_settled_without_spark(self, lab: Lab) -> None:
         """The record says so, and is not written."""
-        record = lab.settle(until(5))
+        record = lab.prepare(until(5))
         assert record is not None
         assert (record.status, record.plan.verdict, record.until) == ("skipped", "skip", until(5).bound.until)
         assert record.ended_at is not None
@@ -75,8 +75,8 @@ class TestSkip:
 
     def test_skips_are_counted(self, lab: Lab) -> None:
         """`checked.json` has the last one: when, why, and how many since the last run."""
-        lab.settle()
-        lab.settle(until(5))
+        lab.prepare()
+        lab.prepare(until(5))
         checked = json.loads((lab.home / "checked.json").read_bytes())
         assert checked == {
             "format": 1,
@@ -89,7 +89,7 @@ class TestSkip:
 
     def test_a_run_counts_anew(self, lab: Lab) -> None:
         """A run that does something forgets the skips before it."""
-        lab.settle()
+        lab.prepare()
         lab.arrive()
         lab.run()
         assert not (lab.home / "checked.json").exists()
@@ -123,7 +123,7 @@ class TestSparkIsNeeded:
     def test_the_plan_is_kept_for_the_driver(self, lab: Lab) -> None:
         """Where there is work, the record is on disk before a driver starts, and the driver's run goes on with it."""
         lab.arrive()
-        planned = lab.settle(run_key="key")
+        planned = lab.prepare(run_key="key")
         assert (planned.status, planned.tries, planned.plan.verdict) == ("planned", 0, "run")
         assert [record["run_id"] for record in lab.records()] == [planned.run_id]
 
@@ -133,7 +133,7 @@ class TestSparkIsNeeded:
     def test_done_by_another_run_in_the_meantime(self, lab: Lab) -> None:
         """What was planned and never begun leaves no record when there is nothing left to do."""
         lab.arrive()
-        lab.settle(run_key="key")
+        lab.prepare(run_key="key")
         lab.run()
         assert lab.run(run_key="key").status == "skipped"
         assert [record["run_key"] for record in lab.records()] == [None]
@@ -141,7 +141,7 @@ class TestSparkIsNeeded:
     def test_a_pending_batch_settles_nothing(self, lab: Lab) -> None:
         """A batch to resume is work."""
         leave_pending(lab)
-        assert lab.settle().status == "planned"
+        assert lab.prepare().status == "planned"
 
     def test_an_unknown_order_of_sources_is_the_runs_business(self, tmp_path: Path) -> None:
         """The one refusal that Spark mends is not settled without it."""
@@ -150,7 +150,7 @@ class TestSparkIsNeeded:
         lab.engine().once()
         lab.arrive(source="a")
         assert lab.plan().verdict == "refuse"
-        assert lab.settle().status == "planned"
+        assert lab.prepare().status == "planned"
 
 
 class TestRefusal:
@@ -158,7 +158,7 @@ class TestRefusal:
         """The record has the plan and the error, and the error names the record."""
         refuse(lab)
         with pytest.raises(RefusedError) as refused:
-            lab.settle(run_key="key")
+            lab.prepare(run_key="key")
         record = lab.records()[-1]
         assert refused.value.run_id == record["run_id"]
         assert (record["status"], record["run_key"], record["plan"]["verdict"]) == ("refused", "key", "refuse")
@@ -214,7 +214,7 @@ class TestRetry:
         lab.arrive(1)
         with pytest.raises(KilledError):
             lab.run(Limits(strategy="drain"), "key", observer=Watcher(on_plan=lab.fault.kill))
-        assert lab.settle(run_key="key").plan.strategy == "drain"
+        assert lab.prepare(run_key="key").plan.strategy == "drain"
 
     def test_without_a_bound_it_takes_what_was_there_at_first(self, lab: Lab) -> None:
         """A first try without a bound is bounded by its own time."""
@@ -239,13 +239,13 @@ class TestRetry:
         assert len(lab.records()) == 1
 
     def test_what_is_kept_for_the_next_driver(self, lab: Lab) -> None:
-        """The tries count on, and the driver of the former try, which may yet wake up, writes the record no more."""
+        """The tries count on, and the driver of the try before, which may yet wake up, writes the record no more."""
         die_in_second_batch(lab)
         records = RunRecords(lab.project.stream_home(lab.stream))
         former = records.read(lab.records()[0]["run_id"])
         assert former is not None
 
-        kept = lab.settle(run_key="key")
+        kept = lab.prepare(run_key="key")
 
         assert (kept.run_id, kept.status, kept.tries) == (former.run_id, "planned", 1)
         assert (former.token, kept.token) == (1, 2)
@@ -259,7 +259,7 @@ class TestRetry:
         lab.arrive(1)
         first = lab.run(until(5), "key")
         lab.arrive(2)
-        assert lab.settle(until(5), "key") == first
+        assert lab.prepare(until(5), "key") == first
         assert lab.run(until(5), "key") == first
         assert lab.sink.ids() == {0: 1}
 
@@ -269,7 +269,7 @@ class TestRetry:
         lab.dies_at = "after the commit"
         with pytest.raises(KilledError):
             lab.run(run_key="key")
-        record = lab.settle(run_key="key")
+        record = lab.prepare(run_key="key")
         assert record is not None
         assert record.status == "succeeded"
         assert [found["status"] for found in lab.records()] == ["succeeded"]
@@ -363,7 +363,7 @@ class TestSecondTry:
 
         with pytest.raises(BatchFailedError):
             lab.run(run_key="key", observer=Watcher(fail))
-        record = lab.settle(run_key="key")
+        record = lab.prepare(run_key="key")
         assert record is not None
         assert (record.status, record.error) == ("succeeded", None)
 

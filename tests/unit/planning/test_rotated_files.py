@@ -15,7 +15,7 @@ from engine_lab import Lab, make_lab
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import RefusedError
 from sluice.monitoring.inspection import inspect_stream, stream_lag
-from sluice.sources.contract import Available, Bound, Position
+from sluice.sources.contract import Available, Bound, OwnLog, Position
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
 from tests.builders import NOW, NOW_MS, make_files_source, put
@@ -188,7 +188,9 @@ def available(folder: Path, position: Position) -> Available:
 def test_sizes_that_nobody_knows(tmp_path: Path) -> None:
     """The time alone is a warning, also where another file has the old name."""
     old = put(tmp_path / "0.json", mtime_ms=NOW_MS)
-    position = Position('{"logOffset":0}', SourceLog(0, [LogEntry(file_uri(str(old)), NOW_MS, 0)]), sizes=lambda _: ())
+    position = Position(
+        '{"logOffset":0}', OwnLog(SourceLog(0, [LogEntry(file_uri(str(old)), NOW_MS, 0)]), sizes=lambda _: ())
+    )
     old.rename(tmp_path / "0.json.1")
     put(old, mtime_ms=NOW_MS + 1)
 
@@ -204,7 +206,7 @@ def test_among_more_than_are_looked_up(tmp_path: Path) -> None:
     """One of 1,001 files of one time, whose name another file of the same size has."""
     files = [put(tmp_path / f"{number:04d}.log", mtime_ms=NOW_MS) for number in range(1001)]
     entries = [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]
-    position = Position('{"logOffset":0}', SourceLog(0, entries), sizes=lambda _: (2,) * 1001)
+    position = Position('{"logOffset":0}', OwnLog(SourceLog(0, entries), sizes=lambda _: (2,) * 1001))
     files[700].rename(tmp_path / "0700.log.1")
     put(files[700], mtime_ms=NOW_MS + 5)
 
@@ -221,8 +223,10 @@ def test_a_size_that_is_known_counts_before_one_that_is_not(tmp_path: Path) -> N
     """Of two files of one time that are gone, the one whose size is known holds the renamed one back."""
     position = Position(
         '{"logOffset":1}',
-        SourceLog(1, [LogEntry(file_uri(str(tmp_path / name)), NOW_MS, at) for at, name in enumerate("ab")]),
-        sizes=lambda log_id: (2,) * log_id,
+        OwnLog(
+            SourceLog(1, [LogEntry(file_uri(str(tmp_path / name)), NOW_MS, at) for at, name in enumerate("ab")]),
+            sizes=lambda log_id: (2,) * log_id,
+        ),
     )
     put(tmp_path / "c", mtime_ms=NOW_MS)
 
@@ -247,9 +251,11 @@ def test_one_of_which_spark_has_read_nothing(tmp_path: Path) -> None:
     old = put(tmp_path / "0.json", mtime_ms=NOW_MS)
     position = Position(
         '{"logOffset":0}',
-        SourceLog(0, [LogEntry(file_uri(str(old)), NOW_MS, 0)]),
-        sizes=lambda _: (2,),
-        unread=lambda: [file_uri(str(old))],
+        OwnLog(
+            SourceLog(0, [LogEntry(file_uri(str(old)), NOW_MS, 0)]),
+            sizes=lambda _: (2,),
+            unread=lambda: [file_uri(str(old))],
+        ),
     )
     assert [problem.code for problem in available(tmp_path, position).problems] == ["FILE_NOT_READ"]
     old.rename(tmp_path / "0.json.1")
@@ -266,7 +272,7 @@ def slice_of(folder: Path, **its: Any) -> str | int | None:
     """Why a backfill of three files can't be, or how many it reads."""
     entries = [LogEntry(file_uri(str(folder / name)), NOW_MS + at, at) for at, name in enumerate(SIZES)]
     position = Position(
-        '{"logOffset":2}', SourceLog(2, entries), sizes=lambda log_id: (list(SIZES.values())[log_id],), **its
+        '{"logOffset":2}', OwnLog(SourceLog(2, entries), sizes=lambda log_id: (list(SIZES.values())[log_id],), **its)
     )
     try:
         return make_files_source(folder).slice(position, None, storage=Storage()).amount.get("files")
@@ -335,7 +341,8 @@ class TestPending:
         """What is wrong with the second of two batches of one file, which is `at` milliseconds younger."""
         entries = [LogEntry(file_uri(str(folder / f"{batch}.json")), NOW_MS + batch * at, batch) for batch in range(2)]
         position = Position(
-            '{"logOffset":0}', SourceLog(1, entries), sizes=lambda log_id: (2,) if is_noted or not log_id else ()
+            '{"logOffset":0}',
+            OwnLog(SourceLog(1, entries), sizes=lambda log_id: (2,) if is_noted or not log_id else ()),
         )
         source = make_files_source(folder)
         found = source.check_inputs(position, '{"logOffset":1}', storage=Storage(), is_read=is_read)

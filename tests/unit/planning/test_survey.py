@@ -9,6 +9,7 @@ import pytest
 from engine_lab import Lab, leave_pending, make_lab, make_stream, write_v2_offsets
 
 from sluice import sources
+from sluice.checkpoint.source_log import SourceLog
 from sluice.errors import DeclarationError, RefusedError
 from sluice.home import SourceLine
 from sluice.local_disk import FileStat
@@ -81,9 +82,8 @@ class TestPositions:
             "b": None,
             "unused": None,
         }
-        assert found["a"].log is not None
-        assert found["a"].log.latest_id == 0
-        assert found["b"].log is None
+        assert found["a"].log.taken.latest_id == 0
+        assert found["b"].log.taken == SourceLog()
 
     def test_before_the_first_batch_nothing_was_read(self, lab: Lab) -> None:
         """Without a planned batch every source stands at none."""

@@ -120,7 +120,7 @@ def test_a_batch_that_nobody_kept(lab: Lab) -> None:
     plan = lab.plan()
     assert (plan.verdict, plan.batches) == ("run", ())
     assert "batch 3" in plan.reason
-    assert lab.settle().status == "planned"
+    assert lab.prepare().status == "planned"
     assert [(batch.batch_id, batch.kind) for batch in lab.run().batches] == [(4, "no_data")]
     assert lab.plan().verdict == "skip"
     assert not lab.checkpoint.with_name("0001.replay").exists()

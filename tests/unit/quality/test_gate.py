@@ -180,9 +180,9 @@ def test_what_a_former_suite_did_not_measure_is_judged_without_it(largest: str, 
     measured |= {plan.checks[0].measures["value"]: largest}
     former = {name: value for name, value in measured.items() if name != plan.checks[0].measures["value"]}
 
-    judged = judge_run(plan, [measured], [], now=NOW, by_former_suite=[former])
+    judged = judge_run(plan, [measured], [], now=NOW, by_suite_before=[former])
 
     assert judged.rows == 2 * rows
     assert [result.success for result in judged.results] == [verdict == "pass", rows == 4]
     assert judge_run(plan, [former, measured], [], now=NOW).verdict == "fail"
-    assert judge_run(plan, [measured], [], now=NOW, is_last=False, by_former_suite=[former]).rows == 2 * rows
+    assert judge_run(plan, [measured], [], now=NOW, is_last=False, by_suite_before=[former]).rows == 2 * rows

@@ -141,6 +141,8 @@ def test_anybody(table: Path) -> None:
 def test_what_a_state_tells(table: Path) -> None:
     """How long the table remembers, as its property says."""
     sink = sinks.delta(str(table))
-    assert sink.state(None, storage=Storage()).forgets_after is None
+    assert sink.state(None, storage=Storage()).forgetful is None
     expiring(table, "interval 2 days")
-    assert sink.state(None, storage=Storage()).forgets_after == "interval 2 days"
+    told = sink.state(None, storage=Storage()).forgetful
+    assert told is not None
+    assert "interval 2 days" in told.cause

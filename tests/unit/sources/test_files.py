@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice import sources
-from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
 from sluice.errors import DeclarationError, RefusedError, StorageError
-from sluice.sources.contract import Available, Bound, Position, Step
+from sluice.sources.contract import Available, Bound, OwnLog, Position, Step
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
 from tests.builders import (
@@ -44,13 +44,13 @@ def plan(folder: Path | str, position: Position = NEW, *, until: datetime | None
 
 def names(found: Available) -> list[list[str]]:
     """The names that each batch takes, in its order."""
-    return [[entry.path.rpartition("/")[2] for entry in step.entries] for step in found.steps]
+    return [[entry.path.rpartition("/")[2] for entry in step.added.entries] for step in found.steps]
 
 
 def of_one_time(files: list[Path]) -> Position:
     """Where files of two bytes and of one time were taken together."""
     entries = [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]
-    return Position('{"logOffset":0}', SourceLog(0, entries), sizes=lambda _: (2,) * len(files))
+    return Position('{"logOffset":0}', OwnLog(SourceLog(0, entries), sizes=lambda _: (2,) * len(files)))
 
 
 def at(milliseconds: int) -> datetime:
@@ -131,7 +131,7 @@ class TestBatches:
             LogEntry(f"file://{tmp_path}/b.json", NOW_MS + 6, 0),
         )
         assert found.steps == [
-            Step(end='{"logOffset":0}', amount={"files": 2, "bytes": 7}, entries=entries, sizes=(3, 4))
+            Step(end='{"logOffset":0}', amount={"files": 2, "bytes": 7}, added=LogAddition(entries, (3, 4)))
         ]
         assert found.oldest_ms == NOW_MS + 5
         assert (found.problems, found.unplannable, found.undrainable) == ((), None, None)
@@ -151,7 +151,7 @@ class TestBatches:
 
         assert names(found) == [["x.json"], ["y.json"]]
         assert [step.end for step in found.steps] == ['{"logOffset":3}', '{"logOffset":4}']
-        assert [entry.batch_id for step in found.steps for entry in step.entries] == [3, 4]
+        assert [entry.batch_id for step in found.steps for entry in step.added.entries] == [3, 4]
 
     def test_oldest_first(self, tmp_path: Path) -> None:
         """Files are taken by time, and by path where times are equal."""
@@ -236,7 +236,7 @@ class TestBatches:
         def count(path: str) -> int:
             source = make_files_source(path).resolved(project)
             found = source.available(NEW, Bound(), storage=Storage(), now=NOW)
-            return len(found.steps[0].entries)
+            return len(found.steps[0].added.entries)
 
         assert count("data/day*") == 2
 
@@ -272,7 +272,7 @@ class TestBatches:
 
         assert names(found) == [["part-0.json"]]
         assert found.steps[0].amount["bytes"] == 9
-        taken = Position('{"logOffset":0}', SourceLog(0, found.steps[0].entries))
+        taken = Position('{"logOffset":0}', OwnLog(SourceLog(0, found.steps[0].added.entries)))
         assert plan(tmp_path, taken).steps == []
 
 
@@ -304,9 +304,9 @@ class TestBounds:
         put_files(tmp_path / "in", [f"{number}.json" for number in range(6)])
         taken: list[LogEntry] = []
         for seconds in (2, 2, 5, 9):
-            position = Position(None, SourceLog(len(taken) - 1, taken))
+            position = Position(None, OwnLog(SourceLog(len(taken) - 1, taken)))
             steps = plan(tmp_path / "in", position, until=at(1000 * seconds), max_files_per_batch=1).steps
-            taken += [entry for step in steps for entry in step.entries if not step.is_logged]
+            taken += [entry for step in steps for entry in step.added.entries if not step.added.is_there]
 
         assert [entry.path.rpartition("/")[2] for entry in taken] == [f"{number}.json" for number in range(6)]
 
@@ -420,8 +420,8 @@ class TestLog:
 
         assert names(found) == [["part-2.json", "part-3.json"], ["x.json"]]
         assert [step.end for step in found.steps] == ['{"logOffset":3}', '{"logOffset":4}']
-        assert [step.is_logged for step in found.steps] == [True, False]
-        assert [entry.batch_id for entry in found.steps[0].entries] == [2, 3]
+        assert [step.added.is_there for step in found.steps] == [True, False]
+        assert [entry.batch_id for entry in found.steps[0].added.entries] == [2, 3]
 
     def test_orphans_that_are_gone(self, tmp_path: Path) -> None:
         """Spark would read them as empty, and nobody can plan without them."""
@@ -440,7 +440,7 @@ class TestLog:
         found = plan(tmp_path / "landing", file_position(checkpoint, log_offset=-1))
 
         assert names(found) == [["part-0.json"]]
-        assert found.steps[0].is_logged
+        assert found.steps[0].added.is_there
 
     def test_adoption_ignores_the_bound(self, tmp_path: Path) -> None:
         """Spark counts orphans as taken, so they are planned whatever the bound is."""
@@ -513,7 +513,7 @@ class TestLog:
         for number in range(3):
             log = SourceLog(0, entries)
             (landing / f"{number}.json").rename(landing / "renamed.json")
-            found = plan(landing, Position('{"logOffset":0}', log, sizes=lambda _: (2, 2, 2)))
+            found = plan(landing, Position('{"logOffset":0}', OwnLog(log, sizes=lambda _: (2, 2, 2))))
             assert (found.steps, [problem.code for problem in found.problems]) == ([], ["FILE_RENAMED"])
             assert f"/{number}.json," in found.problems[0].cause
             (landing / "renamed.json").rename(landing / f"{number}.json")
@@ -525,8 +525,9 @@ class TestLog:
         files = [put(landing / names_of.format(number), mtime_ms=NOW_MS) for number in range(1001)]
         position = Position(
             '{"logOffset":0}',
-            SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]),
-            sizes=lambda _: (2,) * 1001,
+            OwnLog(
+                SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]), sizes=lambda _: (2,) * 1001
+            ),
         )
         files[1000].rename(files[0].with_name("renamed.json"))
 
@@ -542,8 +543,9 @@ class TestLog:
         files = [put(landing / f"d={number:04d}/a.json", mtime_ms=NOW_MS) for number in range(1001)]
         position = Position(
             '{"logOffset":0}',
-            SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]),
-            sizes=lambda _: (2,) * 1001,
+            OwnLog(
+                SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]), sizes=lambda _: (2,) * 1001
+            ),
         )
         put(files[0].with_name("new.json"), mtime_ms=NOW_MS)
 
@@ -559,8 +561,9 @@ class TestLog:
         files = [put(landing / f"{number:04d}.log", mtime_ms=NOW_MS) for number in range(1001)]
         position = Position(
             '{"logOffset":0}',
-            SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]),
-            sizes=lambda _: (2,) * 1001,
+            OwnLog(
+                SourceLog(0, [LogEntry(file_uri(str(file)), NOW_MS, 0) for file in files]), sizes=lambda _: (2,) * 1001
+            ),
         )
         files[1000].rename(files[1000].with_name("1000.log.1"))
         put(files[1000], "{ }", mtime_ms=NOW_MS + 5)
@@ -603,9 +606,9 @@ class TestLog:
         """Folders below the path and a path with odd characters are still the same path."""
         landing = tmp_path / "a b%"
         put(landing / "d=1" / "a.json", mtime_ms=NOW_MS)
-        taken = plan(landing).steps[0].entries
+        taken = plan(landing).steps[0].added.entries
 
-        assert plan(landing, Position('{"logOffset":0}', SourceLog(0, taken))).steps == []
+        assert plan(landing, Position('{"logOffset":0}', OwnLog(SourceLog(0, taken)))).steps == []
 
     def test_offset_of_another_kind(self, tmp_path: Path) -> None:
         """The offset of a Kafka source is no file source's: the declaration is not the checkpoint's."""
@@ -645,8 +648,8 @@ class TestCheckInputs:
     def test_odd_names_are_found(self, tmp_path: Path, name: str) -> None:
         """A logged URI leads back to its file, whatever the name is."""
         put(tmp_path / name, mtime_ms=NOW_MS)
-        entries = plan(tmp_path).steps[0].entries
-        position = Position(None, SourceLog(0, entries))
+        entries = plan(tmp_path).steps[0].added.entries
+        position = Position(None, OwnLog(SourceLog(0, entries)))
         source = make_files_source(tmp_path)
         assert source.check_inputs(position, '{"logOffset":0}', storage=Storage()) == ()
 
@@ -680,14 +683,16 @@ def test_any_offset_and_path(tmp_path_factory: pytest.TempPathFactory, offset: s
     put(folder / "a.json", mtime_ms=NOW_MS)
     log = SourceLog(0, [LogEntry(path, NOW_MS, 0), LogEntry(f"file://{folder}/b.json", 5, 0)])
 
-    assert isinstance(outcome(lambda: plan(folder, Position(offset, log))), Available | RefusedError | StorageError)
+    assert isinstance(
+        outcome(lambda: plan(folder, Position(offset, OwnLog(log)))), Available | RefusedError | StorageError
+    )
 
 
 def test_entries_are_what_spark_writes(tmp_path: Path) -> None:
     """The log that a plan's entries make is read back as taken."""
     put_files(tmp_path / "in", ["a.json", "b.json"])
     (step,) = plan(tmp_path / "in").steps
-    folder = make_source_log(tmp_path / "ckpt" / "sources" / "0", step.entries)
+    folder = make_source_log(tmp_path / "ckpt" / "sources" / "0", step.added.entries)
 
     assert (folder / "0").read_bytes() == log_bytes(
         make_entry(tmp_path / "in" / f"{name}.json", 0, timestamp_ms=NOW_MS + 1000 * number)

@@ -26,6 +26,7 @@ from sluice.runs.record import BackfillRecord, BatchRecord, QualityRecord, Recor
 from sluice.runs.stop import StopRequest
 from sluice.runs.summary import RecordedInterval, RunLine, Status
 from sluice.sources.contract import Slice
+from sluice.sources.delta.source import TableSlice
 from sluice.times import iso_time
 from sluice.watermarks import InputWatermark, WatermarkOutlook, Watermarks
 from sluice_airflow.ui import wording
@@ -151,7 +152,7 @@ def make_backfill(**changes: Any) -> RunFile:
         watermark_ms=NOW_MS,
         slices={
             "visits": Slice(end='{"logOffset":4}', amount={"files": 3, "bytes": 9000}),
-            "lake": Slice(None, version=12),
+            "lake": TableSlice(None, shown=12),
         },
         downstream=(Downstream("daily", skips_changes=True), Downstream("totals", skips_changes=False)),
     )

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from sluice.delta_table import TRANSACTIONS_EXPIRE, DeltaLog, commit_lines, load_table, open_log
+from sluice.errors import Problem
 from sluice.storage import Storage
 
 _UNITS_MS = {
@@ -57,6 +58,44 @@ _ACTION = msgspec.json.Decoder(_Action)
 def absent(application: str, version: int) -> str:
     """The application by whose transaction somebody notes in a table that it does not hold a batch of another one."""
     return f"{application}-without-{version}"
+
+
+def remedy(application: str | None, version: int) -> str:
+    """What a person can do where a table can't tell whether it holds a batch."""
+    return (
+        "restore the commits that are gone in the table's `_delta_log`; or look whether the table has the rows,"
+        f" and note it there: append no row with `txnAppId` {application} and `txnVersion` {version} if it has them,"
+        f" with `txnAppId` {absent(application or '', version)} and `txnVersion` 0 if not (see docs/operations.md)."
+        " Unset the property, and it can't happen again"
+    )
+
+
+def forgetful(location: str, configuration: Mapping[str, str]) -> Problem | None:
+    """What is to be said of a table that lets transactions expire; None of any other."""
+    after = configuration.get(TRANSACTIONS_EXPIRE)
+    if after is None:
+        return None
+    return Problem(
+        code="TRANSACTIONS_EXPIRE",
+        file=location,
+        cause=f"the table lets transactions expire (`{TRANSACTIONS_EXPIRE}`: {after})",
+        consequence="once its commits are cleaned up as well, it can't tell whether it has a batch whose driver was"
+        " killed: such a batch is refused until somebody has looked",
+        remedy=f"unset it: ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{TRANSACTIONS_EXPIRE}')",
+        is_blocking=False,
+    )
+
+
+def expired(location: str, batch_id: int) -> Problem:
+    """What is to be said of a batch that the table has, and whose transaction has expired."""
+    return Problem(
+        code="TRANSACTION_FORGOTTEN",
+        file=location,
+        cause=f"the table has batch {batch_id}, and has let its transaction expire ({TRANSACTIONS_EXPIRE})",
+        consequence="over Spark Connect, Delta's own writer would write it again: its rows would be there twice",
+        remedy="run the stream once with a Spark of its own (`[spark] master`), which passes over the batch; unset the"
+        " property, and it can't happen again",
+    )
 
 
 def why_unknown(

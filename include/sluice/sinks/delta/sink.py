@@ -10,17 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from sluice.declaring import check_path, declares, partition_columns
 from sluice.delta_table import (
-    TRANSACTIONS_EXPIRE,
     Commit,
     expired_transactions,
     find_table,
     last_transaction,
-    load_table,
     open_log,
+    open_table,
     read_commit,
     refuse_other,
     transactions,
@@ -42,6 +41,7 @@ from sluice.sinks.contract import (
     SinkSnapshot,
     SinkState,
     SplittingSink,
+    Unknown,
 )
 from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
@@ -49,6 +49,7 @@ from sluice.spark_options import spark_options
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -81,24 +82,27 @@ class DeltaSink(ReplaceableSink, SplittingSink):
         return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.delta({self.path!r})"))
 
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
-        log = open_log(self.path, storage=storage)
-        if log is None:
+        opened = open_table(self.path, storage=storage)
+        if opened is None:
             if query_id is None:
                 # Once the query has its id, files without a log are what its first batch left when it was killed.
                 refuse_other(self.path, storage)
             return SinkState(exists=False)
-        found = SinkState(exists=True, identity=log.table_id, forgets_after=log.configuration.get(TRANSACTIONS_EXPIRE))
+        log, table = opened
+        forgetful = forgotten.forgetful(self.path, log.configuration)
+        found = SinkState(exists=True, identity=log.table_id, forgetful=forgetful, opened=table)
         if not query_id:
             return found
-        table = load_table(self.path, storage=storage)
         last = last_transaction(table, self.path, query_id, storage=storage)
-        is_forgotten = last is not None and table.transaction_version(query_id) != last
-        return replace(found, last_batch=last, is_forgotten=is_forgotten)
+        if last is None or table.transaction_version(query_id) == last:
+            return replace(found, last_batch=last)
+        return replace(found, last_batch=last, forgotten=forgotten.expired(self.path, last))
 
     def why_unknown(
         self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
-    ) -> str | None:
-        return forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
+    ) -> Unknown | None:
+        why = forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
+        return None if why is None else Unknown(why, forgotten.remedy(application, version))
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -184,11 +188,17 @@ class DeltaSink(ReplaceableSink, SplittingSink):
         return is_local(self.path)
 
     def aside_obstacle(
-        self, output_mode: OutputMode, frame: DataFrame | None = None, *, storage: Storage
+        self,
+        output_mode: OutputMode,
+        frame: DataFrame | None = None,
+        *,
+        state: SinkState | None = None,
+        storage: Storage,
     ) -> str | None:
         if (declared := self._declared_obstacle(output_mode)) is not None:
             return declared
-        table = find_table(self.path, storage=storage)
+        opened = cast("DeltaTable | None", state.opened) if state is not None else None
+        table = opened if opened is not None else find_table(self.path, storage=storage)
         if frame is not None:
             return published_batch.obstacle_of_batch(table, frame, self.partition_by)
         return published_batch.obstacle(table) if table is not None else None

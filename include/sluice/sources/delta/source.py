@@ -137,10 +137,10 @@ class DeltaSource(Source):
             if (chunk.version, index) <= (last.reservoir_version, last.index) and not self._excludes(file.path)
         ]
 
-    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> TableSlice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
         if position.offset is None:
-            return Slice(end=None)
+            return TableSlice(end=None)
         log = open_log(self.path, storage=storage)
         if log is None:
             raise RefusedError(table_gone(self.path))
@@ -148,7 +148,7 @@ class DeltaSource(Source):
         self._check_identity(log, at)
         version = at.reservoir_version if at.index >= 0 else at.reservoir_version - 1
         if version < 0:
-            return Slice(end=None)
+            return TableSlice(end=None)
         rest = self._rest(log, at, storage)
         shown, unread = self._read_over(log, version, rest, storage)
         end = position.offset if shown == version else None
@@ -161,11 +161,11 @@ class DeltaSource(Source):
             place = file_location(self.path, file.path)
             if storage.stat(place) is None:
                 raise RefusedError(version_vacuumed(self.path, shown, f"{place} is gone"))
-        return Slice(
+        return TableSlice(
             end=end,
-            version=shown,
-            left_out=tuple(sorted(left_out & files.keys())),
             amount=known(files=len(read), bytes=sum(file.size_bytes for file in read)),
+            shown=shown,
+            left_out=tuple(sorted(left_out & files.keys())),
         )
 
     def _rest(self, log: DeltaLog, at: Offset, storage: Storage) -> set[str]:
@@ -232,7 +232,7 @@ class DeltaSource(Source):
         rows = frame.load(spark_location(self.path))
         if taken.version is None:
             return rows.limit(0)
-        if taken.left_out:
+        if isinstance(taken, TableSlice) and taken.left_out:
             # Spark spells a local file with one slash here, and with three in the logs of file sources.
             uri = functions.regexp_replace("_metadata.file_path", "^file:/+", "file:///")
             return rows.where(~uri.isin(*taken.left_out))
@@ -253,7 +253,7 @@ class DeltaSource(Source):
 
     def _first(self, log: DeltaLog, position: Position, bound: Bound, storage: Storage) -> Available:
         end = self._last_version(log, bound, storage, 0)
-        started_at = position.settled_start(self._declared_start(log)) or self._start(log, storage)
+        started_at = position.kept_start(self._declared_start(log)) or self._start(log, storage)
         start = _before_all(log, started_at, end)
         if start.reservoir_version < 0:
             return Available(steps=(), started_at=started_at, unplannable=self._unplannable())
@@ -378,6 +378,10 @@ class DeltaSource(Source):
         return self.max_bytes_per_batch is not None and size_bytes >= self.max_bytes_per_batch
 
     @property
+    def bears_changes(self) -> bool:
+        return self.skip_change_commits
+
+    @property
     def _reads_changes(self) -> bool:
         """Whether the rows are the changes themselves, so that versions may rewrite what was read."""
         return self.options.get("readChangeFeed") == "true"
@@ -414,6 +418,25 @@ class DeltaSource(Source):
                     remedy="restore the table's log, or declare a new stream with a sink of its own",
                 )
             )
+
+
+@dataclass(frozen=True)
+class TableSlice(Slice):
+    """The rows of one version of the table, as far as the live generation is done with them."""
+
+    shown: int | None = None
+    """The version; None for nothing."""
+    left_out: tuple[str, ...] = ()
+    """URIs of files of that version that are not read: the live generation has yet to read them, or passes over them
+    for good."""
+
+    @property
+    def is_beyond_offsets(self) -> bool:
+        return self.end is None and self.shown is not None
+
+    @property
+    def version(self) -> int | None:
+        return self.shown
 
 
 @dataclass(frozen=True)

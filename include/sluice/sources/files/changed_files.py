@@ -111,7 +111,7 @@ class Place(NamedTuple):
     """The place of a file that was taken, and how the other one there looks."""
 
     entry: LogEntry
-    look: tuple[int, int]
+    stamp: tuple[int, int]
 
 
 def find_changed(taken: TakenFiles, renamed: Renamed) -> Changed:
@@ -124,14 +124,14 @@ def find_changed(taken: TakenFiles, renamed: Renamed) -> Changed:
     touched = [old for old in newest if (at := taken.there(old)) is not None and at.mtime_ms != old.timestamp_ms]
     places = _places([*touched, *renamed.old], taken)
     there = Counter((file.mtime_ms, file.size_bytes) for file in renamed.held)
-    there.update(look for _, look in places)
+    there.update(stamp for _, stamp in places)
     found: dict[str, list[str]] = {"size": [], "time": []}
-    for entry, look in sorted(places, key=lambda place: place[0].batch_id):
+    for entry, stamp in sorted(places, key=lambda place: place[0].batch_id):
         size = taken.size(entry)
-        alike = [old for old in taken.alike(*look) if taken.size(old) is not None]
-        if len(taken.away(alike).entries) < there[look]:
+        alike = [old for old in taken.alike(*stamp) if taken.size(old) is not None]
+        if len(taken.away(alike).entries) < there[stamp]:
             # Else it was read under another name.
-            found["time" if size in {None, look[1]} else "size"].append(entry.path)
+            found["time" if size in {None, stamp[1]} else "size"].append(entry.path)
     back = [entry.path for entry in taken.log.entries if taken.unread and _is_back(entry, taken)]
     told = (("unread", back), *found.items())
     return Changed([_CHANGED[how](paths) for how, paths in told if paths], places)
@@ -148,14 +148,16 @@ def _places(regarded: Sequence[LogEntry], taken: TakenFiles) -> list[Place]:
     """
     found: dict[str, Place] = {}
     while regarded:
-        looks = [Place(entry, look) for entry in regarded if entry.path not in found and (look := _look(entry, taken))]
-        found |= {place.entry.path: place for place in looks}
-        taken.of_times({mtime_ms for _, (mtime_ms, _) in looks})
-        regarded = [old for _, look in looks for old in taken.away(taken.alike(*look)).entries]
+        stamps = [
+            Place(entry, stamp) for entry in regarded if entry.path not in found and (stamp := _stamp(entry, taken))
+        ]
+        found |= {place.entry.path: place for place in stamps}
+        taken.of_times({mtime_ms for _, (mtime_ms, _) in stamps})
+        regarded = [old for _, stamp in stamps for old in taken.away(taken.alike(*stamp)).entries]
     return list(found.values())
 
 
-def _look(entry: LogEntry, taken: TakenFiles) -> tuple[int, int] | None:
+def _stamp(entry: LogEntry, taken: TakenFiles) -> tuple[int, int] | None:
     """The time and the size of another file in a file's place; None where there is none that has anything to read."""
     there = taken.there(entry)
     is_another = there is not None and entry.path not in taken.unread and taken.has_gone(entry, there)

@@ -56,24 +56,24 @@ class Inputs:
 
     def lost(self, entries: Sequence[LogEntry]) -> tuple[LogEntry, str] | None:
         """The first of some files that was read and can't be read again, and what is known of it; None for none."""
-        looks = {entry.path: self._look(entry) for entry in entries}
+        stamps = {entry.path: self._stamp(entry) for entry in entries}
         needed = Counter(key for entry in entries if (key := self._key(entry)) is not None)
-        there = Counter(look for look in looks.values() if look is not None)
+        there = Counter(stamp for stamp in stamps.values() if stamp is not None)
         replaced = self._replaced(entries)
         for entry in entries:
-            look, key = looks[entry.path], self._key(entry)
-            if key is not None and (look == key or there[key] >= needed[key]):
+            stamp, key = stamps[entry.path], self._key(entry)
+            if key is not None and (stamp == key or there[key] >= needed[key]):
                 continue
-            if look is None:
+            if stamp is None:
                 return entry, "it is gone"
             if entry.path in replaced:
                 return entry, f"another one is in its place; it is probably {replaced[entry.path]} now"
-            if look in needed and look[0] != entry.timestamp_ms:
+            if stamp in needed and stamp[0] != entry.timestamp_ms:
                 return entry, "another one, which was read too, is in its place"
-            if key is None or look[1] >= key[1]:
+            if key is None or stamp[1] >= key[1]:
                 continue
             is_twice = needed[key] > 1 and there[key] > 0
-            if look[1] or not is_twice:
+            if stamp[1] or not is_twice:
                 return entry, "it is shorter now"
         return None
 
@@ -81,7 +81,7 @@ class Inputs:
         size = self.taken.size(entry)
         return None if size is None else (entry.timestamp_ms, size)
 
-    def _look(self, entry: LogEntry) -> tuple[int, int] | None:
+    def _stamp(self, entry: LogEntry) -> tuple[int, int] | None:
         there = self.taken.there(entry)
         return None if there is None else (there.mtime_ms, there.size_bytes)
 

@@ -58,13 +58,13 @@ def read_as(path: str, old: str) -> str:
 
 def input_read_before(path: str, old: str, *, is_in_sink: bool = False) -> Problem:
     """A file of a batch that Spark planned itself was read before."""
-    looks = f"it has the time and the size of {old}, which was read and is not there any more: it was probably renamed"
+    known = f"it has the time and the size of {old}, which was read and is not there any more: it was probably renamed"
     if path == old:
-        looks = "it was read before, which Spark had forgotten (`max_file_age`), and has another time now"
+        known = "it was read before, which Spark had forgotten (`max_file_age`), and has another time now"
     return Problem(
         code="INPUT_RENAMED",
         file=path,
-        cause=f"a batch that Spark planned reads this file; {looks}",
+        cause=f"a batch that Spark planned reads this file; {known}",
         consequence="its rows are in the sink twice" if is_in_sink else "its rows would be read a second time",
         remedy="delete the second rows; and put an empty file in the place of the old one, for backfills"
         if is_in_sink

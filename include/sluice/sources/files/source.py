@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
@@ -20,27 +20,23 @@ from urllib.parse import unquote
 from sluice.amounts import known
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
-from sluice.checkpoint.source_log import LogEntry, SourceLog
-from sluice.declaring import check_booleans, check_limit, check_path, declares
+from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.locations import is_local, join, local_path, spark_location
-from sluice.option_values import any_text, boolean
-from sluice.other_names import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS
 from sluice.paths import resolve_path
-from sluice.schema_text import schema_problem
 from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
     Bound,
+    LoggingSource,
     Position,
     Slice,
-    Source,
     Starting,
     Step,
     offset_of_another_kind,
-    parse_starting,
 )
+from sluice.sources.files.batch_limits import BatchLimits, is_pattern, log_offset
 from sluice.sources.files.changed_files import find_changed, find_renamed
 from sluice.sources.files.inputs import Inputs
 from sluice.sources.files.listing import (
@@ -61,33 +57,21 @@ from sluice.sources.files.refusals import check_no_table, hidden_by_age, input_r
 from sluice.sources.files.taken_files import TakenFiles
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import (
-    FORMATS,
-    check_format,
-    check_reading,
     check_settings,
-    options_elsewhere,
-    spark_options,
 )
 from sluice.storage import Storage
-from sluice.times import duration_ms, epoch_micros
+from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 _FOR_EVER = "36500d"
-_GLOB_IN_URI = re.compile(r"\*|%(?:3F|5B|5C|5D|7B|7D)")
-"""`* ? [ \\ ] { }`, as a URI spells them."""
 _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
-_PASSED_THROUGH = {"ignoreMissingFiles": boolean, "ignoreCorruptFiles": boolean, "basePath": any_text}
-_ITS_OWN = (
-    *("format", "schema", "starting", "max_files_per_batch", "max_bytes_per_batch", "max_file_age", "latest_first"),
-    *("file_name_only", "recursive_file_lookup", "path_glob_filter"),
-)
 
 
 @dataclass(frozen=True)
-class FilesSource(Source):
+class FilesSource(LoggingSource):
     """Declared by `sources.files`."""
 
     kind: ClassVar[str] = "files"
@@ -119,8 +103,11 @@ class FilesSource(Source):
         return is_listed(self.path, place, recursive=self.recursive_file_lookup)
 
     @property
+    def _limits(self) -> BatchLimits:
+        return BatchLimits(self.max_files_per_batch, self.max_bytes_per_batch, self.file_name_only)
+
+    @property
     def ignores_missing(self) -> bool:
-        """Whether a file that is gone when Spark would read it may be passed over."""
         return self.options.get("ignoreMissingFiles") == "true"
 
     def resolved(self, project_root: str) -> FilesSource:
@@ -132,9 +119,9 @@ class FilesSource(Source):
         )
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
-        log = position.log or SourceLog()
+        log = position.log.taken
         self._check_origin(log)
-        started_at = position.settled_start(self._declared_start) or self._start(now)
+        started_at = position.kept_start(self._declared_start) or self._start(now)
         if self.format == "parquet" and not log.entries:
             check_no_table(self.path, storage)
         listing = self._listing(log, storage)
@@ -142,7 +129,7 @@ class FilesSource(Source):
         from_ms = started_at.get("from_ms", -math.inf)
         until_ms = -(-epoch_micros(bound.until) // 1000) if bound.until is not None else math.inf
         waiting = [file for file in listing.files if from_ms <= file.mtime_ms < until_ms]
-        taken = TakenFiles(position, storage)
+        taken = TakenFiles(position.log, storage)
         # Before those that are too old are hidden: touched, as is said of these, they would be read again.
         renamed = find_renamed(waiting, taken)
         changed, hidden_before = find_changed(taken, renamed), self._age_horizon(log)
@@ -151,7 +138,7 @@ class FilesSource(Source):
         if hidden := len(renamed.kept) - len(waiting):
             problems.append(hidden_by_age(self.path, hidden, hidden_before))
         is_held = any(file.mtime_ms >= hidden_before for file in renamed.held)
-        is_held |= any(entry.timestamp_ms < hidden_before <= look[0] for entry, look in changed.places)
+        is_held |= any(entry.timestamp_ms < hidden_before <= stamp[0] for entry, stamp in changed.places)
         steps = list(self._orphans(position, storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
@@ -159,8 +146,7 @@ class FilesSource(Source):
         # By path, then by time: sorting twice by one field costs half of sorting by both.
         for field_name in ("path", "mtime_ms"):
             waiting.sort(key=attrgetter(field_name), reverse=self.latest_first)
-        batches = self._batches(waiting, are_patterns=are_patterns)
-        steps += [_step(first_id + index, files) for index, files in enumerate(batches)]
+        steps += self._limits.steps(waiting, first_id, are_patterns=are_patterns)
         return Available(
             steps=steps,
             started_at=started_at,
@@ -177,12 +163,13 @@ class FilesSource(Source):
         Raises:
             RefusedError: A file of theirs is gone, or another one; nobody can plan without it, for it counts as taken.
         """
-        log, log_offset = position.log or SourceLog(), self._log_offset(position.offset)
-        if log.latest_id > log_offset:
-            entries = log.taken(log_offset + 1, log.latest_id)
+        log, read_to = position.log.taken, self._log_offset(position.offset)
+        if log.latest_id > read_to:
+            entries = log.taken(read_to + 1, log.latest_id)
             if (problem := next(self._inputs(position, storage).problems(entries), None)) is not None:
                 raise RefusedError(problem)
-            yield Step(end=_offset(log.latest_id), amount=known(files=len(entries)), entries=entries, is_logged=True)
+            added = LogAddition(entries, is_there=True)
+            yield Step(log_offset(log.latest_id), known(files=len(entries)), added)
 
     def _undrainable(
         self,
@@ -196,7 +183,7 @@ class FilesSource(Source):
             return "AvailableNow takes every file, whatever `starting` says"
         if is_held:
             return "AvailableNow would read a file again that has another name or time (`FILE_RENAMED`, `FILE_CHANGED`)"
-        pattern = next((file.path for file in waiting if are_patterns and _GLOB_IN_URI.search(file.path)), None)
+        pattern = next((file.path for file in waiting if are_patterns and is_pattern(file.path)), None)
         if pattern is not None and self.max_files_per_batch != 1:
             return f"AvailableNow takes the name {pattern} for a pattern, and would read other files twice; rename it"
         if any(file.mtime_ms < 0 for file in waiting):
@@ -208,12 +195,11 @@ class FilesSource(Source):
         return "AvailableNow takes every file, whatever `starting` says" if is_bounded else None
 
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
-        """The file of a batch by Spark's own planning whose name made Spark read the others twice; None for none."""
         base = file_uri(fixed_part(self.path))
         if len(taken) < 2 or self.recursive_file_lookup:
             return None
         paths = (entry.path for entry in taken if "=" not in entry.path.removeprefix(base).rpartition("/")[0])
-        return next(filter(_GLOB_IN_URI.search, paths), None)
+        return next(filter(is_pattern, paths), None)
 
     def check_inputs(
         self, position: Position, end: str, *, storage: Storage, is_read: bool = True
@@ -227,15 +213,14 @@ class FilesSource(Source):
         return tuple(inputs.problems(planned))
 
     def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:
-        """The files of a batch that Spark planned itself which were read under another name, and that name."""
         return self._inputs(position, storage).read_before(entries)
 
     def _inputs(self, position: Position, storage: Storage) -> Inputs:
-        taken = TakenFiles(position, storage)
+        taken = TakenFiles(position.log, storage)
         return Inputs(taken, lambda: self._listing(taken.log, storage).files)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
-        log = position.log or SourceLog()
+        log = position.log.taken
         self._check_origin(log)
         entries = list(log.taken(0, self._log_offset(position.offset)))
         if "from_ms" in position.started_at:
@@ -251,9 +236,9 @@ class FilesSource(Source):
             raise RefusedError(read_and_lost(lost[0].path, lost[1]))
         size_bytes = sum(there.size_bytes for entry in entries if (there := inputs.taken.there(entry)) is not None)
         return Slice(
-            end=_offset(0) if entries else None,
-            entries=tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries),
+            end=log_offset(0) if entries else None,
             amount=known(files=len(entries), bytes=size_bytes),
+            added=LogAddition(tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries)),
         )
 
     def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
@@ -263,7 +248,7 @@ class FilesSource(Source):
         return parquet_columns(newest, self.path, storage=storage) if newest is not None else None
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
-        if not taken.entries:
+        if not taken.added:
             return spark.createDataFrame([], self.schema or "value string")
         reader = spark.read.format(self.format).options(**self.options)
         if self.schema is not None:
@@ -273,10 +258,10 @@ class FilesSource(Source):
         elif not is_glob(self.path):
             # Else columns that are folders would be null.
             reader = reader.option("basePath", spark_location(self.path))
-        return self._observed(reader, spark, name, [_literal(entry.path) for entry in taken.entries])
+        return self._observed(reader, spark, name, [_literal(entry.path) for entry in taken.added.entries])
 
     def check_one_batch(self, taken: Slice) -> None:
-        pattern = next((entry.path for entry in taken.entries if _GLOB_IN_URI.search(entry.path)), None)
+        pattern = next((entry.path for entry in taken.added.entries if is_pattern(entry.path)), None)
         if pattern is not None and not self.recursive_file_lookup:
             raise DeclarationError(
                 "Spark's stream takes this file's name for a pattern, and would read other files twice",
@@ -322,10 +307,10 @@ class FilesSource(Source):
         """The log id of an offset; -1 for none."""
         if offset is None:
             return -1
-        log_offset = logged_offset(offset)
-        if log_offset is None:
+        log_id = logged_offset(offset)
+        if log_id is None:
             raise RefusedError(offset_of_another_kind(offset, "file source's", self.path))
-        return log_offset
+        return log_id
 
     def _start(self, now: datetime) -> dict[str, Any]:
         if self.starting == "earliest":
@@ -360,113 +345,6 @@ class FilesSource(Source):
             return -math.inf
         return max(entry.timestamp_ms for entry in log.entries) - self.max_file_age_ms
 
-    def _batches(self, files: Iterable[ListedFile], *, are_patterns: bool) -> Iterator[list[ListedFile]]:
-        batch: list[ListedFile] = []
-        total = 0
-        taken: set[str] = set()
-        was_alone = False
-        for file in files:
-            if taken and file_name(file.path) in taken:
-                continue
-            # A path with a glob character shares no batch: Spark would expand it and read other files twice.
-            path = file.path
-            is_alone = are_patterns and ("%" in path or "*" in path) and _GLOB_IN_URI.search(path) is not None
-            if batch and (is_alone or was_alone or self._is_full(len(batch), total + file.size_bytes)):
-                yield batch
-                if self.file_name_only:
-                    taken.update(file_name(earlier.path) for earlier in batch)
-                batch, total = [], 0
-                if taken and file_name(file.path) in taken:
-                    continue
-            batch.append(file)
-            total += file.size_bytes
-            was_alone = is_alone
-        if batch:
-            yield batch
-
-    def _is_full(self, count: int, size_with_next: int) -> bool:
-        if self.max_files_per_batch is not None:
-            return count >= self.max_files_per_batch
-        return self.max_bytes_per_batch is not None and size_with_next > self.max_bytes_per_batch
-
-
-@declares("sources.files()", SOURCE_WORDS)
-def files(
-    path: str,
-    *,
-    format: str,  # noqa: A002 - Spark's own name
-    schema: str | None = None,
-    starting: str | datetime = "earliest",
-    max_files_per_batch: int | None = None,
-    max_bytes_per_batch: int | None = None,
-    max_file_age: str | None = None,
-    latest_first: bool = False,
-    file_name_only: bool = False,
-    recursive_file_lookup: bool = False,
-    path_glob_filter: str | None = None,
-    **options: Any,
-) -> FilesSource:
-    """Declare files that arrive in a folder.
-
-    Args:
-        path: A folder or a Hadoop glob; relative to the project, absolute, or a URL.
-        format: `json`, `csv`, `parquet`, `orc` or `text`.
-        schema: The columns as a DDL string (`"id bigint, at timestamp"`); may be left out for `text` only.
-        starting: Where a first run begins: `earliest` (every file), `latest` (files that arrive from now on) or a
-            time (files that arrived at or after it).
-        max_files_per_batch: The most files of one batch.
-        max_bytes_per_batch: The most bytes of one batch; one larger file makes a batch of its own.
-        max_file_age: Ignore files this much older than the newest that was taken (`"7d"`); off by default.
-        latest_first: Take the newest files first.
-        file_name_only: Recognise a file by its name alone, whatever folder it is in.
-        recursive_file_lookup: Search every folder below, and take none as a partition.
-        path_glob_filter: A glob that file names must match.
-        options: Further options of Spark's reader for the format, in snake_case.
-
-    Raises:
-        DeclarationError: An option is unknown or its value is not what it must be.
-    """
-    place = f"sources.files({path!r})"
-    check_path(path, place)
-    check_format(format, place, {**KIND_WORDS["sluice.sources"], **FORMAT_WORDS})
-    check_limit(max_files_per_batch, "max_files_per_batch", place)
-    check_limit(max_bytes_per_batch, "max_bytes_per_batch", place)
-    flags = {"file_name_only": file_name_only, "recursive_file_lookup": recursive_file_lookup}
-    check_booleans(place, latest_first=latest_first, **flags)
-    if path_glob_filter is not None and (not isinstance(path_glob_filter, str) or not path_glob_filter):
-        raise DeclarationError(
-            f"`path_glob_filter` is {path_glob_filter!r}", where=place, remedy='give a pattern, as "*.json"'
-        )
-    if max_files_per_batch is not None and max_bytes_per_batch is not None:
-        raise DeclarationError(
-            "`max_files_per_batch` and `max_bytes_per_batch` are both set",
-            where=place,
-            remedy="Spark takes one of them",
-        )
-    if schema is not None and (wrong := schema_problem(schema)) is not None:
-        raise DeclarationError(wrong.problem, where=place, remedy=wrong.remedy)
-    if schema is None and format != "text":
-        raise DeclarationError(
-            "`schema` is missing", where=place, remedy='give the columns as DDL: schema="id bigint, at timestamp"'
-        )
-    words = {**options_elsewhere(format), **SOURCE_WORDS}
-    given = spark_options(options, {**FORMATS[format], **_PASSED_THROUGH}, place=place, ours=_ITS_OWN, words=words)
-    check_reading(format, given, schema, place)
-    return FilesSource(
-        path=path,
-        format=format,
-        schema=schema,
-        starting=parse_starting(starting, place),
-        max_files_per_batch=max_files_per_batch,
-        max_bytes_per_batch=max_bytes_per_batch,
-        max_file_age_ms=None if max_file_age is None else duration_ms(max_file_age, "max_file_age", place),
-        latest_first=latest_first,
-        file_name_only=file_name_only,
-        recursive_file_lookup=recursive_file_lookup,
-        path_glob_filter=path_glob_filter,
-        options=given,
-    )
-
 
 def _literal(uri: str) -> str:
     """A file of the log as Spark's batch reader takes exactly that one: it takes every path for a pattern."""
@@ -477,16 +355,3 @@ def _literal(uri: str) -> str:
 def _normal(path: str) -> str:
     """A local path as Hadoop has it, in which `//`, `.` and `..` do not occur."""
     return "/" + posixpath.normpath(path).lstrip("/")
-
-
-def _step(log_id: int, files: list[ListedFile]) -> Step:
-    return Step(
-        end=_offset(log_id),
-        amount=known(files=len(files), bytes=sum(file.size_bytes for file in files)),
-        entries=tuple(LogEntry(file.path, file.mtime_ms, log_id) for file in files),
-        sizes=tuple(file.size_bytes for file in files),
-    )
-
-
-def _offset(log_id: int) -> str:
-    return f'{{"logOffset":{log_id}}}'

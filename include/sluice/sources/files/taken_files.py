@@ -8,13 +8,13 @@ from itertools import islice
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from sluice.checkpoint.source_log import LogEntry, SourceLog
+from sluice.checkpoint.source_log import LogEntry
 from sluice.local_disk import FileStat
 from sluice.locations import is_local, local_path
-from sluice.sources.contract import Position
+from sluice.sources.contract import OwnLog
 from sluice.storage import Storage
 
-_MOST_LOOKS = 1000
+_MOST_LOOKED_UP = 1000
 """How many files of one time and size are looked up one by one, and else how many folders of theirs, at each plan."""
 
 
@@ -30,13 +30,13 @@ class TakenFiles:
     """Looks at the files of a source's log. What it has found out, it keeps: it is made for one plan.
 
     Args:
-        position: How far the source was read.
+        log: The source's own log.
         storage: Where to look.
     """
 
-    def __init__(self, position: Position, storage: Storage) -> None:
-        self.log = position.log or SourceLog()
-        self._position, self._storage = position, storage
+    def __init__(self, log: OwnLog, storage: Storage) -> None:
+        self.log = log.taken
+        self._own, self._storage = log, storage
         self._by_id: dict[int, list[LogEntry]] = {}
         self._by_time: dict[int, list[LogEntry]] = {}
         self._sizes: dict[int, dict[str, int | None]] = {}
@@ -65,7 +65,7 @@ class TakenFiles:
             if not self._by_id:
                 for found in self.log.entries:
                     self._by_id.setdefault(found.batch_id, []).append(found)
-            taken, sizes = self._by_id.get(log_id, []), self._position.sizes(log_id)
+            taken, sizes = self._by_id.get(log_id, []), self._own.sizes(log_id)
             is_whole = len(taken) == len(sizes)
             self._sizes[log_id] = {old.path: size for old, size in zip(taken, sizes, strict=True)} if is_whole else {}
         return self._sizes[log_id]
@@ -73,7 +73,7 @@ class TakenFiles:
     @cached_property
     def unread(self) -> frozenset[str]:
         """The files of which Spark has read nothing, though they were taken."""
-        return frozenset(self._position.unread())
+        return frozenset(self._own.unread())
 
     def there(self, entry: LogEntry) -> FileStat | None:
         """What is in the place of a file now; None for nothing."""
@@ -99,14 +99,14 @@ class TakenFiles:
 
     def away(self, entries: Sequence[LogEntry]) -> Away:
         """Which of some files have gone; of many, by listings of the folders where they were."""
-        if len(entries) <= _MOST_LOOKS:
+        if len(entries) <= _MOST_LOOKED_UP:
             return Away([entry for entry in entries if self.has_gone(entry, self.there(entry))])
         by_folder: dict[str, list[LogEntry]] = {}
         for entry in entries:
             by_folder.setdefault(entry.path.rpartition("/")[0], []).append(entry)
-        looked = islice(by_folder.items(), _MOST_LOOKS)
+        looked = islice(by_folder.items(), _MOST_LOOKED_UP)
         gone = [entry for parent, inside in looked for entry in self._away_from(parent, inside)]
-        return Away(gone, is_unknown=not gone and len(by_folder) > _MOST_LOOKS)
+        return Away(gone, is_unknown=not gone and len(by_folder) > _MOST_LOOKED_UP)
 
     def _away_from(self, parent: str, entries: Sequence[LogEntry]) -> Iterator[LogEntry]:
         folder = self._storage.list_folder(_location(parent))

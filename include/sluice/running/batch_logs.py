@@ -1,0 +1,104 @@
+"""What the logs of a checkpoint say of the batches of a run, and whether that is what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, read_offset_file
+from sluice.errors import BatchFailedError, Problem, RefusedError
+from sluice.home import SourceLine
+from sluice.locations import join
+from sluice.plan import PlannedBatch
+from sluice.spark.progress import Report
+from sluice.storage import Storage
+
+
+@dataclass(frozen=True)
+class BatchLogs:
+    """The offset log and the commit log of one generation. Read only; see `PlannedFiles` for what the batches read."""
+
+    location: str
+    """The checkpoint."""
+    lines: Sequence[SourceLine]
+    """What the lines of an offset file are about."""
+    storage: Storage
+
+    def check_planned(self, batch: PlannedBatch) -> OffsetFile:
+        """What the offset log says of a batch just before it starts: it is the newest, as planned.
+
+        Raises:
+            RefusedError: It is not: somebody else writes this checkpoint.
+        """
+        location = join(self.location, "offsets")
+        offsets = list_log(location, storage=self.storage)
+        planned = None
+        if offsets is not None and offsets.latest == batch.batch_id:
+            planned = read_offset_file(offsets.file(batch.batch_id), batch.batch_id, storage=self.storage)
+        ends = [batch.sources[line.source].end for line in self.lines]
+        if planned is None or list(planned.offsets.values()) != ends:
+            raise RefusedError(_foreign_writer(join(location, str(batch.batch_id)), "the offset log is not as planned"))
+        return planned
+
+    def check_committed(self, batch_id: int) -> CommitFile:
+        """What the commit log says of a batch just after it ended: it is the newest in both logs.
+
+        Raises:
+            BatchFailedError: It is not.
+        """
+        for log in ("offsets", "commits"):
+            found = list_log(join(self.location, log), storage=self.storage)
+            if found is None or found.latest != batch_id:
+                latest = None if found is None else found.latest
+                raise self.differs(batch_id, f"`{log}` stands at {latest} after it ended")
+        committed = self.committed(batch_id)
+        if committed is None:
+            raise self.differs(batch_id, "it ended without a commit")
+        return committed
+
+    def committed(self, batch_id: int) -> CommitFile | None:
+        """What the commit log says of a batch; None where it is not committed."""
+        return read_commit_file(join(self.location, "commits", str(batch_id)), batch_id, storage=self.storage)
+
+    def difference(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> BatchFailedError | None:
+        """What to raise of a committed batch that Spark reports otherwise than it was planned."""
+        # Spark reports a source once however often the plan reads it; an offset file has a line each time.
+        lines = self.lines
+        first_of_log = {line.log: index for index, line in reversed(list(enumerate(lines)))}
+        offsets = list(planned.offsets.values())
+        ends = [_decoded(offsets[index]) for index in sorted(first_of_log.values())]
+        reported = [source.get("endOffset") for source in report.get("sources", [])]
+        if not report or reported == ends:
+            return None
+        return self.differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
+
+    def newest_commit(self) -> int:
+        """The newest batch that is committed; -1 for none."""
+        commits = list_log(join(self.location, "commits"), storage=self.storage)
+        return -1 if commits is None or commits.latest is None else commits.latest
+
+    def differs(self, batch_id: int, what: str) -> BatchFailedError:
+        """What to raise of a batch with which something else was done than planned."""
+        return BatchFailedError(
+            f"batch {batch_id} is not what was planned: {what}",
+            where=self.location,
+            remedy="look at the checkpoint with `sluice inspect`, and find out who else writes it",
+        )
+
+
+def _decoded(offset: str | None) -> Any:
+    return None if offset is None else msgspec.json.decode(offset)
+
+
+def _foreign_writer(file: str, cause: str) -> Problem:
+    return Problem(
+        code="CHECKPOINT_CHANGED",
+        file=file,
+        cause=cause,
+        consequence="two writers on one checkpoint lose or double rows",
+        remedy="find the other writer (another Airflow, a notebook, a streaming job) and stop it",
+    )
