@@ -13,6 +13,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from sluice.errors import DeclarationError
 from sluice.other_names import KIND_WORDS
+from sluice.paths import check_credentials
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,15 +111,16 @@ def check_call(
 
 
 def check_path(path: object, place: str) -> None:
-    """Refuse what is no path.
+    """Refuse what is no path, and what has a secret in it.
 
     Raises:
-        DeclarationError: It is not.
+        DeclarationError: It is such a one.
     """
     if isinstance(path, os.PathLike):
         raise DeclarationError(f"the path is {path!r}", where=place, remedy=f"write it as text: {os.fspath(path)!r}")
     if not isinstance(path, str) or not path.strip() or "\0" in path:
         raise DeclarationError(f"{path!r} is not a path", where=place, remedy="give a path or a URL")
+    check_credentials(path, place=place)
 
 
 def check_reference(reference: object, what: str, place: str) -> None:

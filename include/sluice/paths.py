@@ -8,11 +8,14 @@ from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, is_within, local_path
+from sluice.redaction import is_secret_name
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 """How a path or a setting names a variable of the environment."""
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _BARE_VARIABLE = re.compile(r"\$(\w+)(?=/|\Z)")
+_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@]*:[^/?#@]*@")
+_IN_QUERY = re.compile(r"[?&]([^=&#/]+)=")
 _ONE_SLASH = re.compile(r"(s3[an]?|gs|gcs|az|adl|abfss?|hdfs):/(?!/)")
 
 
@@ -30,6 +33,7 @@ def resolve_path(path: str, root: str, *, place: str) -> str:
     _check_spelling(path, place)
     expanded = expand(path, place=place)
     if not is_local(expanded):
+        check_credentials(expanded, place=place)
         return expanded.rstrip("/")
     if expanded.startswith("file:"):
         # Spark takes what follows as it is: a `%20` in it is a `%20` in the folder's name.
@@ -85,6 +89,21 @@ def _check_spelling(path: str, place: str) -> None:
     if one := _ONE_SLASH.match(path):
         raise DeclarationError(
             f"the URL {path!r} has one slash", where=place, remedy=f"write it as {one[1]}://{path[one.end() :]}"
+        )
+
+
+def check_credentials(url: str, *, place: str) -> None:
+    """Refuse a location with a secret in it: plans, pages, Airflow's assets, Spark's checkpoints and logs tell it.
+
+    Raises:
+        DeclarationError: It has one.
+    """
+    if _WITH_PASSWORD.match(url) or any(map(is_secret_name, _IN_QUERY.findall(url))):
+        raise DeclarationError(
+            "the URL has a password, a key or a token in it",
+            where=place,
+            remedy="put it into `[storage]` and `[spark.conf]`, as `${NAME}` of an environment variable: a path is"
+            " shown to everybody",
         )
 
 

@@ -27,7 +27,8 @@ _HARMLESS = re.compile(r"(?i)true|false|[\d.]+[kmgt]?b?|/.*|local\[?.*|(?!.*@)[a
 _SHORTEST_LINE = 8
 """The same of a line of a longer one."""
 _VALUE = r"""(?: "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | (?=[^\s&;,"')\]}]*\w) [^\s&;,"')\]}]+ )"""
-_IN_URL = re.compile(r"(?<=://)[^\s/?#'\"]+@")
+_IN_URL = re.compile(r"""(?i)(?<![\w+.-])(?!(?:abfss?|wasbs?|hdfs)://[^\s/?#'":]+@)([\w+.-]*://)[^\s/?#'"]+@""")
+"""A password, or a token alone; the containers of Azure and the users of Hadoop stand there, too."""
 _IN_ORACLES_URL = re.compile(r"(?i)(?<=jdbc:oracle:thin:)[^\s@/]+/[^\s@]*@")
 _NAMED = re.compile(
     rf"""(?ix) (?P<name> (?:{_WORDS}|(?<![a-z])(?:sas|sig|x-amz-[\w-]{{1,60}}))[\w.-]{{0,60}} ['"]? \s*=\s*
@@ -109,7 +110,7 @@ def redacted(text: str) -> str:
         if secret in text:
             text = text.replace(secret, MASK)
     text = _PEM.sub(MASK, text)
-    text = _IN_URL.sub(f"{MASK}@", text)
+    text = _IN_URL.sub(rf"\g<1>{MASK}@", text)
     text = _IN_ORACLES_URL.sub(f"{MASK}@", text)
     text = _HOOK.sub(rf"\g<1>{MASK}", text)
     text = _HEADER.sub(rf"\g<1>{MASK}", text)
@@ -125,7 +126,7 @@ def _without_value(found: re.Match[str]) -> str:
 
 def secrets_of_url(url: str) -> Iterator[str]:
     """The secrets in a URL: the password in front of its host, and parameters that bear the name of a secret."""
-    for user in _IN_URL.findall(url):
+    for user in (found[0].removeprefix(found[1]) for found in _IN_URL.finditer(url)):
         yield unquote(user.removesuffix("@").partition(":")[2])
     for parameter in re.split(r"[?;&]", url)[1:]:
         name, _, value = parameter.partition("=")

@@ -62,6 +62,14 @@ def bad_pattern(numbers: DataFrame) -> DataFrame:
     return numbers.select(F.regexp_replace("text", "(hush4canary", "x").alias("text"))
 
 
+def bad_url(numbers: DataFrame) -> DataFrame:
+    return numbers.select(F.parse_url(F.concat(F.lit("hush4canary "), F.col("text")), F.lit("HOST")).alias("text"))
+
+
+def bad_variant(numbers: DataFrame) -> DataFrame:
+    return numbers.select(F.expr("variant_get(parse_json('1'), concat('hush4canary', text), 'int')").alias("id"))
+
+
 def raised_error(numbers: DataFrame) -> DataFrame:
     raised = F.raise_error(F.concat(F.lit("hush4canary "), F.col("text"))).cast("string")
     return numbers.select(raised.alias("text"))

@@ -36,6 +36,8 @@ FILE = salted_transforms.__file__
         ("bad_cast", ["CAST_INVALID_INPUT", '"STRING" cannot be cast to "BIGINT"', f'"cast" was called from {FILE}:']),
         ("bad_date", ["CANNOT_PARSE_TIMESTAMP", "try_to_date", "22007"]),
         ("bad_pattern", ["INVALID_PARAMETER_VALUE.PATTERN", "regexp_replace"]),
+        ("bad_url", ["INVALID_URL", "java.net.URISyntaxException"]),
+        ("bad_variant", ["INVALID_VARIANT_GET_PATH"]),
         ("raised_error", ["USER_RAISED_EXCEPTION"]),
         ("bad_number", ["ValueError: ?", f"{FILE}:"]),
         ("bad_function", ["ValueError: ?", f"{FILE}:"]),

@@ -125,6 +125,9 @@ def test_short_values_are_left() -> None:
     [
         ("GET https://me:pa55@host/x failed", "GET https://***@host/x failed"),
         ("jdbc:postgresql://db/x?user=me&password=pa55word&ssl=true", None),
+        ("abfss://raw@lake.dfs.core.windows.net/x", "abfss://raw@lake.dfs.core.windows.net/x"),
+        ("abfss://raw:key@lake.dfs.core.windows.net/x", "abfss://***@lake.dfs.core.windows.net/x"),
+        ("see https://ghp_16C7e42F@example.org/x", "see https://***@example.org/x"),
         ("https://a.blob/x?sv=1&sig=Ab%2Fc%3D&se=2", "https://a.blob/x?sv=1&sig=***&se=2"),
         ("https://s3/x?X-Amz-Credential=AKIA%2Fx&X-Amz-Signature=0f0f", None),
         ("sc://host:15002/;token=abcdef;use_ssl=true", "sc://host:15002/;token=***;use_ssl=true"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sluice.foreign_code import error_line, is_failure
@@ -39,6 +40,12 @@ _WRAPPERS = frozenset({"STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR"})
 """Conditions that say no more than that something else failed."""
 _USERS_WORDS = re.compile(r"(\[(?:USER_RAISED_EXCEPTION|ASSERT_TRUE)[A-Z_.]*\]).*", re.DOTALL)
 """What an expression of the transform says, row by row."""
+_ROW = re.compile(r"(violated by row with values:).*", re.DOTALL)
+"""What a constraint of Delta's says, of which only the text is known."""
+_OF_DATA = "22"
+"""The class of SQL's states that tell of values: Java's own errors below are about it, in any words."""
+_OF_ROWS = frozenset({"path"})
+"""Parameters that elsewhere are of the declaration, and in such an error are of a row: a path into a variant."""
 _TRACE = re.compile(r"Traceback \(most recent call last\):")
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$", re.MULTILINE)
@@ -68,10 +75,10 @@ def spark_message(exc: BaseException, *, is_of_rows: bool = False) -> str:
         return f"{type(exc).__name__}: {MASK}{_place(error_line(exc))}"
     said: list[str] = []
     links = list(_links(exc))
-    for number, (text, condition, parameters) in enumerate(links):
-        if condition in _WRAPPERS and number + 1 < len(links):
+    for number, link in enumerate(links):
+        if link.condition in _WRAPPERS and number + 1 < len(links):
             continue
-        shown = _shown(text, parameters, words)
+        shown = _shown(link, words)
         if shown and not any(shown in known for known in said):
             said.append(shown)
     return "; caused by: ".join(said)[:_MOST] or type(exc).__name__
@@ -84,7 +91,7 @@ def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
     trace = _TRACE.search(text)
     if trace is not None:
         return f"{shown_text(text[: trace.start()], words)} {_shown_trace(text[trace.end() :])}".strip()
-    text = _USERS_WORDS.sub(rf"\1 {MASK}", _SQL.sub(" ", text))
+    text = _ROW.sub(rf"\1 {MASK}", _USERS_WORDS.sub(rf"\1 {MASK}", _SQL.sub(" ", text)))
     if _CONDITION.search(text) is None:
         # What a library quotes below its first line is what it failed of.
         text = text.strip().partition("\n")[0]
@@ -98,17 +105,19 @@ def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
     return words.masked(" ".join("".join([*shown, text[at:]]).split()))
 
 
-def _shown(text: str, parameters: Mapping[str, str] | None, words: QueryWords) -> str:
-    if not parameters or _TRACE.search(text) is not None:
+def _shown(link: _Link, words: QueryWords) -> str:
+    text = link.text
+    if not link.parameters or _TRACE.search(text) is not None:
         return shown_text(text, words)
     shown: list[str] = []
-    for name, value in sorted(parameters.items(), key=lambda item: -len(item[1])):
+    for name, value in sorted(link.parameters.items(), key=lambda item: -len(item[1])):
         if not value.strip():
             continue
         before = r"(?<!\w)" if re.match(r"\w", value) else ""
         after = r"(?!\w)" if re.search(r"\w\Z", value) else ""
         text = re.sub(before + re.escape(value) + after, f"\0{len(shown)}\0", text)
-        shown.append(_shown_parameter(name, value, words))
+        is_of_row = link.is_of_data and name in _OF_ROWS
+        shown.append(_shown_piece(value, words) if is_of_row else _shown_parameter(name, value, words))
     # Only now: a value may have the same signs in it.
     for end in _ENDS:
         text = text.partition(end)[0]
@@ -157,14 +166,41 @@ def _place(line: str | None) -> str:
     return f" at {line}" if line is not None else ""
 
 
-def _links(exc: BaseException) -> Iterator[tuple[str, str | None, Mapping[str, str] | None]]:
-    """The text, the condition and the parameters of an error of Spark and of its causes; of any other its text."""
-    yield _text(exc), *_condition(exc)
-    cause = getattr(exc, "_origin", None)
-    cause = cause.getCause() if cause is not None else None
+@dataclass(frozen=True)
+class _Link:
+    """An error of Spark, or one of its causes; of any other error there is only the text."""
+
+    text: str
+    condition: str | None
+    parameters: Mapping[str, str] | None
+    is_of_data: bool
+    """Whether it is about a value of a row."""
+
+
+def _links(exc: BaseException) -> Iterator[_Link]:
+    # Where pyspark does not know an exception of Java's, py4j shows its stack, and all causes in one text.
+    cause, is_of_data = getattr(exc, "java_exception", None), False
+    if cause is None:
+        is_of_data = _is_of_data(exc)
+        yield _Link(_text(exc), *_condition(exc), is_of_data)
+        origin = getattr(exc, "_origin", None)
+        cause = origin.getCause() if origin is not None else None
     while cause is not None:
-        yield str(cause.getMessage() or cause.getClass().getName()), *_condition(cause)
+        condition, parameters = _condition(cause)
+        kind = str(cause.getClass().getName())
+        # Java's own words below such an error may be any.
+        text = kind if is_of_data and condition is None else str(cause.getMessage() or kind)
+        is_of_data = is_of_data or _is_of_data(cause)
+        yield _Link(text, condition, parameters, is_of_data)
         cause = cause.getCause()
+
+
+def _is_of_data(found: Any) -> bool:
+    """Whether an error is about a value of a row, as its SQL state says; also of a Java object."""
+    try:
+        return str(found.getSqlState() or "").startswith(_OF_DATA)
+    except Exception:  # an error of Java's own has none
+        return False
 
 
 def _text(exc: BaseException) -> str:

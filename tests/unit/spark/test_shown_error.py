@@ -43,6 +43,10 @@ TRACE = (
         (TRACE, "An exception was raised. ValueError: ? at /x/jobs.py:3"),
         ("An unclosed 'r0w", "An unclosed '?'"),
         (
+            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint c violated by row with values:\n - text : r0w\n",
+            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint c violated by row with values: ?",
+        ),
+        (
             "Sorting is not supported on streaming DataFrames;\n~Sort [r0w]",
             "Sorting is not supported on streaming DataFrames",
         ),
