@@ -51,8 +51,8 @@ class Interval:
 
 
 def _literal(moment: datetime, kind: str) -> str:
-    at = moment.astimezone(UTC)
+    at = moment.astimezone(UTC).replace(tzinfo=None)
     if kind == "date":
-        return f"DATE'{at:%Y-%m-%d}'"
+        return f"DATE'{at.date().isoformat()}'"
     zone = " UTC" if kind == "timestamp" else ""
-    return f"{kind.upper()}'{at:%Y-%m-%d %H:%M:%S.%f}{zone}'"
+    return f"{kind.upper()}'{at.isoformat(sep=' ', timespec='microseconds')}{zone}'"

@@ -50,8 +50,9 @@ def literal(value: Any, *, is_zoned: bool = True) -> str:
         case str():
             return string_literal(value)
         case datetime():
-            moment = value.astimezone(UTC) if value.tzinfo else value
-            text = moment.strftime("%Y-%m-%d %H:%M:%S.%f")
+            moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+            # `strftime` gives a year before 1000 fewer than four digits.
+            text = moment.isoformat(sep=" ", timespec="microseconds")
             return f"TIMESTAMP'{text} UTC'" if is_zoned else f"TIMESTAMP_NTZ'{text}'"
         case date():
             return f"DATE'{value.isoformat()}'"

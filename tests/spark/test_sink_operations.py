@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from sluice import sinks
 from sluice.errors import DeclarationError, LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.release_record import Moved, read_releases
+from sluice.interval import Interval
 from sluice.running import backfill
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
@@ -165,7 +166,7 @@ def test_a_backfill_after_a_new_column(lab: Lab) -> None:
     numbers = Numbers(lab)
     numbers.begin()
     numbers.add_column()
-    with pytest.raises(DeclarationError, match="columns are not the table's"):
+    with pytest.raises(DeclarationError, match=r"columns are not the table's.*those that the table generates, too"):
         numbers.backfill()
 
     wider = sinks.delta("out_quarantine", merge_schema=True)
@@ -225,6 +226,20 @@ def test_a_row_whose_day_was_repaired(lab: Lab) -> None:
     stream = replace(numbers.stream, transform=f"{__name__}:corrected")
     backfill_stream(lab.project, BackfillRequest(stream, SECOND), session=lab.spark)
     assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 8)), Counter())
+
+
+@pytest.mark.parametrize("partitions", [("day",), ()], ids=["metadata", "Spark"])
+def test_from_the_first_year_on(lab: Lab, partitions: tuple[str, ...]) -> None:
+    """Years before 1000 have four digits in SQL and in the names of partitions."""
+    numbers = Numbers(lab, partitions)
+    numbers.allow(100)
+    numbers.arrive(1, 2)
+    write_files(lab.root / "land", {"0003.json": json.dumps({"n": 3, "day": "0001-01-01"})}, first=3)
+    lab.run(numbers.stream)
+    always = Interval(datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+    stream = replace(numbers.stream, transform="tests.spark.sink_operations:times_ten")
+    backfill_stream(lab.project, BackfillRequest(stream, always), session=lab.spark)
+    assert numbers.held("out") == Counter([1, 20, 30])
 
 
 def corrected(days: DataFrame) -> DataFrame:

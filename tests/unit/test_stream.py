@@ -205,3 +205,7 @@ class TestBackfillDeclaration:
         """The rows of an interval in SQL, by the column's type."""
         interval = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
         assert interval.condition("at", kind) == f"`at` >= {first} AND `at` < {last}"
+
+        first_year = Interval(datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+        told = first.replace("2026", "0001")
+        assert first_year.condition("at", kind) == f"`at` >= {told} AND `at` < {last}"

@@ -202,7 +202,7 @@ def check_quarantine(table: SplittingSink, columns: Sequence[tuple[str, str]], *
         DeclarationError: The result has a column of ours, or the table has other columns.
         StorageError: The table can't be read.
     """
-    if taken := set(OURS).intersection(name for name, _ in columns):
+    if taken := [name for name, _ in columns if name.casefold() in OURS]:
         raise DeclarationError(
             f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
             where=table.location,

@@ -156,8 +156,8 @@ def _moved_rows(release: Release, moved: Moved, file: str) -> Problem:
         file=file,
         cause=f"release {release.release_id} has sent rows whose day somebody had corrected from {was} to {now}",
         consequence="recomputed from the sources, they would be missing from the one day, or there again in the other",
-        remedy="backfill an interval that has both days; or put the correction into the transform or the sources, then"
-        " delete this file",
+        remedy=("backfill an interval that has both days; or put" if None not in {moved.was, moved.now} else "put")
+        + " the correction into the transform or the sources, then delete this file",
     )
 
 

@@ -146,8 +146,10 @@ def interval_rows(location: str, frame: DataFrame, wanted: Replacement) -> DataF
         raise DeclarationError(
             f"the transform's columns are not the table's; they differ in (table / result): {told}",
             where=location,
-            remedy="give the table the new columns first (ALTER TABLE, or a run of the live stream with"
-            " `merge_schema`), or correct the transform",
+            remedy="let the transform give every column of the table, those that the table generates, too"
+            if table.keys() > result.keys()
+            else "give the table the new columns first (ALTER TABLE, or a run of the live stream with `merge_schema`),"
+            " or correct the transform",
         )
     rows = frame.where(wanted.interval.condition(wanted.column, _kind(frame, wanted.column)))
     return rows.selectExpr(*(identifier(name) for name in table))
@@ -173,7 +175,7 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
     added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
     rows_replaced = None if None in files.values() else sum(rows for rows in files.values() if rows is not None)
     note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
-    start, end = (f"{moment.astimezone(UTC):%Y-%m-%d}" for moment in (wanted.interval.start, wanted.interval.end))
+    start, end = (moment.astimezone(UTC).date().isoformat() for moment in (wanted.interval.start, wanted.interval.end))
     failed = "the replacement could not be committed"
     # Where the commit fails, somebody else replaced these rows; or it is there, and only its answer was lost: the log
     # tells.
