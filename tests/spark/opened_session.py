@@ -11,6 +11,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from pyspark.sql import functions
+
 from sluice import Stream, sinks, sources
 from sluice.project import Project
 from sluice.spark.java_options import Work
@@ -28,11 +30,13 @@ if __name__ == "__main__":
     source = sources.files("in", format="json", schema="n bigint")
     stream = Stream(name="s", sources={"s": source}, transform="none:none", sink=sinks.noop())
     session = open_session(project, stream, work=Work(0))
+    moment = session.sql("SELECT TIMESTAMP'2026-03-29 00:30:00 UTC' AS moment")
     process = Path("/proc", str(jvm_pid(session)))
     print(
         json.dumps(
             {
                 "rows": session.range(100).selectExpr("sum(id)").first()[0],
+                "python_time": moment.select(functions.udf(lambda found: found.isoformat())("moment")).first()[0],
                 "value": session.conf.get(key),
                 "java_value": session._jvm.System.getProperty(key),
                 "has_archive": str(current_profile().archive) in process.joinpath("maps").read_text(),

@@ -111,9 +111,13 @@ def flip(file: Path, position: float) -> None:
 
 
 def test_with_a_profile(tmp_path: Path) -> None:
-    """The driver starts one JVM, with the archive; settings arrive as they are, Java's too, and nobody sees them."""
-    opened = open_in_driver(tmp_path)
+    """The driver starts one JVM, with the archive; settings arrive as they are, Java's too, and nobody sees them.
+
+    Wherever the machine is, Python functions see times as Spark's do.
+    """
+    opened = open_in_driver(tmp_path, {"TZ": "Asia/Tokyo"})
     assert opened.told["rows"] == 4950
+    assert opened.told["python_time"] == "2026-03-29T00:30:00"
     assert (opened.told["value"], opened.told["java_value"]) == (SECRET, SECRET)
     assert opened.told["has_archive"]
     assert "org.apache.spark.launcher.Main" not in opened.seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import zoneinfo
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,9 @@ _DEFAULTS = {
     # A stream into Delta has some forty pieces of generated code; with room for 100, a warm session compiles for ever.
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
+_TIME_ZONE = "spark.sql.session.timeZone"
 _SESSION = {
-    "spark.sql.session.timeZone": "UTC",
+    _TIME_ZONE: "UTC",
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
     # Spark 4.2.0 hangs for ever where a Python function reads cached rows as columns (SPARK-58241), and audits cache.
@@ -104,7 +106,17 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
     options = java_options(declared.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
-    return conf | declared | {EXTRA_JAVA_OPTIONS: options}
+    return conf | _python_zone(declared.get(_TIME_ZONE, conf[_TIME_ZONE])) | declared | {EXTRA_JAVA_OPTIONS: options}
+
+
+def _python_zone(zone: str) -> dict[str, str]:
+    """Let Python functions see times in the session's zone, as Spark's functions do; else it is their machine's."""
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        # Java's other names of zones mean something else to the system, or nothing.
+        return {}
+    return {"spark.executorEnv.TZ": zone}
 
 
 def _declared_conf(project: Project, stream: Stream) -> dict[str, str]:

@@ -49,6 +49,15 @@ class TestConf:
         assert spark_conf(make_project(), NO_DELTA, "local[2]")[key] == "UTC"
         assert spark_conf(make_project(**{key: "Europe/Paris"}), NO_DELTA, "local[2]")[key] == "Europe/Paris"
 
+    @pytest.mark.usefixtures("no_jars")
+    @pytest.mark.parametrize(("zone", "told"), [("Europe/Paris", "Europe/Paris"), ("GMT+8", None), ("nowhere", None)])
+    def test_the_zone_of_python(self, zone: str, told: str | None) -> None:
+        """It is the session's, where it means the same to the system; a project may say another one."""
+        key, own = "spark.sql.session.timeZone", "spark.executorEnv.TZ"
+        assert spark_conf(make_project(), NO_DELTA, "local[2]")[own] == "UTC"
+        assert spark_conf(make_project(**{key: zone}), NO_DELTA, "local[2]").get(own) == told
+        assert spark_conf(make_project(**{own: "Asia/Tokyo"}), NO_DELTA, "local[2]")[own] == "Asia/Tokyo"
+
     def test_what_planning_relies_on(self) -> None:
         """The compaction interval can't be set: planned entries are compacted by it."""
         project = make_project(**{"spark.sql.streaming.fileSource.log.compactInterval": "3"})
