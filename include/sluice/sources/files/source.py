@@ -121,7 +121,8 @@ class FilesSource(LoggingSource):
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = position.log.taken
         self._check_origin(log)
-        started_at = position.kept_start(self._declared_start) or self._start(now)
+        kept = position.kept_start(self._declared_start, self._place)
+        started_at = self._start(now) if kept is None else kept
         if self.format == "parquet" and not log.entries:
             check_no_table(self.path, storage)
         listing = self._listing(log, storage)
@@ -191,7 +192,8 @@ class FilesSource(LoggingSource):
         return None
 
     def blind_obstacle(self, position: Position) -> str | None:
-        is_bounded = self.starting != "earliest" or "from_ms" in position.started_at
+        kept = position.kept_start(self._declared_start, self._place)
+        is_bounded = self.starting != "earliest" if kept is None else "from_ms" in kept
         return "AvailableNow takes every file, whatever `starting` says" if is_bounded else None
 
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
@@ -320,8 +322,13 @@ class FilesSource(LoggingSource):
 
     @property
     def _declared_start(self) -> str:
-        """What a start is resolved from; a project may be moved."""
-        return f"{self.starting}, {self.path.removeprefix(self.within or '')}"
+        """What a start is resolved from."""
+        return f"{self.starting}, {self._place}"
+
+    @property
+    def _place(self) -> str:
+        """The path; a project may be moved."""
+        return self.path.removeprefix(self.within or "")
 
     def _listing(self, log: SourceLog, storage: Storage) -> Listing:
         seen: Container[str] = log.paths
