@@ -132,6 +132,8 @@ class _Started(Document, frozen=True, kw_only=True):
     )
     generation: int
     sources: dict[str, dict[str, Any]]
+    checkpoint: str | msgspec.UnsetType | None = msgspec.UNSET
+    """Where the checkpoint is, when it is not the generation's own folder; unset by a version that did not tell."""
 
 
 class _Taken(Document, frozen=True, kw_only=True):
@@ -382,7 +384,9 @@ class StreamHome:
             RefusedError: `started.json` is damaged.
         """
         started = read_document(self.storage, join(self.location, "started.json"), _Started)
-        return started.sources if started is not None and started.generation == generation else {}
+        if started is None or started.generation != generation:
+            return {}
+        return started.sources if started.checkpoint in {msgspec.UNSET, self.checkpoint} else {}
 
     def keep_started(self, generation: int, sources: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep what `starting` is resolved to, before anything is run: no later run begins elsewhere.
@@ -390,7 +394,8 @@ class StreamHome:
         Raises:
             StorageError: It could not be written.
         """
-        started = _Started(generation=generation, sources={name: dict(found) for name, found in sources.items()})
+        found = {name: dict(start) for name, start in sources.items()}
+        started = _Started(generation=generation, sources=found, checkpoint=self.checkpoint)
         self.storage.replace(join(self.location, "started.json"), encode_document(started))
 
     def taken_sizes(self, generation: int, log: str, log_id: int) -> tuple[int | None, ...]:

@@ -193,6 +193,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
                 offset=offsets[index] if index < len(offsets) else None,
                 log=seen.logs.get(line.log, OwnLog()),
                 started_at=seen.started_at.get(line.source, {}),
+                has_begun=seen.checkpoint.planned is not None,
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 

@@ -130,6 +130,10 @@ class BatchRunner:
     def _has_state(self) -> bool:
         return has_state(self._state.location, storage=self._storage)
 
+    def _is_read(self, *, was_in_sink: bool) -> bool:
+        """Whether anything needs the rows of a batch: a state and a suite do, also where the sink has them."""
+        return not was_in_sink or self._query.stream.quality is not None or self._has_state()
+
     def run(self, batch: PlannedBatch) -> Iterator[BatchRecord]:
         """Run a planned batch; yields it once it is committed, also where rows of it turn out to be missing.
 
@@ -146,7 +150,7 @@ class BatchRunner:
         else:
             self._write(batch)
         planned = self._logs.check_planned(batch)
-        taken = () if was_in_sink else self._files.taken(batch, self._state.source_logs)
+        taken = self._files.taken(batch, self._state.source_logs) if self._is_read(was_in_sink=was_in_sink) else ()
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
         )

@@ -59,17 +59,26 @@ class Position:
     log: OwnLog = OwnLog()
     """What the source's own log says."""
     started_at: Mapping[str, Any] = field(default_factory=dict)
-    """What an earlier run resolved `starting` to; empty before the first run."""
+    """What an earlier run resolved `starting` to; empty before the first run, and where it began at the earliest."""
+    has_begun: bool = False
+    """Whether the checkpoint has a planned batch, whatever that read of this source."""
 
-    def kept_start(self, declared: str) -> Mapping[str, Any] | None:
-        """Where the source begins; None when that is to be found out.
+    def kept_start(self, declared: str, place: str) -> Mapping[str, Any] | None:
+        """Where the source begins, empty for the earliest; None when that is to be found out.
+
+        A source begins where it was declared to when the first batch was planned. What was read tells that it has
+        begun, and where nothing was noted of it, it was at the earliest: so Spark does that was not told otherwise.
 
         Args:
-            declared: What a start is resolved from. Until something was read, another declaration counts anew.
+            declared: What a start is resolved from: the declared one, and the place at the end. Until the first batch
+                is planned, another declaration counts anew.
+            place: What the source reads. Until something of it was read, another place counts anew.
         """
-        is_unread = self.offset is None and not self.log.taken.entries
-        is_other = is_unread and self.started_at.get("declared", declared) != declared
-        return self.started_at if self.started_at and not is_other else None
+        if self.offset is not None or self.log.taken.entries:
+            return self.started_at
+        before = self.started_at.get("declared", declared)
+        is_same = before.endswith(f", {place}") if self.has_begun else before == declared
+        return self.started_at if is_same and (self.started_at or self.has_begun) else None
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,21 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from engine_lab import EPOCH, Lab, make_lab, make_stream, write_file
+from engine_lab import EPOCH, KilledError, Lab, make_lab, make_stream, write_file
 
 from sluice import sources
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.running.observers import Silent
+from sluice.sources.contract import Bound, parse_starting
 
 HOUR = 3600
 
@@ -153,3 +155,153 @@ def test_a_start_of_before(tmp_path: Path) -> None:
     lab.run()
 
     assert lab.sink.ids() == Counter([0])
+
+
+EDITS = ["latest", "2026-06-01"]
+"""Starts that leave out what the tests let arrive."""
+
+
+@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_taken_back", [False, True])
+def test_another_start_once_something_was_read(
+    tmp_path: Path, edit: str, *, is_killed: bool, is_taken_back: bool
+) -> None:
+    """A stream that began with every file goes on with every file, whatever is declared later."""
+    lab = make_lab(tmp_path, max_files_per_batch=1)
+    lab.arrive(0)
+    lab.run()
+    if is_killed:
+        lab.arrive(5)
+        lab.fault.countdown = 12
+        with pytest.raises(KilledError):
+            lab.run()
+        lab.fault.countdown = None
+        later(lab)
+    lab.arrive(10)
+
+    declared(lab, edit)
+    assert lab.plan().verdict in {"run", "resume"}
+    if is_taken_back:
+        lab.run(Limits(max_batches=0))
+        declared(lab, "earliest")
+    lab.run()
+
+    assert lab.sink.ids() == Counter(range(3 if is_killed else 2))
+
+
+@pytest.mark.parametrize("edit", ["earliest", *EDITS])
+def test_another_start_once_it_began_later(tmp_path: Path, edit: str) -> None:
+    """A stream that began with what came after its first run never goes back for the rest, and leaves out no more."""
+    lab = make_lab(tmp_path, starting="latest")
+    lab.arrive(0)
+    assert lab.run().status == "skipped"
+    lab.arrive(later(lab))
+    later(lab)
+    lab.run()
+    lab.arrive(later(lab))
+    later(lab)
+
+    declared(lab, edit)
+    lab.run()
+
+    assert lab.sink.ids() == Counter([1, 2])
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_another_start_of_a_source_without_anything_yet(tmp_path: Path, edit: str) -> None:
+    """The first batch of the stream settles where all of its sources begin: also one that had nothing for it."""
+    lab = make_lab(tmp_path, names=("orders", "clicks"))
+    lab.arrive(0, source="orders")
+    lab.run()
+    lab.arrive(10, source="clicks")
+
+    late = replace(lab.stream.sources["clicks"], starting=parse_starting(edit, "clicks"))
+    lab.stream = lab.project.resolve(make_stream(lab.root, {**lab.stream.sources, "clicks": late}))
+    lab.run()
+
+    assert lab.sink.ids() == Counter([0, 1])
+
+
+def test_the_first_start_of_a_source_without_anything_yet(tmp_path: Path) -> None:
+    """So it is with one that begins with what comes: what was there before is not read by a start declared later."""
+    lab = make_lab(tmp_path, names=("orders", "clicks"))
+    sources_then = lab.stream.sources
+    late = replace(sources_then["clicks"], starting="latest")
+    lab.stream = lab.project.resolve(make_stream(lab.root, {**sources_then, "clicks": late}))
+    lab.arrive(0, source="clicks")
+    lab.arrive(1, source="orders")
+    lab.run()
+    lab.arrive(later(lab), source="clicks")
+    later(lab)
+
+    lab.stream = lab.project.resolve(make_stream(lab.root, sources_then))
+    lab.run()
+
+    assert lab.sink.ids() == Counter([1, 2])
+
+
+def test_every_kill_of_a_first_run_and_another_start(tmp_path: Path) -> None:
+    """Whatever is declared after a first run was killed: either nothing was read, and it counts, or every file is."""
+    for step in count():
+        lab = make_lab(tmp_path / str(step), max_files_per_batch=1)
+        lab.arrive(0)
+        lab.arrive(10)
+        lab.fault.countdown = step
+        try:
+            lab.run()
+        except KilledError:
+            is_killed = True
+        else:
+            is_killed = False
+        lab.fault.countdown = None
+        later(lab)
+        declared(lab, "latest")
+        lab.run()
+        is_read = bool(lab.sink.ids()) or (lab.home / "generations" / "0001" / "sources").exists()
+        assert lab.sink.ids() == Counter([0, 1] if is_read else []), step
+        if not is_killed:
+            break
+    assert step > 10
+
+
+@pytest.mark.parametrize("has_skipped", [False, True])
+def test_a_checkpoint_that_spark_made(tmp_path: Path, *, has_skipped: bool) -> None:
+    """It says how far the stream has read: a `starting` that is declared with it leaves out nothing, nor does one that
+    a run on another checkpoint has kept."""
+    lab = make_lab(tmp_path, starting="latest")
+    lab.arrive(0)
+    lab.engine(str(tmp_path / "elsewhere")).available_now()
+    if has_skipped:
+        lab.run()
+    lab.arrive(10)
+
+    lab.stream = replace(lab.stream, checkpoint=str(tmp_path / "elsewhere"))
+    lab.run()
+
+    assert lab.sink.ids() == Counter([0, 1])
+
+
+@pytest.mark.parametrize(("starting", "edit"), [("latest", "earliest"), ("earliest", "latest")])
+def test_another_start_of_a_table_without_anything_yet(tmp_path: Path, starting: str, edit: str) -> None:
+    """The same of a table: the first batch of the stream settles it."""
+    table = tmp_path / "table"
+    write_deltalake(table, pa.table({"id": [7]}))
+    lab = make_lab(tmp_path)
+    lab.arrive(0)
+    files, bound = lab.stream.sources["landing"], Bound(until=EPOCH + timedelta(hours=1))
+
+    def declare(start: str) -> None:
+        source = sources.delta(str(table), starting=start)
+        lab.stream = lab.project.resolve(make_stream(lab.root, {"landing": files, "table": source}))
+
+    declare(starting)
+    lab.lines = ("landing", "table")
+    lab.run(Limits(bound))
+    assert lab.sink.ids() == Counter([0])
+    write_deltalake(table, pa.table({"id": [8]}), mode="append")
+
+    declare(edit)
+    lab.run()
+
+    assert lab.sink.ids() == Counter([0, 8] if starting == "latest" else [0, 7, 8])

@@ -253,7 +253,8 @@ class DeltaSource(Source):
 
     def _first(self, log: DeltaLog, position: Position, bound: Bound, storage: Storage) -> Available:
         end = self._last_version(log, bound, storage, 0)
-        started_at = position.kept_start(self._declared_start(log)) or self._start(log, storage)
+        kept = position.kept_start(self._declared_start(log), log.table_id)
+        started_at = self._start(log, storage) if kept is None else kept
         start = _before_all(log, started_at, end)
         if start.reservoir_version < 0:
             return Available(steps=(), started_at=started_at, unplannable=self._unplannable())
@@ -278,7 +279,8 @@ class DeltaSource(Source):
 
     def blind_obstacle(self, position: Position) -> str | None:
         begins_elsewhere = self.starting_version is not None or self.starting != "earliest"
-        if position.offset is None and begins_elsewhere and not position.started_at:
+        is_known = position.offset is not None or position.started_at or position.has_begun
+        if begins_elsewhere and not is_known:
             return "it is not known yet at which version `starting` lets it begin"
         return None
 

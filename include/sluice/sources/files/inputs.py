@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from sluice.checkpoint.source_log import LogEntry
 from sluice.errors import Problem
 from sluice.sources.files.changed_files import find_renamed
-from sluice.sources.files.listing import ListedFile
-from sluice.sources.files.refusals import input_gone, input_read_before, input_replaced
-from sluice.sources.files.taken_files import TakenFiles
+from sluice.sources.files.listing import ListedFile, file_name, glob_pattern
+from sluice.sources.files.refusals import input_gone, input_left_out, input_read_before, input_replaced
+from sluice.sources.files.taken_files import TakenFiles, file_location
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,26 @@ class Inputs:
     taken: TakenFiles
     listed: Callable[[], Sequence[ListedFile]]
     """Lists the files that the source has not taken; asked where something is in another's place."""
+    name_glob: str | None = None
+    """What the names of files must match that Spark reads, also those of a batch that was planned."""
 
     def problems(self, entries: Sequence[LogEntry]) -> Iterator[Problem]:
         """Why a batch that reads these would read something else than it was planned to."""
         for entry in entries:
             if self.taken.there(entry) is None:
                 yield input_gone(entry.path)
+        if (left_out := self.left_out(entries)) is not None:
+            yield input_left_out(left_out.path, self.name_glob or "")
         for path, now in self._replaced(entries).items():
             yield input_replaced(path, now)
         for path, old in self.read_before(entries).items():
             yield input_read_before(path, old)
+
+    def left_out(self, entries: Sequence[LogEntry]) -> LogEntry | None:
+        """The first of some files that a stream of Spark would pass over for its name; None for none."""
+        pattern = glob_pattern(self.name_glob) if self.name_glob else None
+        names = ((entry, file_name(file_location(entry.path))) for entry in entries if pattern is not None)
+        return next((entry for entry, name in names if pattern is not None and not pattern.fullmatch(name)), None)
 
     def read_before(self, entries: Sequence[LogEntry]) -> dict[str, str]:
         """The files of a batch that were read before, and the name that they had then.

@@ -45,6 +45,17 @@ def input_gone(path: str) -> Problem:
     )
 
 
+def input_left_out(path: str, name_glob: str) -> Problem:
+    """A file that a planned batch reads does not match what is declared by now."""
+    return Problem(
+        code="INPUT_LEFT_OUT",
+        file=path,
+        cause=f"a planned batch reads this file, and `path_glob_filter` is {name_glob!r} now, which leaves it out",
+        consequence="Spark would pass over it and commit the batch without its rows",
+        remedy="declare `path_glob_filter` as it was, run the stream once, and change it then",
+    )
+
+
 def read_again_remedy(path: str, old: str) -> str:
     """What to do with a file that was read before, so that the batch of it may be repeated."""
     back = "" if path == old else "give it its old name back, and "

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import unquote
 
 from sluice.amounts import known
 from sluice.checkpoint.manifest import read_manifest
@@ -23,13 +22,14 @@ from sluice.checkpoint.offsets import logged_offset
 from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
-from sluice.locations import is_local, join, local_path, spark_location
+from sluice.locations import join, spark_location
 from sluice.paths import resolve_path
 from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
     Bound,
     LoggingSource,
+    OwnLog,
     Position,
     Slice,
     Starting,
@@ -54,7 +54,7 @@ from sluice.sources.files.listing import (
 )
 from sluice.sources.files.observed_reading import ObservedReading
 from sluice.sources.files.refusals import check_no_table, hidden_by_age, input_read_before, path_changed, read_and_lost
-from sluice.sources.files.taken_files import TakenFiles
+from sluice.sources.files.taken_files import TakenFiles, file_location
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import (
     check_settings,
@@ -121,7 +121,8 @@ class FilesSource(LoggingSource):
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         log = position.log.taken
         self._check_origin(log)
-        started_at = position.kept_start(self._declared_start) or self._start(now)
+        kept = position.kept_start(self._declared_start, self._place)
+        started_at = self._start(now) if kept is None else kept
         if self.format == "parquet" and not log.entries:
             check_no_table(self.path, storage)
         listing = self._listing(log, storage)
@@ -191,7 +192,8 @@ class FilesSource(LoggingSource):
         return None
 
     def blind_obstacle(self, position: Position) -> str | None:
-        is_bounded = self.starting != "earliest" or "from_ms" in position.started_at
+        kept = position.kept_start(self._declared_start, self._place)
+        is_bounded = self.starting != "earliest" if kept is None else "from_ms" in kept
         return "AvailableNow takes every file, whatever `starting` says" if is_bounded else None
 
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
@@ -217,7 +219,7 @@ class FilesSource(LoggingSource):
 
     def _inputs(self, position: Position, storage: Storage) -> Inputs:
         taken = TakenFiles(position.log, storage)
-        return Inputs(taken, lambda: self._listing(taken.log, storage).files)
+        return Inputs(taken, lambda: self._listing(taken.log, storage).files, self.path_glob_filter)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         log = position.log.taken
@@ -267,6 +269,14 @@ class FilesSource(LoggingSource):
                 "Spark's stream takes this file's name for a pattern, and would read other files twice",
                 where=pattern,
                 remedy="rename the file for good, or write the transform with operators that Spark runs as a batch",
+            )
+        inputs = Inputs(TakenFiles(OwnLog(), Storage()), list, self.path_glob_filter)
+        if (left_out := inputs.left_out(taken.added.entries)) is not None:
+            raise DeclarationError(
+                f"the stream has read this file, and `path_glob_filter` is {self.path_glob_filter!r} now: Spark's"
+                " stream would pass over it",
+                where=left_out.path,
+                remedy="declare `path_glob_filter` so that it takes the file, for the backfill",
             )
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
@@ -320,8 +330,13 @@ class FilesSource(LoggingSource):
 
     @property
     def _declared_start(self) -> str:
-        """What a start is resolved from; a project may be moved."""
-        return f"{self.starting}, {self.path.removeprefix(self.within or '')}"
+        """What a start is resolved from."""
+        return f"{self.starting}, {self._place}"
+
+    @property
+    def _place(self) -> str:
+        """The path; a project may be moved."""
+        return self.path.removeprefix(self.within or "")
 
     def _listing(self, log: SourceLog, storage: Storage) -> Listing:
         seen: Container[str] = log.paths
@@ -348,8 +363,7 @@ class FilesSource(LoggingSource):
 
 def _literal(uri: str) -> str:
     """A file of the log as Spark's batch reader takes exactly that one: it takes every path for a pattern."""
-    path = local_path(uri) if is_local(uri) else unquote(uri)
-    return _GLOB_CHARACTER.sub(r"\\\g<0>", path)
+    return _GLOB_CHARACTER.sub(r"\\\g<0>", file_location(uri))
 
 
 def _normal(path: str) -> str:

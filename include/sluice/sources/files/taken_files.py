@@ -109,10 +109,10 @@ class TakenFiles:
         return Away(gone, is_unknown=not gone and len(by_folder) > _MOST_LOOKED_UP)
 
     def _away_from(self, parent: str, entries: Sequence[LogEntry]) -> Iterator[LogEntry]:
-        folder = self._storage.list_folder(_location(parent))
+        folder = self._storage.list_folder(file_location(parent))
         there = set(folder.files) if folder is not None else set()
         for entry in entries:
-            name = _location(entry.path).rpartition("/")[2]
+            name = file_location(entry.path).rpartition("/")[2]
             found = folder.stat(name) if folder is not None and name in there else None
             self._stats[entry.path] = in_place_of(entry, found)
             if self.has_gone(entry, self._stats[entry.path]):
@@ -129,5 +129,6 @@ def in_place_of(entry: LogEntry, there: FileStat | None) -> FileStat | None:
     return FileStat(there.size_bytes, entry.timestamp_ms)
 
 
-def _location(uri: str) -> str:
+def file_location(uri: str) -> str:
+    """Where a file is that a log spells as a URI."""
     return local_path(uri) if is_local(uri) else unquote(uri)

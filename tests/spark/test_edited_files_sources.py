@@ -1,0 +1,168 @@
+"""Sources of files whose declaration is edited while the stream goes on: no row is lost, or read as another."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, functions
+
+from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError, RefusedError, SluiceError
+from sluice.interval import Interval
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from tests.campaign import rarely
+from tests.remedies import read_remedy
+from tests.spark.lab import Lab, uncommit, write_files
+
+pytestmark = pytest.mark.spark
+
+TEN_EACH = {0: 10, 10: 10, 20: 10}
+
+
+def in_windows(numbers: DataFrame) -> DataFrame:
+    timed = numbers.withColumn("at", functions.timestamp_seconds("id")).withWatermark("at", "2 seconds")
+    counted = timed.groupBy(functions.window("at", "10 seconds")).count()
+    return counted.select(functions.unix_timestamp("window.start").alias("start"), "count")
+
+
+def first_of_day(numbers: DataFrame) -> DataFrame:
+    """Spark refuses this in a batch, so a backfill runs it as a stream."""
+    timed = numbers.selectExpr("id", "DATE'2026-01-02' AS day", "TIMESTAMP'2026-01-02' AS at")
+    return timed.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["id", "day"])
+
+
+def same(numbers: DataFrame) -> DataFrame:
+    return numbers
+
+
+def both(a: DataFrame, b: DataFrame) -> DataFrame:
+    return a.union(b)
+
+
+def windows(sink: Any = None, **options: Any) -> Stream:
+    path = options.pop("path", "land")
+    source = sources.files(path, **{"format": "json", "schema": "id bigint", "max_files_per_batch": 1} | options)
+    return Stream(
+        name="s",
+        sources={"numbers": source},
+        transform=f"{__name__}:in_windows",
+        sink=sink or sinks.delta("out"),
+    )
+
+
+def arrive(lab: Lab, first: int, end: int) -> None:
+    write_files(
+        lab.root / "land",
+        {f"{first:03d}.json": "\n".join(json.dumps({"id": number}) for number in range(first, end))},
+        first=first,
+    )
+
+
+def counts(lab: Lab) -> dict[int, int]:
+    rows = DeltaTable(str(lab.root / "out")).to_pyarrow_table().to_pylist()
+    assert len({row["start"] for row in rows}) == len(rows)
+    return {row["start"]: row["count"] for row in rows if row["start"] in TEN_EACH}
+
+
+EDITS: dict[str, dict[str, Any]] = {
+    "another glob": {"path_glob_filter": "9*"},
+    "a narrower path": {"path": "land/00*"},
+    "every folder": {"recursive_file_lookup": True},
+    "an age": {"max_file_age": "1s"},
+    "missing ones passed over, and another glob": {"path_glob_filter": "9*", "ignore_missing_files": True},
+}
+
+
+@pytest.mark.parametrize("edit", ["another glob", *rarely(*(name for name in EDITS if name != "another glob"))])
+def test_a_batch_that_the_sink_has_and_a_state_needs(lab: Lab, edit: str) -> None:
+    """What is declared by now does not keep its rows from the state: they are read, or the run is refused."""
+    arrive(lab, 0, 14)
+    lab.run(windows())
+    arrive(lab, 14, 17)
+    uncommit(lab.checkpoint(windows()), lab.run(windows(), stop_after=1).batches[-1].batch_id)
+
+    if "path_glob_filter" in EDITS[edit]:
+        with pytest.raises(RefusedError, match="it is the state that") as refused:
+            lab.run(windows(**EDITS[edit]))
+        read_remedy(refused.value, "INPUT_LEFT_OUT", "declare `path_glob_filter` as it was, run the stream once")
+        assert lab.plan(windows(**EDITS[edit])).verdict == "refuse"
+    else:
+        lab.run(windows(**EDITS[edit]))
+    lab.run(windows())
+    arrive(lab, 17, 60)
+    lab.run(windows())
+
+    assert counts(lab) == TEN_EACH
+
+
+@pytest.mark.parametrize("options", [{}, *rarely({"ignore_missing_files": True})])
+def test_a_batch_that_the_sink_does_not_have(lab: Lab, options: dict[str, Any]) -> None:
+    """It is refused before Spark starts, and run as it was declared."""
+    arrive(lab, 0, 2)
+    arrive(lab, 2, 4)
+    stream = windows(sink=sinks.noop())
+    uncommit(lab.checkpoint(stream), lab.run(stream, stop_after=2).batches[-1].batch_id)
+    edited = windows(sink=sinks.noop(), path_glob_filter="000*", **options)
+
+    plan = lab.plan(edited)
+
+    assert plan.problem is not None
+    assert (plan.problem.code, plan.problem.file) == ("INPUT_LEFT_OUT", f"file://{lab.root}/land/002.json")
+    assert [batch.kind for batch in lab.run(stream).batches][:1] == ["uncommitted"]
+    assert lab.plan(edited).problem is None
+
+
+def test_a_batch_that_nobody_needs_any_more(lab: Lab) -> None:
+    """The sink has it, and there is no state: it is committed unread, with a warning."""
+    arrive(lab, 0, 2)
+    stream = plain()
+    lab.run(stream)
+    uncommit(lab.checkpoint(stream), 0)
+    edited = plain(path_glob_filter="9*")
+
+    assert [(found.code, found.is_blocking) for found in lab.plan(edited).warnings] == [("INPUT_LEFT_OUT", False)]
+    assert [batch.was_in_sink for batch in lab.run(edited).batches] == [True]
+
+
+def plain(**options: Any) -> Stream:
+    source = sources.files("land", **{"format": "json", "schema": "id bigint", **options})
+    return Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sinks.delta("out"))
+
+
+def test_a_backfill_as_a_stream(lab: Lab) -> None:
+    """What the stream has read, and a glob of today leaves out, is not passed over: the refusal says what to do."""
+    arrive(lab, 0, 3)
+
+    def declared(**options: Any) -> Stream:
+        return Stream(
+            name="s",
+            sources={"numbers": sources.files("land", format="json", schema="id bigint", **options)},
+            transform=f"{__name__}:first_of_day",
+            sink=sinks.delta("out", partition_by=["day"]),
+            interval_column="day",
+        )
+
+    lab.run(declared())
+    day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+
+    with pytest.raises(SluiceError, match="`path_glob_filter` is '9.' now") as refused:
+        backfill(lab, declared(path_glob_filter="9*"), day)
+    assert "declare `path_glob_filter` so that it takes the file" in str(refused.value)
+
+    backfill(lab, declared(), day)
+    assert numbers(lab) == Counter(range(3))
+
+
+def backfill(lab: Lab, stream: Stream, interval: Interval) -> None:
+    backfill_stream(lab.project, BackfillRequest(lab.project.resolve(stream), interval), session=lab.spark)
+
+
+def numbers(lab: Lab) -> Counter[int]:
+    return Counter(DeltaTable(str(lab.root / "out")).to_pyarrow_table()["id"].to_pylist())
