@@ -318,13 +318,13 @@ class StreamHome:
         """What somebody makes to say that the stream has no past, whatever its sink says."""
         return join(self.location, "first-run")
 
-    def known_queries(self) -> frozenset[str]:
-        """The query ids of all streams of this home; what is damaged in one of them tells of none.
+    def known_queries(self) -> dict[str, str]:
+        """The query ids of all streams of this home, and whose they are; what is damaged in one of them tells of none.
 
         Raises:
             StorageError: The home can't be read.
         """
-        found: set[str] = set()
+        found: dict[str, str] = {}
         streams = self.storage.list_folder(self.root)
         for name in streams.folders if streams is not None else ():
             folder = join(self.root, name, "generations")
@@ -333,8 +333,8 @@ class StreamHome:
             for file in (name for name in (listed.files if listed is not None else ()) if name.endswith(".json")):
                 with contextlib.suppress(RefusedError):
                     generation = read_document(self.storage, join(folder, file), Generation)
-                    found.update(() if generation is None else (generation.query_id,))
-        return frozenset(found)
+                    found.update({} if generation is None else {generation.query_id: name})
+        return found
 
     def interval_lease_folder(self, start: datetime, end: datetime) -> str:
         """Where the leases of an interval are: the right to backfill it."""

@@ -75,7 +75,7 @@ def test_a_generation_that_nobody_has_kept(tmp_path: Path) -> None:
     (file,) = (tmp_path / "visits" / "generations").glob("*.json")
     file.rename(file.with_name(f".{file.name}.0123.tmp"))
 
-    assert home.known_queries() == frozenset()
+    assert home.known_queries() == {}
 
 
 def test_keeping_another_generation_switches_nothing(tmp_path: Path) -> None:

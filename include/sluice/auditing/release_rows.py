@@ -47,6 +47,7 @@ from sluice.locations import spark_location
 from sluice.planning.declared import Declared
 from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
+from sluice.planning.past import past_problem
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.suite import Suite
@@ -119,6 +120,8 @@ def release_rows(
     declared = Declared.of(project, stream, project.streams())
     suite, sink, table = _tables(declared)
     declared.check_table(storage=home.storage)
+    if (problem := past_problem(project, stream, home)) is not None:
+        raise RefusedError(problem)
     journal = open_journal(project, stream, clock)
     release = Release(
         release_id=new_run_id(clock(), None),

@@ -17,6 +17,7 @@ from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.next_watermark import usable
+from sluice.planning.past import writers_before
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Available, Bound, OwnLog, Position, Source
@@ -53,6 +54,8 @@ class Survey:
     """How far each `withWatermark` has come; None when nothing was measured on this checkpoint."""
     foreign_owner: Problem | None = None
     """Whose checkpoint it is, if it is not the stream's."""
+    writers_before: frozenset[str] = frozenset()
+    """Which other streams of the home have written the tables of one that has no past; see `past.renamed`."""
 
     @property
     def starts(self) -> dict[str, Mapping[str, Any]]:
@@ -101,58 +104,10 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
         sink = stream.sink.state(query_id, storage=home.storage)
         lost = pending_forgotten(stream, stream.sink, sink, checkpoint, query_id, storage=home.storage)
         seen = replace(seen, sink=sink, forgotten=lost)
-        if checkpoint.is_new and checkpoint.query_id is None and sink.exists:
-            _check_past(stream, home, checkpoint, number)
+        seen = replace(seen, writers_before=writers_before(stream, home, checkpoint, sink, number))
         return _survey_sources(seen, home, bound, now)
     except RefusedError as refused:
         return replace(seen, refusal=refused.finding)
-
-
-def _check_past(stream: Stream, home: StreamHome, checkpoint: CheckpointState, number: int) -> None:
-    """A stream without a past is new, or its past is away: then every row would be written again.
-
-    Raises:
-        RefusedError: Its checkpoint is away, or its home.
-    """
-    consequence = "the stream would begin anew, and every row that it reads again would be there twice"
-    if home.has_begun(number):
-        raise RefusedError(
-            Problem(
-                code="CHECKPOINT_GONE",
-                file=checkpoint.location,
-                cause="the stream has run before, and there is no checkpoint",
-                consequence=consequence,
-                remedy="restore the folder from a backup; to begin anew, declare a new stream with a sink of its own",
-            )
-        )
-    if home.is_first_run():
-        return
-    what = None
-    if (writer := _unknown_writer(stream, home)) is not None:
-        what = f"query {writer} has streamed into {stream.sink.location}, which is none of another stream of this home"
-    elif (unknown := stream.sink.why_unknown(None, 0, None, storage=home.storage)) is not None:
-        what = f"whether a query has streamed into {stream.sink.location} can't be told: {unknown.why}"
-    if what is not None:
-        raise RefusedError(
-            Problem(
-                code="HOME_MISSING",
-                file=home.location,
-                cause=f"the home has no checkpoint of the stream, and {what}",
-                consequence=consequence,
-                remedy="mount or restore the home; if this really is the stream's first run, make an empty file"
-                f" {home.first_run_file()}",
-            )
-        )
-
-
-def _unknown_writer(stream: Stream, home: StreamHome) -> str | None:
-    """A streaming query that has written to the sink, and is that of no stream of the home; None when none is."""
-    writers = stream.sink.streaming_queries(storage=home.storage)
-    first = next(writers, None)
-    if first is None:
-        return None
-    known = home.known_queries()
-    return next((writer for writer in (first, *writers) if writer not in known), None)
 
 
 def _started_at(home: StreamHome, number: int, record: Generation | None) -> dict[str, Mapping[str, Any]]:

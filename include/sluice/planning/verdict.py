@@ -16,6 +16,7 @@ from sluice.plan import Plan
 from sluice.planning.declared import Declared
 from sluice.planning.forgotten_batches import held_and_forgotten, pending_forgotten
 from sluice.planning.generation_sink import sink_moved
+from sluice.planning.past import renamed
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.stages import stages_of
@@ -131,6 +132,8 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared
         limits = replace(
             limits, max_batches=max(0, limits.max_batches - planned_for_good(wanted.try_before, seen, home))
         )
+    if seen.refusal is None and (problem := renamed(project, home, seen.writers_before)) is not None:
+        seen = replace(seen, refusal=problem)
     found = unsettled(home, seen, declared)
     plan = gated(build_plan(seen, limits, wanted.now), found, wanted.try_before)
     if seen.sink.exists and plan.verdict != "refuse":

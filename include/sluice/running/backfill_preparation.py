@@ -28,6 +28,7 @@ from sluice.planning.backfill import (
 )
 from sluice.planning.backfill_refusals import late_keys
 from sluice.planning.declared import Declared
+from sluice.planning.past import LEAVE_NO_RECORD, past_problem
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of
@@ -74,6 +75,8 @@ def _plan(declared: Declared, interval: Interval) -> BackfillPlan:
     home = project.stream_home(stream)
     late_rows = partial(dropped_late, RunRecords(home))
     plan = build_backfill_plan(survey_backfill(stream, home, interval, declared.streams, late_rows=late_rows))
+    if plan.verdict == "skip" and (problem := past_problem(project, stream, home)) is not None:
+        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
     if plan.verdict == "run":
@@ -230,7 +233,8 @@ class BackfillPreparation:
             return msgspec.structs.replace(skipped, status="skipped", ended_at=iso_time(self.journal.clock()))
         if plan.problem is not None:
             refused = RefusedError(plan.problem)
-            self.journal.close_failed(self.open_record(plan), refused)
+            if plan.problem.code not in LEAVE_NO_RECORD:
+                self.journal.close_failed(self.open_record(plan), refused)
             raise refused
         return None
 

@@ -13,6 +13,7 @@ from sluice.gate.unjudged_runs import settle
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.planning.declared import Declared
+from sluice.planning.past import LEAVE_NO_RECORD
 from sluice.planning.recovered import done_batches
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import Request, Try, survey_and_plan, unsettled
@@ -24,8 +25,6 @@ from sluice.spark.writers import open_journal
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
 
-_HOME_MISSING = "HOME_MISSING"
-"""The one refusal that must leave no record: that would make the folder of the home, as if all were well."""
 _REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
 
 
@@ -122,7 +121,7 @@ class Preparation:
             return self._skip(seen, plan)
         if plan.problem is not None and not plan.stages:
             refused = refusal(plan.problem)
-            if plan.problem.code != _HOME_MISSING:
+            if plan.problem.code not in LEAVE_NO_RECORD:
                 self.journal.close_failed(self.open_record(seen, plan), refused)
             raise refused
         return None

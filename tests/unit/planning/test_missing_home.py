@@ -95,11 +95,56 @@ def test_a_sink_that_no_stream_has_written(lab: Lab, tmp_path: Path, app_id: str
     assert lab.prepare().status == "planned"
 
 
-def test_a_sink_that_another_stream_of_the_home_has_written(lab: Lab, tmp_path: Path) -> None:
-    """Its batches are known: they are no past of this one."""
-    make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
-    other = replace(lab.project.stream_home(lab.stream), location=f"{lab.home.parent}/others")
+def keep_other(lab: Lab, name: str) -> None:
+    """A stream of the home whose query has written the sink."""
+    other = replace(lab.project.stream_home(lab.stream), location=f"{lab.home.parent}/{name}")
     other.keep_generation(Generation(generation=1, query_id=QUERY_ID, created_at="x", lines=()))
+
+
+def declare(lab: Lab, text: str) -> None:
+    put(lab.root / "streams" / "others.py", text)
+    lab.project = replace(lab.project, stream_folders=(str(lab.root / "streams"),))
+
+
+OTHER = """
+from sluice import Stream, sinks, sources
+its = Stream(name="others", sources={"x": sources.delta("x")}, transform="no:where", sink=sinks.delta("%s"))
+"""
+
+
+@pytest.mark.parametrize("sink", ["lake", "../outside"])
+def test_a_sink_that_another_stream_of_the_home_has_written(lab: Lab, tmp_path: Path, sink: str) -> None:
+    """Its batches are known: they are no past of this one, also where what it declares can't be used."""
+    make_delta(tmp_path / "lake", [1], app_id=QUERY_ID)
+    keep_other(lab, "others")
+    declare(lab, OTHER % sink)
+    assert lab.prepare().status == "planned"
+
+
+@pytest.mark.parametrize("declared", ["nothing", "another one", "one that does not load"])
+@pytest.mark.parametrize("table", ["lake", "lake_quarantine"])
+def test_a_sink_that_a_stream_under_another_name_has_written(
+    lab: Lab, tmp_path: Path, declared: str, table: str
+) -> None:
+    """Nothing declares it any more: it may be this one, which would begin anew."""
+    make_delta(tmp_path / table, [1], app_id=QUERY_ID)
+    put(tmp_path / "suite.json", '{"name": "s", "expectations": []}')
+    lab.stream = replace(lab.stream, quality=str(tmp_path / "suite.json"))
+    keep_other(lab, "formerly")
+    files = {"another one": OTHER % "elsewhere", "one that does not load": "1 / 0"}
+    if declared in files:
+        declare(lab, files[declared])
+
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="has batches of stream `formerly`") as refused:
+            lab.prepare()
+    problem = read_remedy(refused.value, "STREAM_RENAMED", "declare it as `formerly` again; or move")
+    assert problem.file == str(lab.home.parent / "formerly")
+    assert ("others.py does not load" in problem.cause) == (declared == "one that does not load")
+    assert not lab.home.exists()
+    assert "in place of the folder" not in problem.remedy
+
+    put(lab.home / "first-run", "")
     assert lab.prepare().status == "planned"
 
 

@@ -419,6 +419,7 @@ ELSEWHERE = {
     "SOURCE_ORDER_CHANGED": "tests/spark/test_several_sources.py::test_a_changed_order_is_refused",
     "STAGED_ROWS_GONE": "tests/spark/test_split_batches.py::test_staged_rows_that_are_gone",
     "STATE_CHANGED": "tests/spark/test_state_check.py::test_changed_state",
+    "STREAM_RENAMED": "tests/spark/test_renamed_streams.py::test_the_stream_goes_on",
     "TRANSACTIONS_EXPIRE": "tests/spark/test_expired_transactions.py::test_a_first_run",
     "TRANSACTION_FORGOTTEN": "tests/spark/test_expired_transactions.py::test_commits_that_are_restored",
 }
