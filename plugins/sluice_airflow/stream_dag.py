@@ -61,13 +61,11 @@ def stream_dag(
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
     given = dag_arguments.pop("params", None)
-    obstacles = _backfill_obstacles(declared)
-    said = _documentation(declared, obstacles)
-    if not obstacles:
-        said += _parts_of_days(declared, schedule, dag_arguments.get("start_date"))
+    obstacles, start_date = _backfill_obstacles(declared), dag_arguments.get("start_date")
+    said = _documentation(declared, obstacles, schedule, start_date)
     with DAG(
         dag_id or streams[0],
-        schedule=_with_intervals(schedule, dag_arguments.get("start_date")),
+        schedule=_with_intervals(schedule, start_date),
         **{"max_active_runs": 1, "doc_md": "\n".join(said), **dag_arguments},
         params={**_params(), **(given or {})},
     ) as dag:
@@ -191,7 +189,9 @@ def _parts_of_days(streams: dict[str, Stream], schedule: Any, start_date: dateti
     return ["", said, "", *columns]
 
 
-def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> list[str]:
+def _documentation(
+    streams: dict[str, Stream], obstacles: dict[str, str], schedule: Any, start_date: datetime | None
+) -> list[str]:
     lines = ["| stream | reads | transform | writes | backfill by | suite |", "|---|---|---|---|---|---|"]
     for name, stream in streams.items():
         reads = ", ".join(f"`{source.location}`" for source in stream.sources.values())
@@ -202,4 +202,4 @@ def _documentation(streams: dict[str, Stream], obstacles: dict[str, str]) -> lis
     if obstacles:
         lines += ["", "This DAG can't be backfilled; each task of a backfill fails at once:", ""]
         lines += [f"- `{name}`: {obstacle}" for name, obstacle in obstacles.items()]
-    return lines
+    return lines if obstacles else lines + _parts_of_days(streams, schedule, start_date)

@@ -14,6 +14,8 @@ quarantine is tidied first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -142,16 +144,23 @@ def release_rows(
         unfinished = [found for found in read_releases(home) if not found.is_over]
         if not unfinished and open_log(table.location or "", storage=home.storage) is None:
             return Released(msgspec.structs.replace(release, state="done"), ())
-        opened = session or open_session(project, stream)
-        try:
+        with _spark(project, stream, session) as opened:
             return _Work(project, stream, home, suite, sink, table, lease, opened).do(release, unfinished, clock)
-        except SluiceError:
-            raise
-        except Exception as exc:
-            raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=_ASK_AGAIN) from exc
-        finally:
-            if session is None:
-                close_session(opened)
+
+
+@contextmanager
+def _spark(project: Project, stream: Stream, session: SparkSession | None) -> Iterator[SparkSession]:
+    """Spark, of which each failure says that asking again goes on."""
+    opened = session or open_session(project, stream)
+    try:
+        yield opened
+    except SluiceError:
+        raise
+    except Exception as exc:
+        raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=_ASK_AGAIN) from exc
+    finally:
+        if session is None:
+            close_session(opened)
 
 
 def _tables(declared: Declared) -> tuple[Suite, SplittingSink, SplittingSink]:
