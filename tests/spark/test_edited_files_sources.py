@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,13 +12,13 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, functions
 
 from sluice import Stream, sinks, sources
-from sluice.errors import DeclarationError, RefusedError, SluiceError
+from sluice.errors import RefusedError, SluiceError
 from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from tests.campaign import rarely
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, uncommit, write_files
+from tests.spark.lab import Lab, append_outside, uncommit, write_files
 
 pytestmark = pytest.mark.spark
 
@@ -152,7 +151,7 @@ def test_a_backfill_as_a_stream(lab: Lab) -> None:
     lab.run(declared())
     day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
 
-    with pytest.raises(SluiceError, match="`path_glob_filter` is '9.' now") as refused:
+    with pytest.raises(SluiceError, match=r"`path_glob_filter` is '9\*' now") as refused:
         backfill(lab, declared(path_glob_filter="9*"), day)
     assert "declare `path_glob_filter` so that it takes the file" in str(refused.value)
 
@@ -166,3 +165,83 @@ def backfill(lab: Lab, stream: Stream, interval: Interval) -> None:
 
 def numbers(lab: Lab) -> Counter[int]:
     return Counter(DeltaTable(str(lab.root / "out")).to_pyarrow_table()["id"].to_pylist())
+
+
+def of_two(a: dict[str, Any], b: dict[str, Any], transform: str = "both") -> Stream:
+    declared = {
+        name: sources.files(**{"path": "land", "format": "json", "schema": "id bigint"} | its)
+        for name, its in (("a", a), ("b", b))
+    }
+    return Stream(name="s", sources=declared, transform=f"{__name__}:{transform}", sink=sinks.delta("out"))
+
+
+EXCHANGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "globs": ({"path_glob_filter": "a*"}, {"path_glob_filter": "b*"}),
+    "paths": ({"path": "land/a*"}, {"path": "land/b*"}),
+    "schemas": (
+        {"max_files_per_batch": 1, "path_glob_filter": "a*"},
+        {"schema": "id bigint, b bigint", "path_glob_filter": "a*"},
+    ),
+    "formats": ({"format": "json"}, {"format": "csv"}),
+    "options": ({"mode": "PERMISSIVE"}, {"mode": "DROPMALFORMED"}),
+}
+
+
+def ids_of(a: DataFrame, b: DataFrame) -> DataFrame:
+    return a.select("id").union(b.select("id"))
+
+
+def lines(name: str, *ids: int) -> dict[str, str]:
+    return {name: "\n".join(json.dumps({"id": number}) for number in ids)}
+
+
+@pytest.mark.parametrize("what", ["globs", *rarely(*(name for name in EXCHANGED if name != "globs"))])
+def test_two_sources_that_are_exchanged(lab: Lab, what: str) -> None:
+    """Each would read what the other has read: it is refused before Spark starts, and goes on as it was."""
+    a, b = EXCHANGED[what]
+    write_files(lab.root / "land", lines("a1", 1) | lines("b1", 101))
+    lab.run(of_two(a, b, "ids_of"))
+    write_files(lab.root / "land", lines("a2", 2), first=4)
+    before = numbers(lab)
+
+    plan = lab.plan(of_two(b, a, "ids_of"))
+    with pytest.raises(RefusedError) as refused:
+        lab.run(of_two(b, a, "ids_of"))
+    assert plan.problem == read_remedy(refused.value, "SOURCES_EXCHANGED", "declare each source as it was")
+    assert numbers(lab) == before
+
+    lab.run(of_two(a, b, "ids_of"))
+    if what in {"globs", "paths"}:
+        assert numbers(lab) == Counter([1, 101, 2])
+
+
+def test_files_that_another_source_has_read(lab: Lab) -> None:
+    """Each source has a log of its own: it reads those files, too, and the plan says so beforehand."""
+    a, b = EXCHANGED["globs"]
+    write_files(lab.root / "land", lines("a1", 1) | lines("b1", 101))
+    lab.run(of_two(a, b))
+
+    wider = of_two({}, b)
+    (warning,) = lab.plan(wider).warnings
+    read_remedy(warning, "READ_BY_ANOTHER_SOURCE", "declare `a` as it was, if they are not to be read by it")
+    assert lab.plan(of_two(a, b)).warnings == ()
+    lab.run(wider)
+
+    assert numbers(lab) == Counter([1, 101, 101])
+    assert lab.plan(wider).warnings == ()
+
+
+def test_sources_of_a_table_that_are_exchanged(lab: Lab) -> None:
+    """The same of tables: which of the two leaves out what was rewritten is part of what it is."""
+
+    def declared(skipping: str) -> Stream:
+        tables = {name: sources.delta("table", skip_change_commits=name == skipping) for name in "ab"}
+        return Stream(name="s", sources=tables, transform=f"{__name__}:both", sink=sinks.delta("out"))
+
+    append_outside(lab.root / "table", [1])
+    lab.run(declared("b"))
+
+    problem = lab.plan(declared("a")).problem
+
+    assert problem is not None
+    assert problem.code == "SOURCES_EXCHANGED"

@@ -12,6 +12,7 @@ from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
+from sluice.planning.edited_sources import exchanged_sources, read_by_another
 from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
@@ -103,7 +104,7 @@ def find_refusal(seen: Survey) -> Problem | None:
             consequence="offsets could be taken for those of another source",
             remedy="run the stream once without a plan: `sluice run` reads the order from the query",
         )
-    problem = _check_lines(seen)
+    problem = _check_lines(seen) or exchanged_sources(seen)
     if problem is not None:
         return problem
     if seen.refusal is not None:
@@ -331,7 +332,7 @@ def _warnings(seen: Survey) -> tuple[Problem, ...]:
     of_sources = (problem for found in seen.available.values() for problem in found.problems)
     # Later, it matters for a batch alone whose driver was killed, and that is refused where it does.
     of_sink = (seen.sink.forgetful,) if seen.checkpoint.is_new and seen.sink.forgetful is not None else ()
-    return (*noticed, *unneeded, *of_sources, *of_sink, *_pinned_settings(seen))
+    return (*noticed, *unneeded, *of_sources, *read_by_another(seen), *of_sink, *_pinned_settings(seen))
 
 
 def _pinned_settings(seen: Survey) -> Iterator[Problem]:

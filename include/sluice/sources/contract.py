@@ -256,6 +256,11 @@ class Source(ABC):
     def location(self) -> str:
         """What the source reads, as a location."""
 
+    @property
+    @abstractmethod
+    def reading(self) -> tuple[object, ...]:
+        """What tells it from others of its kind: where it reads, what of that, and how; not how much at once."""
+
     def reads_from(self, place: str) -> bool:
         """Whether the source reads what is written to a place."""
         return place.rstrip("/") == self.location.rstrip("/")

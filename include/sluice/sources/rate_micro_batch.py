@@ -60,6 +60,10 @@ class RateMicroBatchSource(Source):
     def location(self) -> str:
         return _FORMAT
 
+    @property
+    def reading(self) -> tuple[object, ...]:
+        return self.rows_per_batch, self.start_ms, self.advance_ms
+
     def resolved(self, project_root: str) -> RateMicroBatchSource:
         return self
 

@@ -78,6 +78,10 @@ class DeltaSource(Source):
     def location(self) -> str:
         return self.path
 
+    @property
+    def reading(self) -> tuple[object, ...]:
+        return self.path, self.skip_change_commits, self.ignore_deletes, *sorted(self.options.items())
+
     def resolved(self, project_root: str) -> DeltaSource:
         return replace(self, path=resolve_path(self.path, project_root, place=f"sources.delta({self.path!r})"))
 

@@ -96,6 +96,11 @@ class FilesSource(LoggingSource):
     def location(self) -> str:
         return self.path
 
+    @property
+    def reading(self) -> tuple[object, ...]:
+        listed = self._place, self.recursive_file_lookup, self.path_glob_filter
+        return *listed, self.format, self.schema, *sorted(self.options.items())
+
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
         check_settings(self.format, self.options, conf, schema=self.schema, place=place)
 
