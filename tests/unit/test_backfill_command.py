@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,21 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from sluice import Stream
+from sluice.errors import DeclarationError
 from sluice.home import DropsDuplicates, Generation, SourceLine, StreamHome
 from sluice.interval import Interval
 from sluice.planning.transform_text import transform_digest
-from sluice.project import find_project
-from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
+from sluice.planning.verdict import Request
+from sluice.project import Project, find_project
+from sluice.running.backfill_preparation import BackfillRequest, plan_backfill, prepare_backfill
+from sluice.running.preparation import prepare_run
+from sluice.runs.record import RunRecords, new_run_id
+from sluice.runs.summary import RecordedInterval, Status
 from sluice.storage import Storage
 from tests.builders import QUERY_ID, make_checkpoint
 from tests.unit.quality.suites import document, row
+from tests.unit.runs.test_record import make_record
 
 DAY = ("--start", "2026-01-02", "--end", "2026-01-03")
 _DECLARATION = """
@@ -210,3 +218,34 @@ def test_nothing_to_do(project: Path) -> None:
     assert done.returncode == 0
     assert "skipped (the live stream has written nothing yet)" in done.stdout
     assert not (project / "home" / "plain").exists()
+
+
+KINDS = {
+    "the live stream": None,
+    "a day": RecordedInterval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)),
+    "another day": RecordedInterval(datetime(2026, 1, 3, tzinfo=UTC), datetime(2026, 1, 4, tzinfo=UTC)),
+}
+
+
+@pytest.mark.parametrize("status", ["planned", "running", "failed", "stopped", "refused", "succeeded"])
+@pytest.mark.parametrize(("before", "asked"), [*itertools.permutations(KINDS, 2)])
+def test_a_run_key_of_another_kind_of_run(project: Path, before: str, asked: str, status: Status) -> None:
+    """Refused in the same words, whichever of the two was first, and the record stays as it is."""
+    loaded = find_project(str(project))
+    stream = loaded.stream("visits")
+    records = RunRecords(loaded.stream_home(stream))
+    record = make_record(new_run_id(datetime(2026, 1, 31, tzinfo=UTC), "K"), run_key="K")
+    records.save(msgspec.structs.replace(record, status=status, interval=KINDS[before]))
+    kept = Path(records.file(record.run_id)).read_bytes()
+
+    with pytest.raises(DeclarationError, match=r"run key `K` names another run: .*, a .*; give this one, a .*, a key"):
+        prepare(loaded, stream, KINDS[asked], "K")
+    assert Path(records.file(record.run_id)).read_bytes() == kept
+    assert len(records.run_ids()) == 1
+
+
+def prepare(project: Project, stream: Stream, interval: RecordedInterval | None, key: str) -> None:
+    if interval is None:
+        prepare_run(project, Request(stream, run_key=key))
+    else:
+        prepare_backfill(project, BackfillRequest(stream, Interval(interval.start, interval.end), key))

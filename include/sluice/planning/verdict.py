@@ -55,9 +55,10 @@ class Try:
         """Find the try before by the run key.
 
         Raises:
+            DeclarationError: The key names a backfill.
             RefusedError: Its record is damaged.
         """
-        try_before = records.find(request.run_key) if request.run_key else None
+        try_before = records.find_try(request.run_key, None)
         if try_before is None:
             return cls(request, None, clock())
         limits = Limits(first_bound(try_before), try_before.max_batches, try_before.strategy)

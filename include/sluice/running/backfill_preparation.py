@@ -12,7 +12,7 @@ from functools import cache, partial
 import msgspec
 
 from sluice.auditing.dead_backfills import quarantine_left
-from sluice.errors import DeclarationError, LeaseTakenError, RefusedError, SluiceError
+from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.choice import choose_backfill_gate
 from sluice.gate.quarantine_places import rows_elsewhere
 from sluice.gate.release_record import check_releases, read_releases
@@ -166,13 +166,7 @@ class BackfillPreparation:
         """
         check_declaration(request.stream)
         journal = open_journal(project, request.stream, clock)
-        try_before = journal.records.find(request.run_key) if request.run_key else None
-        if try_before is not None and try_before.interval != _recorded(request.interval):
-            raise DeclarationError(
-                f"run key `{request.run_key}` names another run: {try_before.run_id}",
-                where="--run-key",
-                remedy="give this backfill a key of its own, or the interval of that run",
-            )
+        try_before = journal.records.find_try(request.run_key, _recorded(request.interval))
         declared = cache(lambda: Declared.of(project, request.stream, project.streams()))
         return cls(project, request, journal, clock(), try_before, declared)
 

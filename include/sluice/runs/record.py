@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
-from sluice.errors import LeaseLostError, RefusedError
+from sluice.errors import DeclarationError, LeaseLostError, RefusedError
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.plan import Strategy
@@ -307,6 +307,27 @@ class RunRecords:
                     return record
         return None
 
+    def find_try(self, run_key: str | None, interval: RecordedInterval | None) -> RunRecord | None:
+        """The try before of a run, by its key; None when there is none.
+
+        Args:
+            run_key: Names the run; None for one that nobody tries again.
+            interval: What it recomputes; None for a run of the live stream.
+
+        Raises:
+            DeclarationError: The key names another run: a retry would end that one's record, and do nothing.
+            RefusedError: Its file is damaged.
+        """
+        found = self.find(run_key) if run_key else None
+        if found is not None and found.interval != interval:
+            own, other = _described(interval), _described(found.interval)
+            raise DeclarationError(
+                f"run key `{run_key}` names another run: {found.run_id}, {other}",
+                where="--run-key",
+                remedy=f"give this one, {own}, a key of its own",
+            )
+        return found
+
     def run_ids(self) -> list[str]:
         """Every run's id, newest first."""
         listed = self._storage.list_folder(self._folder)
@@ -338,6 +359,12 @@ class RunRecords:
             if record is not None:
                 found.append(record)
         return found, damaged
+
+
+def _described(interval: RecordedInterval | None) -> str:
+    if interval is None:
+        return "a run of the live stream"
+    return f"a backfill of [{iso_time(interval.start)}, {iso_time(interval.end)})"
 
 
 class _Fenced(msgspec.Struct):

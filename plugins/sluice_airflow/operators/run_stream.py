@@ -26,6 +26,7 @@ from sluice.runs.driver import Driver, Drivers
 from sluice.runs.lease import check_not_taken, newest_lease
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.runs.stop import request_stop
+from sluice.runs.summary import RecordedInterval
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import shown_lines, words_of_stream
 from sluice.stream import Stream
@@ -150,6 +151,7 @@ class RunStreamOperator(BaseOperator):
         cleared = _cleared(records, key)
         self._end_what_was_cleared(drivers, cleared)
         if (record := records.find(str(key))) is not None:
+            record = records.find_try(str(key), _recorded_interval(context)) or record
             # One that was asked to end ends as stopped: so would who followed it.
             drivers.wait_for_stopped(record.run_id, _STOP_SECONDS)
             record = records.read(record.run_id)
@@ -389,6 +391,12 @@ def _prepare(project: Project, request: Request | BackfillRequest) -> RunRecord:
 
 def _is_backfill(context: Context) -> bool:
     return bool(context["dag_run"].run_type == _BACKFILL)
+
+
+def _recorded_interval(context: Context) -> RecordedInterval | None:
+    """What the record of a task's run bears: the interval of a backfill, and none for the live stream."""
+    interval = _data_interval(context) if _is_backfill(context) else None
+    return None if interval is None else RecordedInterval(interval.start, interval.end)
 
 
 def _data_interval(context: Context) -> Interval:
