@@ -109,6 +109,8 @@ class Generation(Document, frozen=True, kw_only=True):
     """What told the sink's table from others after the first batch; None before, and for sinks without identity."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """By source, what `starting` was resolved to when the first run began."""
+    folders: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """By source, the types of its columns that are names of folders, as they were found first."""
     begun_with: tuple[BegunWith, ...] = ()
     """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
 
@@ -132,8 +134,7 @@ class _Started(Document, frozen=True, kw_only=True):
     )
     generation: int
     sources: dict[str, dict[str, Any]]
-    checkpoint: str | msgspec.UnsetType | None = msgspec.UNSET
-    """Where the checkpoint is, when it is not the generation's own folder; unset by a version that did not tell."""
+    checkpoint: str | None = None
 
 
 class _Taken(Document, frozen=True, kw_only=True):
@@ -384,9 +385,9 @@ class StreamHome:
             RefusedError: `started.json` is damaged.
         """
         started = read_document(self.storage, join(self.location, "started.json"), _Started)
-        if started is None or started.generation != generation:
+        if started is None or (started.generation, started.checkpoint) != (generation, self.checkpoint):
             return {}
-        return started.sources if started.checkpoint in {msgspec.UNSET, self.checkpoint} else {}
+        return started.sources
 
     def keep_started(self, generation: int, sources: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep what `starting` is resolved to, before anything is run: no later run begins elsewhere.
@@ -448,12 +449,8 @@ class StreamHome:
             StorageError: It could not be written.
         """
         last = self.checked()
-        checked = Checked(
-            checked_at=iso_time(now),
-            reason=reason,
-            skips=last.skips + 1 if last else 1,
-            until=until,
-        )
+        skips = last.skips + 1 if last else 1
+        checked = Checked(checked_at=iso_time(now), reason=reason, skips=skips, until=until)
         self.storage.replace(join(self.location, "checked.json"), encode_document(checked))
 
     def forget_skips(self) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections import Counter
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +15,13 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, functions
 
 from sluice import Stream, sinks, sources
-from sluice.errors import RefusedError, SluiceError
+from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from tests.campaign import rarely
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, append_outside, uncommit, write_files
+from tests.spark.lab import Lab, append_outside, bounded, uncommit, write_files
 
 pytestmark = pytest.mark.spark
 
@@ -245,3 +248,108 @@ def test_sources_of_a_table_that_are_exchanged(lab: Lab) -> None:
 
     assert problem is not None
     assert problem.code == "SOURCES_EXCHANGED"
+
+
+def in_folders(**options: Any) -> Stream:
+    source = sources.files("land", **{"format": "json", "schema": "id bigint, day date", **options})
+    return Stream(
+        name="s",
+        sources={"numbers": source},
+        transform=f"{__name__}:{'keyed' if options.get('format') == 'text' else 'same'}",
+        sink=sinks.delta("out", partition_by=["day"]),
+        interval_column="day",
+        lateness="12 hours",
+    )
+
+
+def keyed(numbers: DataFrame) -> DataFrame:
+    read = functions.from_json("value", "id bigint, day date")
+    return numbers.select(read.alias("read"), "k").select("read.*", "k")
+
+
+def put(lab: Lab, folder: str, number: int, at: datetime, kind: str = "json") -> None:
+    row = {"id": number, "day": f"{at:%Y-%m-%d}"}
+    text = f"{number},{row['day']}" if kind == "csv" else json.dumps(row)
+    file = lab.root / "land" / folder / f"{number}.{kind}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    os.utime(file, (at.timestamp(), at.timestamp()))
+
+
+def keys(lab: Lab) -> dict[int, Any]:
+    return {row["id"]: row["k"] for row in DeltaTable(str(lab.root / "out")).to_pyarrow_table().to_pylist()}
+
+
+FIRST, SECOND = datetime(2026, 1, 1, 10, tzinfo=UTC), datetime(2026, 1, 2, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("kind", ["json", *rarely("csv", "text")])
+def test_values_of_folders(lab: Lab, kind: str) -> None:
+    """They keep the type that the first run found, whichever folders are there later."""
+    stream = in_folders(format=kind, **{"schema": None} if kind == "text" else {})
+    put(lab, "k=abc", 1, FIRST, kind)
+    put(lab, "k=007", 2, FIRST, kind)
+    lab.run(stream)
+    for folder in ("k=abc", "k=007"):
+        shutil.move(lab.root / "land" / folder, lab.root / f"archived-{folder}")
+    put(lab, "k=009", 3, SECOND, kind)
+
+    (batch,) = lab.run(stream).batches
+
+    assert keys(lab) == {1: "abc", 2: "007", 3: "009"}
+    assert not any(batch.malformed_rows.values())
+
+
+@pytest.mark.parametrize("transform", ["same", "first_of_key"])
+def test_values_of_folders_in_a_backfill(lab: Lab, transform: str) -> None:
+    """It reads those of the interval alone, and as the stream did: also where it runs as a stream."""
+    stream = replace(in_folders(), transform=f"{__name__}:{transform}")
+    put(lab, "k=abc", 1, FIRST)
+    put(lab, "k=007", 2, SECOND)
+    lab.run(stream)
+    before = keys(lab)
+    shutil.move(lab.root / "land" / "k=abc", lab.root / "archived")
+
+    day = datetime(2026, 1, 2, tzinfo=UTC)
+    backfill(lab, stream, Interval(day, day + timedelta(days=1)))
+
+    assert keys(lab) == before == {1: "abc", 2: "007"}
+
+
+def first_of_key(numbers: DataFrame) -> DataFrame:
+    """Spark refuses this in a batch, so a backfill runs it as a stream."""
+    timed = numbers.withColumn("at", functions.col("day").cast("timestamp")).withWatermark("at", "9 days")
+    return timed.dropDuplicatesWithinWatermark(["id", "k", "day"])
+
+
+def test_values_of_folders_that_are_of_another_type(lab: Lab) -> None:
+    """A value that the type of the first run does not have is refused, with the way to say which type it is."""
+    put(lab, "k=7", 1, FIRST)
+    lab.run(in_folders())
+    put(lab, "k=abc", 2, SECOND)
+
+    with pytest.raises(
+        DeclarationError, match="the column `k` of its folders was int when the stream began"
+    ) as refused:
+        lab.run(in_folders())
+    assert "put `k` with its type into `schema`" in str(refused.value)
+    shutil.move(lab.root / "land" / "k=abc", lab.root / "land" / "k=8")
+    lab.run(in_folders())
+
+    assert keys(lab) == {1: 7, 2: 8}
+
+
+def test_values_of_folders_before_the_first_batch(lab: Lab) -> None:
+    """What was found before anything was planned binds nobody; and what is declared comes before what was found."""
+    put(lab, "k=7", 1, FIRST)
+    lab.run(in_folders(), bounded(max_batches=0))
+    put(lab, "k=abc", 2, SECOND)
+    lab.run(in_folders())
+    assert keys(lab) == {1: "7", 2: "abc"}
+    put(lab, "k=009", 3, SECOND + timedelta(hours=1))
+    lab.run(in_folders(schema="id bigint, day date, k string"))
+    shutil.move(lab.root / "land" / "k=abc", lab.root / "archived")
+    put(lab, "k=010", 4, SECOND + timedelta(hours=2))
+    lab.run(in_folders())
+
+    assert keys(lab) == {1: "7", 2: "abc", 3: "009", 4: "010"}

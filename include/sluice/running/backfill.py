@@ -19,6 +19,7 @@ from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, Slu
 from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan
 from sluice.planning.backfill_refusals import late_keys
+from sluice.planning.begun_stream import as_begun
 from sluice.project import Project
 from sluice.quality.gate import quality_failed
 from sluice.running.backfill_as_stream import run_bounded_stream
@@ -36,6 +37,7 @@ from sluice.spark.java_options import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
 from sluice.spark.session import close_session, open_session
 from sluice.spark.writers import check_home, name_writer
+from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
 
 if TYPE_CHECKING:
@@ -282,7 +284,7 @@ class _Backfill:
             self._check_late_keys(plan)
         if plan.watermark_ms is None:
             try:
-                frame = build_batch(project, request.stream, session, plan.slices)
+                frame = build_batch(project, self._stream, session, plan.slices)
             except QueryRefusedError:
                 self._phase("running it as a stream: Spark does not run it as a batch")
             else:
@@ -291,7 +293,7 @@ class _Backfill:
                 return frame
         return run_bounded_stream(
             project,
-            request.stream,
+            self._stream,
             session,
             plan.slices,
             interval=request.interval,
@@ -301,15 +303,21 @@ class _Backfill:
             storage=self.preparation.home.storage,
         )
 
+    @property
+    def _stream(self) -> Stream:
+        """The stream, whose sources read as its generation began to."""
+        home = self.preparation.home
+        return as_begun(self.preparation.request.stream, home.generation(home.current_generation()))
+
     def _check_duplicates(self, batch: DataFrame) -> None:
-        stream, session = self.preparation.request.stream, self._open_session()
+        stream, session = self._stream, self._open_session()
         plans = plan_reader(session)
         if find_dropped(batch, stream.interval_column or "", plans).across is not None:
             # A batch does not tell the sources from static tables, whose duplicates the live stream drops all at once.
             check_duplicates(build_query(self.preparation.project, stream, session, {}).frame, stream, plans)
 
     def _check_late_keys(self, plan: BackfillPlan) -> None:
-        stream, session = self.preparation.request.stream, self._open_session()
+        stream, session = self._stream, self._open_session()
         frame = build_query(self.preparation.project, stream, session, {}).frame
         operator = find_dropped(frame, stream.interval_column or "", plan_reader(session)).timeless
         if operator is None:

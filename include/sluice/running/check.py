@@ -9,6 +9,7 @@ from sluice.auditing.suite_fit import fit_suite
 from sluice.errors import SluiceError
 from sluice.extras import is_installed
 from sluice.gate.choice import choose_gate
+from sluice.planning.begun_stream import as_begun
 from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.gate import failing_columns, quality_failed
@@ -72,7 +73,9 @@ def _check_stream(
         if analyse:
             session = open_session(project, stream, work=Work(0))
             try:
-                query = build_query(project, stream, session, {})
+                home = project.stream_home(stream)
+                begun = as_begun(stream, home.generation(home.current_generation()))
+                query = build_query(project, begun, session, {})
                 stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=storage)
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)

@@ -25,6 +25,7 @@ from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
 from sluice.plan import Plan, Stage
+from sluice.planning.begun_stream import as_begun
 from sluice.planning.survey import Survey
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
@@ -193,7 +194,8 @@ class _Run:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
             choose_shuffle_partitions(session, project.conf_of(stream), reads)
         self.observer.phase("analysing the query")
-        self.query = query = build_query(project, stream, session, seen.starts)
+        begun = seen.record if seen.checkpoint.planned is not None else None
+        self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
@@ -350,6 +352,7 @@ class _Run:
         """
         seen, query = self.seen, self.query
         sources = {name: dict(found) for name, found in seen.starts.items()}
+        folders = self._folders()
         if seen.record is None:
             return Generation(
                 generation=seen.generation,
@@ -361,6 +364,7 @@ class _Run:
                 has_timers=query.has_timers,
                 drops_duplicates=self._drops_duplicates(query),
                 sources=sources,
+                folders=folders,
             )
         if seen.record.lines != query.lines:
             was, now = _numbered(seen.record.lines), _numbered(query.lines)
@@ -375,8 +379,19 @@ class _Run:
                 )
             )
         return msgspec.structs.replace(
-            seen.record, has_timers=query.has_timers, drops_duplicates=self._drops_duplicates(query), sources=sources
+            seen.record,
+            has_timers=query.has_timers,
+            drops_duplicates=self._drops_duplicates(query),
+            sources=sources,
+            folders=folders,
         )
+
+    def _folders(self) -> dict[str, dict[str, str]]:
+        """The types of the columns that are names of folders: those of the query, and what is not there just now."""
+        seen, found = self.seen, self.query.folders
+        before = seen.record.folders if seen.record is not None and seen.checkpoint.planned is not None else {}
+        every = {name: {**before.get(name, {}), **found.get(name, {})} for name in {**before, **found}}
+        return {name: types for name, types in every.items() if types}
 
     def _drops_duplicates(self, query: Query) -> DropsDuplicates | None:
         project, stream = self.preparation.project, query.stream

@@ -215,6 +215,14 @@ class Source(ABC):
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""
 
+    def with_folders(self, types: Mapping[str, str]) -> Source:
+        """The same source, whose columns that are names of folders have these types."""
+        return self
+
+    def folder_types(self, frame: DataFrame) -> Mapping[str, str]:
+        """The types of those columns, in a DataFrame that the source has read."""
+        return {}
+
     def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
         """The columns that the source has, without a JVM: as DDL, or Spark's types by name; None when it does not tell.
 

@@ -6,7 +6,7 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
@@ -52,6 +52,8 @@ class Query:
     """Whether an operator has processing-time timers."""
     watermarks: tuple[WatermarkNode, ...] = ()
     """Every `withWatermark`, in the order of Spark's plan."""
+    folders: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source, the types of its columns that are names of folders."""
     write: Callable[[DataFrame, int], None] | None = None
     """Writes a batch, in the place of the sink's own stream writer."""
 
@@ -179,7 +181,8 @@ def build_query(
         raise DeclarationError(
             "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
         )
-    return Query(project, stream, frame, lines, plans.has_timers(frame), plans.watermarks(frame, lines))
+    folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
+    return Query(project, stream, frame, lines, plans.has_timers(frame), plans.watermarks(frame, lines), folders)
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
@@ -225,6 +228,8 @@ def _read(
 ) -> DataFrame:
     try:
         return plans.mark(stream.sources[name].read_stream(session, name=name, started_at=started_at), name)
+    except DeclarationError as exc:
+        raise exc.at(f"{stream.place}, source `{name}`") from exc
     except Exception as exc:
         raise DeclarationError(
             f"source `{name}` can't be read: {spark_message(exc)}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from sluice.sources.contract import SOURCE_METRICS
@@ -29,6 +29,14 @@ class ObservedReading:
     format: str
     schema: str
     options: Mapping[str, str]
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """Columns that are names of folders, with the types that they are to have."""
+
+    @property
+    def columns(self) -> str:
+        """What the files have, and what their folders tell, as DDL."""
+        beside = (f"{identifier(name)} {kind}" for name, kind in self.folders.items())
+        return ", ".join([self.schema, *beside])
 
     def load(self, reader: DataStreamReader | DataFrameReader, spark: SparkSession, name: str, path: Any) -> DataFrame:
         """Read, and observe what Spark would let pass without a word: malformed rows, and files that it can't read.
@@ -57,7 +65,7 @@ class ObservedReading:
                 beside = _never_malformed([column for column in columns if column.name != mark]) or mark
             # Dropped rows are dropped here, where they are counted first.
             reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", mark)
-            reader = reader.schema(", ".join([self.schema, *(f"`{added}` string" for added in ours)]))
+            reader = reader.schema(", ".join([self.columns, *(f"`{added}` string" for added in ours)]))
             metrics.append(functions.expr(f"count({identifier(mark)}) AS malformed_rows"))
             # Spark refuses to read the mark alone, as a transform would that uses none of the columns.
             metrics.append(functions.expr(f"count({identifier(beside)}) AS used_column"))

@@ -38,6 +38,7 @@ from sluice.sources.contract import (
 )
 from sluice.sources.files.batch_limits import BatchLimits, is_pattern, log_offset
 from sluice.sources.files.changed_files import find_changed, find_renamed
+from sluice.sources.files.folder_types import Load, found_types, load_as_begun
 from sluice.sources.files.inputs import Inputs
 from sluice.sources.files.listing import (
     ListedFile,
@@ -63,9 +64,10 @@ from sluice.storage import Storage
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql import DataFrame, SparkSession
 
+_TEXT = "value string"
+"""What a file of text has."""
 _FOR_EVER = "36500d"
 _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
 
@@ -91,6 +93,8 @@ class FilesSource(LoggingSource):
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     within: str | None = None
     """The project's folder, which a glob below it may not leave through a link."""
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """By column that is the names of folders, the type that a stream began with; see `with_folders`."""
 
     @property
     def location(self) -> str:
@@ -251,21 +255,27 @@ class FilesSource(LoggingSource):
     def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
         if self.format != "parquet":
             # Nothing but the declaration says what is in the others.
-            return self.schema if self.schema is not None else "value string"
+            return self.schema if self.schema is not None else _TEXT
         return parquet_columns(newest, self.path, storage=storage) if newest is not None else None
 
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         if not taken.added:
-            return spark.createDataFrame([], self.schema or "value string")
+            return spark.createDataFrame([], self._reading(self.folders).columns)
+        paths = [_literal(entry.path) for entry in taken.added.entries]
+        return self._as_begun(lambda folders: self._load_batch(spark, name, paths, folders))
+
+    def _load_batch(
+        self, spark: SparkSession, name: str, paths: Sequence[str], folders: Mapping[str, str]
+    ) -> DataFrame:
         reader = spark.read.format(self.format).options(**self.options)
-        if self.schema is not None:
-            reader = reader.schema(self.schema)
+        if self.schema is not None or folders:
+            reader = reader.schema(self._reading(folders).columns)
         if self.recursive_file_lookup:
             reader = reader.option("recursiveFileLookup", value=True)
         elif not is_glob(self.path):
             # Else columns that are folders would be null.
             reader = reader.option("basePath", spark_location(self.path))
-        return self._observed(reader, spark, name, [_literal(entry.path) for entry in taken.added.entries])
+        return self._reading(folders).load(reader, spark, name, paths)
 
     def check_one_batch(self, taken: Slice) -> None:
         pattern = next((entry.path for entry in taken.added.entries if is_pattern(entry.path)), None)
@@ -285,9 +295,12 @@ class FilesSource(LoggingSource):
             )
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
+        return self._as_begun(lambda folders: self._load_stream(spark, name, folders))
+
+    def _load_stream(self, spark: SparkSession, name: str, folders: Mapping[str, str]) -> DataFrame:
         reader = spark.readStream.format(self.format).option(SOURCE_TAG, name)
-        if self.schema is not None:
-            reader = reader.schema(self.schema)
+        if self.schema is not None or folders:
+            reader = reader.schema(self._reading(folders).columns)
         age = f"{self.max_file_age_ms}ms" if self.max_file_age_ms is not None else _FOR_EVER
         reader = reader.option("maxFileAge", age).options(**self.options)
         for option, value in (
@@ -300,13 +313,21 @@ class FilesSource(LoggingSource):
         ):
             if value is not None:
                 reader = reader.option(option, value)
-        return self._observed(reader, spark, name, spark_location(self.path))
+        return self._reading(folders).load(reader, spark, name, spark_location(self.path))
 
-    def _observed(
-        self, reader: DataStreamReader | DataFrameReader, spark: SparkSession, name: str, path: Any
-    ) -> DataFrame:
-        reading = ObservedReading(self.format, self.schema or "", self.options)
-        return reading.load(reader, spark, name, path)
+    def with_folders(self, types: Mapping[str, str]) -> FilesSource:
+        return replace(self, folders=types)
+
+    def folder_types(self, frame: DataFrame) -> Mapping[str, str]:
+        # What is declared by now takes the place of what was found.
+        declared = {name: kind for name, kind in frame.dtypes if name in self.folders}
+        return found_types(frame, self.schema or _TEXT) | declared
+
+    def _as_begun(self, load: Load) -> DataFrame:
+        return load_as_begun(load, self.folders, self.schema or _TEXT, self.path)
+
+    def _reading(self, folders: Mapping[str, str]) -> ObservedReading:
+        return ObservedReading(self.format, self.schema or _TEXT, self.options, folders)
 
     def _check_origin(self, log: SourceLog) -> None:
         """Refuse a log that belongs to another path: Spark would silently read everything again."""

@@ -1,0 +1,59 @@
+"""Columns that are the names of folders (`k=v`): of the types that the stream began with, whatever is there later.
+
+Spark infers their types from all the folders that it finds when a stream starts, or a batch is read: `k=007` is a text
+beside `k=abc`, and the number 7 without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from sluice.errors import DeclarationError, SluiceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Load = Callable[[Mapping[str, str]], "DataFrame"]
+"""Reads files, of which some columns are to be of these types beside those of the schema."""
+
+
+def found_types(frame: DataFrame, declared: str) -> dict[str, str]:
+    """The types of the columns that a schema does not declare: Spark has them from the names of folders."""
+    from pyspark.sql.types import StructType
+
+    known = {name.lower() for name in cast("StructType", StructType.fromDDL(declared)).fieldNames()}
+    return {name: kind for name, kind in frame.dtypes if name.lower() not in known}
+
+
+def load_as_begun(load: Load, begun: Mapping[str, str], declared: str, path: str) -> DataFrame:
+    """Read files such that the columns that are folders have the types that the stream began with.
+
+    Args:
+        load: Reads them.
+        begun: Those types, by column.
+        declared: The schema, as DDL.
+        path: The source, for messages.
+
+    Raises:
+        DeclarationError: The name of a folder that is there now is no value of such a type.
+    """
+    frame = load({})
+    found = found_types(frame, declared) if begun else {}
+    other = {name: kind for name, kind in begun.items() if found.get(name, kind) != kind}
+    if not other:
+        return frame
+    try:
+        frame = load({name: begun[name] for name in found if name in begun})
+        found_types(frame, declared)
+    except SluiceError:
+        raise
+    except Exception as exc:
+        name, kind = next(iter(other.items()))
+        raise DeclarationError(
+            f"the column `{name}` of its folders was {kind} when the stream began, and there are folders now whose"
+            " names are none",
+            where=path,
+            remedy=f"move those folders away; or put `{name}` with its type into `schema`, if what is written takes it",
+        ) from exc
+    return frame
