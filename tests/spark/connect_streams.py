@@ -233,6 +233,7 @@ STREAMS: dict[str, Stream] = {
     "undated_doubled": declared(doubled, interval_column="day"),
     "checked": declared(flagged, quality="suite.json"),
     "checked_days": declared(doubled, sink=_BY_DAY, interval_column="day", quality="suite.json"),
+    "as_it_is": declared(same),
     "from_a_table": replace(declared(same), sources={"a": sources.delta("table", max_files_per_batch=1)}),
 }
 """By transform or purpose; a project declares one of them, by the name `s`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,6 +199,19 @@ def test_a_table_as_the_source(work: Work) -> None:
     append_outside(work.root / "table", [6])
     assert [batch["input_rows"] for batch in work.run()["batches"]] == [1]
     assert rows(work.root) == [(number,) for number in range(7)]
+
+
+def test_values_of_folders(work: Work) -> None:
+    """They keep the type that the first run found, whichever folders are there later."""
+    write_files(work.root / "a", {f"k={key}/0.json": f'{{"id":{number}}}' for number, key in ((1, "abc"), (2, "007"))})
+    work.declare("as_it_is")
+    work.run()
+    shutil.rmtree(work.root / "a" / "k=abc")
+    shutil.rmtree(work.root / "a" / "k=007")
+    write_files(work.root / "a", {"k=009/3.json": '{"id":3}'}, first=5)
+    work.run()
+
+    assert rows(work.root) == [(1, "abc"), (2, "007"), (3, "009")]
 
 
 def test_a_skip(work: Work, server: Server) -> None:
