@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import Problem, RefusedError
 from sluice.home import Generation, StreamHome, log_keys
+from sluice.planning.older_table import older_table
 from sluice.project import Project
 from sluice.sinks.contract import SinkState
 from sluice.stream import Stream
@@ -55,11 +56,14 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     record = home.generation(number)
     if record is None:
         return
-    problem = sink_replaced(stream, record, stream.sink.state(record.query_id, storage=home.storage))
-    if problem is None and record.sink_identity is None:
-        location, keys = home.checkpoint_location(number), log_keys(record)
+    state = stream.sink.state(record.query_id, storage=home.storage)
+    problem = sink_replaced(stream, record, state)
+    location, keys = home.checkpoint_location(number), log_keys(record)
+    if problem is None:
         checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
-        if checkpoint.planned_id is not None:
+        older = older_table(stream, stream.sink, state, record, checkpoint.committed_id, storage=home.storage)
+        problem = older if older is not None and older.is_blocking else None
+        if problem is None and record.sink_identity is None and checkpoint.planned_id is not None:
             problem = sink_moved(project, stream, record, checkpoint.planned_id)
     if problem is not None:
         raise RefusedError(problem)

@@ -44,6 +44,8 @@ class SinkState:
     """What tells this table from another one at the same place; None when the sink has no identity."""
     last_batch: int | None = None
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
+    version: int | None = None
+    """The newest version of the table; None for sinks without versions."""
     notes_every_batch: bool = False
     """Whether every batch leaves its id in the sink, also one without rows."""
     forgotten: Problem | None = None
