@@ -153,7 +153,7 @@ def _names(names: Sequence[str]) -> str:
 def _check_sink(seen: Survey) -> Problem | None:
     checkpoint, sink, last_batch = seen.checkpoint, seen.sink, seen.sink.last_batch
     place = seen.stream.sink.location or seen.stream.sink.kind
-    if (replaced := sink_replaced(seen.stream, seen.record, sink)) is not None:
+    if (replaced := sink_replaced(seen.stream, seen.record, sink, checkpoint.planned_id)) is not None:
         return replaced
     committed, held = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
     if sink.notes_every_batch and held < committed:

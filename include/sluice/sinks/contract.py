@@ -106,6 +106,11 @@ class Sink(ABC):
         """The columns of the result that it can't do without."""
         return ()
 
+    @property
+    def form(self) -> str:
+        """What can't be changed once it is written: the kind, and what its rows are kept as."""
+        return self.kind
+
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:  # noqa: B027 - most have none
         """Make sure that Spark takes what is declared with the settings that a project has.
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 
 from sluice.planning.declared import Declared
+from sluice.planning.generation_sink import SINK_FORM
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.quality.suite import Suite
@@ -28,6 +29,7 @@ def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
     plans = plan_reader(query.frame.sparkSession)
     plan = _PASSING.sub("", plans.analysed_text(query.frame))
     found = {"transform": _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
+    found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
     found["text of the transform's module"] = transform_digest(project, stream) or ""
     for location, version in plans.static_versions(query.frame).items():
