@@ -46,6 +46,7 @@ from sluice.locations import is_local, join, real_location
 from sluice.storage import Storage
 from sluice.times import iso_time
 from sluice.watermarks import Watermarks
+from sluice.written_batch import WrittenBatch
 
 _GENERATION = re.compile(r"(.+)/generations/(\d{4})")
 """Where the checkpoint of a generation is, in whatever home."""
@@ -107,6 +108,10 @@ class Generation(Document, frozen=True, kw_only=True):
     """What the newest run found, for backfills that are planned without Spark; None without an interval column."""
     sink_identity: str | None = None
     """What told the sink's table from others after the first batch; None before, and for sinks without identity."""
+    written: WrittenBatch | None = None
+    """In the sink; None before, for sinks without versions, and in homes from before this was noted."""
+    quarantined: WrittenBatch | None = None
+    """In the quarantine, likewise."""
     sources: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """By source, what `starting` was resolved to when the first run began."""
     folders: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
@@ -424,9 +429,7 @@ class StreamHome:
         Raises:
             RefusedError: The file is damaged.
         """
-        unread = read_document(
-            self.storage, join(self.location, "taken", f"{generation:04d}", log, "unread.json"), _Unread
-        )
+        unread = read_document(self.storage, self._taken_file(generation, log, "unread"), _Unread)
         return frozenset() if unread is None else frozenset(unread.paths)
 
     def keep_unread(self, generation: int, log: str, paths: Iterable[str]) -> None:
@@ -436,11 +439,10 @@ class StreamHome:
             StorageError: It could not be written.
         """
         every = sorted(self.unread_files(generation, log).union(paths))
-        location = join(self.location, "taken", f"{generation:04d}", log, "unread.json")
-        self.storage.replace(location, encode_document(_Unread(paths=tuple(every))))
+        self.storage.replace(self._taken_file(generation, log, "unread"), encode_document(_Unread(paths=tuple(every))))
 
-    def _taken_file(self, generation: int, log: str, log_id: int) -> str:
-        return join(self.location, "taken", f"{generation:04d}", log, f"{log_id}.json")
+    def _taken_file(self, generation: int, log: str, name: int | str) -> str:
+        return join(self.location, "taken", f"{generation:04d}", log, f"{name}.json")
 
     def keep_skip(self, reason: str, now: datetime, *, until: datetime | None = None) -> None:
         """Note a skip.

@@ -31,6 +31,7 @@ from sluice.planning.backfill_refusals import (
     shared_table,
 )
 from sluice.planning.forgotten_batches import pending_forgotten
+from sluice.planning.older_table import older_table
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, own_logs, positions, source_lines
 from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
@@ -195,9 +196,12 @@ def survey_backfill(
         snapshot = sink.snapshot(stream.interval_column, query_id, storage=home.storage) if query_id else None
         state = SinkState(exists=False)
         if snapshot is not None:
-            state = SinkState(exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch)
+            state = SinkState(
+                exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch, version=snapshot.version
+            )
+        older = older_table(stream, sink, state, seen.record, seen.checkpoint.committed_id, storage=home.storage)
         lost = pending_forgotten(stream, sink, state, seen.checkpoint, query_id, storage=home.storage)
-        refusal = find_refusal(replace(seen, sink=state, forgotten=lost))
+        refusal = find_refusal(replace(seen, sink=state, forgotten=lost, older=older))
         sight = replace(sight, snapshot=snapshot, refusal=refusal)
         if sight.refusal is None:
             if snapshot is None or seen.checkpoint.is_new:

@@ -5,17 +5,38 @@ from __future__ import annotations
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import Problem, RefusedError
 from sluice.home import Generation, StreamHome, log_keys
+from sluice.planning.older_table import older_table
 from sluice.project import Project
 from sluice.sinks.contract import SinkState
 from sluice.stream import Stream
 
+SINK_FORM = "kind of sink"
+"""What a sink's form is noted as, among what batches are begun with; not in homes from before that was noted."""
 
-def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState) -> Problem | None:
-    """Another table at the sink's place than the one that a generation has written; None when it is that one."""
+
+def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, planned: int | None) -> Problem | None:
+    """Another sink than the one that a generation has written: a table at its place, or another kind.
+
+    Args:
+        stream: The declaration.
+        record: What is known of the generation.
+        sink: What the sink says of itself.
+        planned: The newest batch that is planned.
+    """
+    place = stream.sink.location or stream.sink.kind
+    begun = record.declared_at(planned) if record is not None and planned is not None else {}
+    if begun.get(SINK_FORM, stream.sink.form) != stream.sink.form:
+        was = f"{begun[SINK_FORM]} at {begun['sink']}" if begun.get("sink") else begun[SINK_FORM]
+        return Problem(
+            code="SINK_REPLACED",
+            file=place,
+            cause=f"this generation has written into a sink of another kind ({was}); declared is {stream.sink.form}",
+            consequence="the rows that were written before would be missing in it for ever",
+            remedy="declare the sink as it was; or a new stream with a sink of its own",
+        )
     identity = record.sink_identity if record is not None else None
     if identity is None or sink.identity == identity:
         return None
-    place = stream.sink.location or stream.sink.kind
     then = record.declared_at(record.begun_with[-1].from_batch).get("sink") if record and record.begun_with else None
     known = f"{identity} at {then}" if then else identity
     return Problem(
@@ -55,11 +76,14 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     record = home.generation(number)
     if record is None:
         return
-    problem = sink_replaced(stream, record, stream.sink.state(record.query_id, storage=home.storage))
-    if problem is None and record.sink_identity is None:
-        location, keys = home.checkpoint_location(number), log_keys(record)
-        checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
-        if checkpoint.planned_id is not None:
-            problem = sink_moved(project, stream, record, checkpoint.planned_id)
+    location, keys = home.checkpoint_location(number), log_keys(record)
+    checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
+    state = stream.sink.state(record.query_id, storage=home.storage)
+    problem = sink_replaced(stream, record, state, checkpoint.planned_id)
+    if problem is None:
+        older = older_table(stream, stream.sink, state, record, checkpoint.committed_id, storage=home.storage)
+        problem = older if older is not None and older.is_blocking else None
+    if problem is None and record.sink_identity is None and checkpoint.planned_id is not None:
+        problem = sink_moved(project, stream, record, checkpoint.planned_id)
     if problem is not None:
         raise RefusedError(problem)

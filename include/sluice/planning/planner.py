@@ -154,7 +154,7 @@ def _names(names: Sequence[str]) -> str:
 def _check_sink(seen: Survey) -> Problem | None:
     checkpoint, sink, last_batch = seen.checkpoint, seen.sink, seen.sink.last_batch
     place = seen.stream.sink.location or seen.stream.sink.kind
-    if (replaced := sink_replaced(seen.stream, seen.record, sink)) is not None:
+    if (replaced := sink_replaced(seen.stream, seen.record, sink, checkpoint.planned_id)) is not None:
         return replaced
     committed, held = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
     if sink.notes_every_batch and held < committed:
@@ -166,6 +166,8 @@ def _check_sink(seen: Survey) -> Problem | None:
             consequence="the rows that were written before would be missing in it for ever",
             remedy="restore the folder with its manifest, or declare a new stream with a sink of its own",
         )
+    if seen.older is not None and seen.older.is_blocking:
+        return seen.older
     planned = -1 if checkpoint.planned_id is None else checkpoint.planned_id
     if last_batch is not None and last_batch > planned:
         return Problem(
@@ -331,8 +333,9 @@ def _warnings(seen: Survey) -> tuple[Problem, ...]:
     unneeded = [problem for problem in seen.pending_problems if not problem.is_blocking]
     of_sources = (problem for found in seen.available.values() for problem in found.problems)
     # Later, it matters for a batch alone whose driver was killed, and that is refused where it does.
-    of_sink = (seen.sink.forgetful,) if seen.checkpoint.is_new and seen.sink.forgetful is not None else ()
-    return (*noticed, *unneeded, *of_sources, *read_by_another(seen), *of_sink, *_pinned_settings(seen))
+    of_sink = (seen.sink.forgetful if seen.checkpoint.is_new else None, seen.older)
+    told = (problem for problem in of_sink if problem is not None and not problem.is_blocking)
+    return (*noticed, *unneeded, *of_sources, *read_by_another(seen), *told, *_pinned_settings(seen))
 
 
 def _pinned_settings(seen: Survey) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.next_watermark import usable
+from sluice.planning.older_table import older_table
 from sluice.planning.past import writers_before
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
@@ -46,6 +47,8 @@ class Survey:
     sink: SinkState = SinkState(exists=False)
     forgotten: Problem | None = None
     """Why the sink can't tell whether it has the planned, uncommitted batch."""
+    older: Problem | None = None
+    """That the sink lacks a batch that was written into it, or, not blocking, that it can't tell."""
     logs: Mapping[str, OwnLog] = field(default_factory=dict)
     """The sources' own logs, by their folders below `sources/`."""
     refusal: Problem | None = None
@@ -103,7 +106,8 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
         query_id = record.query_id if record else checkpoint.query_id
         sink = stream.sink.state(query_id, storage=home.storage)
         lost = pending_forgotten(stream, stream.sink, sink, checkpoint, query_id, storage=home.storage)
-        seen = replace(seen, sink=sink, forgotten=lost)
+        older = older_table(stream, stream.sink, sink, record, checkpoint.committed_id, storage=home.storage)
+        seen = replace(seen, sink=sink, forgotten=lost, older=older)
         seen = replace(seen, writers_before=writers_before(stream, home, checkpoint, sink, number))
         return _survey_sources(seen, home, bound, now)
     except RefusedError as refused:

@@ -26,6 +26,7 @@ from sluice.gate.decided_batch import Decision
 from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
 from sluice.plan import Plan, Stage
 from sluice.planning.begun_stream import as_begun
+from sluice.planning.older_table import older_table
 from sluice.planning.survey import Survey
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
@@ -49,6 +50,7 @@ from sluice.spark.state_check import check_state
 from sluice.spark.watermark_log import WatermarkLog
 from sluice.spark.writers import check_home, name_writer
 from sluice.times import Clock, iso_time, system_clock
+from sluice.written_batch import WrittenBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -236,6 +238,7 @@ class _Run:
         preparation, query, seen = self.preparation, self.query, self.seen
         project, journal, home = preparation.project, preparation.journal, preparation.home
         declared = preparation.declared()
+        self._check_quarantine()
         self.audit = prepare_audit(declared, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
         if self.audit is not None:
             self.audit.begin()
@@ -260,6 +263,25 @@ class _Run:
         )
         self.held.enter_context(self.runner.begun(self.plan))
 
+    def _check_quarantine(self) -> None:
+        """Make sure that the quarantine is no older copy of itself; a plan does not open it.
+
+        Raises:
+            RefusedError: It is one.
+        """
+        stream, storage, written = self.preparation.stream, self.preparation.home.storage, self.generation.quarantined
+        table = stream.quarantine_table if stream.quality is not None else None
+        if written is None or table is None:
+            return
+        state = table.state(self.generation.query_id, storage=storage)
+        if state.identity != written.identity:
+            # Whoever deletes a quarantine, or moves it, gives up what it has, or releases it there.
+            return
+        committed = self.seen.checkpoint.committed_id
+        older = older_table(stream, table, state, self.generation, committed, storage=storage)
+        if older is not None and older.is_blocking:
+            raise RefusedError(older)
+
     def _run_batch(self, stage: Stage) -> None:
         batch = next(batch for batch in self.plan.batches if batch.batch_id == stage.batch_id)
         if not self._is_cut():
@@ -283,7 +305,7 @@ class _Run:
         home = self.preparation.home
         for batch in batches:
             done = tied_to_input(self._told(batch), self.flow, reads_more=reads_more)
-            self._keep_sink_identity()
+            self._keep_what_was_written(done)
             self._save(batches=(*self.record.batches, done))
             if self.decided is not None or (self.audit is not None and self.audit.plan.quarantined is not None):
                 decided_batch.forget(home, self.generation.generation, done.batch_id)
@@ -409,15 +431,23 @@ class _Run:
         if self.generation != self.seen.record:
             home.keep_generation(self.generation)
 
-    def _keep_sink_identity(self) -> None:
-        """After the first batch, remember which table it went into."""
-        if self.generation.sink_identity is not None:
-            return
-        home = self.preparation.home
-        identity = self.preparation.stream.sink.state(None, storage=home.storage).identity
-        if identity is not None:
-            self.generation = msgspec.structs.replace(self.generation, sink_identity=identity)
-            home.keep_generation(self.generation)
+    def _keep_what_was_written(self, batch: BatchRecord) -> None:
+        """Remember into which table the batches went, and the newest of them: by that an older copy is known."""
+        home, sink, known = self.preparation.home, self.preparation.stream.sink, self.generation
+        if known.sink_identity is None:
+            identity = sink.state(None, storage=home.storage).identity
+            known = msgspec.structs.replace(known, sink_identity=identity)
+        if batch.sink_version is not None:
+            known = msgspec.structs.replace(known, written=WrittenBatch(batch.batch_id, batch.sink_version))
+        quarantine = self.preparation.stream.quarantine_table if batch.quarantined_rows else None
+        if quarantine is not None:
+            there = quarantine.state(known.query_id, storage=home.storage)
+            if there.holds(batch.batch_id) and there.version is not None:
+                noted = WrittenBatch(batch.batch_id, there.version, there.identity)
+                known = msgspec.structs.replace(known, quarantined=noted)
+        if known != self.generation:
+            self.generation = known
+            home.keep_generation(known)
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

@@ -44,6 +44,8 @@ class SinkState:
     """What tells this table from another one at the same place; None when the sink has no identity."""
     last_batch: int | None = None
     """The newest batch of the query that the sink holds; None when none, or when the sink does not know."""
+    version: int | None = None
+    """The newest version of the table; None for sinks without versions."""
     notes_every_batch: bool = False
     """Whether every batch leaves its id in the sink, also one without rows."""
     forgotten: Problem | None = None
@@ -103,6 +105,11 @@ class Sink(ABC):
     def partition_columns(self) -> tuple[str, ...]:
         """The columns of the result that it can't do without."""
         return ()
+
+    @property
+    def form(self) -> str:
+        """What can't be changed once it is written: the kind, and what its rows are kept as."""
+        return self.kind
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:  # noqa: B027 - most have none
         """Make sure that Spark takes what is declared with the settings that a project has.

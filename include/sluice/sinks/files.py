@@ -69,6 +69,10 @@ class FilesSink(Sink):
     def partition_columns(self) -> tuple[str, ...]:
         return self.partition_by
 
+    @property
+    def form(self) -> str:
+        return f"{self.kind}, {self.format}"
+
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
         exists = storage.list_folder(self.path) is not None
         return SinkState(exists=exists, last_batch=latest_batch(self.path, storage=storage), notes_every_batch=True)

@@ -7,6 +7,7 @@ import re
 
 from sluice.planning.declared import Declared
 from sluice.planning.edited_sources import source_fingerprints
+from sluice.planning.generation_sink import SINK_FORM
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.quality.suite import Suite
@@ -30,6 +31,7 @@ def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
     plan = _PASSING.sub("", plans.analysed_text(query.frame))
     found = {"transform": _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
     found |= source_fingerprints(stream)
+    found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
     found["text of the transform's module"] = transform_digest(project, stream) or ""
     for location, version in plans.static_versions(query.frame).items():

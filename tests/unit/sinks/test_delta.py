@@ -64,10 +64,11 @@ class TestState:
         assert state(tmp_path / "lake") == SinkState(exists=False)
 
     def test_newest_batch(self, tmp_path: Path) -> None:
-        """The table's log knows its identity and the query's newest batch."""
+        """The table's log knows its identity, its version, and the query's newest batch."""
         make_delta(tmp_path, [1], [2], [3], app_id=QUERY_ID)
 
-        assert state(tmp_path) == SinkState(exists=True, identity=str(DeltaTable(tmp_path).metadata().id), last_batch=2)
+        identity = str(DeltaTable(tmp_path).metadata().id)
+        assert state(tmp_path) == SinkState(exists=True, identity=identity, last_batch=2, version=2)
 
     def test_another_query(self, tmp_path: Path) -> None:
         """Another query's batches are not ours; without an id there are none."""

@@ -90,7 +90,7 @@ class DeltaSink(ReplaceableSink, SplittingSink):
             return SinkState(exists=False)
         log, table = opened
         forgetful = forgotten.forgetful(self.path, log.configuration)
-        found = SinkState(exists=True, identity=log.table_id, forgetful=forgetful, opened=table)
+        found = SinkState(exists=True, identity=log.table_id, version=log.latest, forgetful=forgetful, opened=table)
         if not query_id:
             return found
         last = last_transaction(table, self.path, query_id, storage=storage)

@@ -1,0 +1,81 @@
+"""A table that is older than the checkpoint: the newest batch that it is known to have had is not in it."""
+
+from __future__ import annotations
+
+from sluice.errors import Problem
+from sluice.home import Generation
+from sluice.sinks.contract import Sink, SinkState
+from sluice.storage import Storage
+from sluice.stream import Stream
+
+
+def older_table(
+    stream: Stream,
+    table: Sink,
+    state: SinkState,
+    record: Generation | None,
+    committed: int | None,
+    *,
+    storage: Storage,
+) -> Problem | None:
+    """What is to be said of a table that lacks a batch which was written into it; None where nothing is known of one.
+
+    Not blocking where the table may have forgotten that it has the batch.
+
+    Args:
+        stream: The declaration.
+        table: Its sink, or its quarantine.
+        state: What that one holds.
+        record: What is known of the generation, also which batch was the newest in the table.
+        committed: The newest batch that the checkpoint has committed.
+        storage: Where the table is.
+
+    Raises:
+        StorageError: The table can't be read right now.
+    """
+    # In mode `complete` the next batch writes all rows anew.
+    if committed is None or record is None or not state.exists or stream.output_mode == "complete":
+        return None
+    written = record.written if table == stream.sink else record.quarantined
+    if written is None or written.batch_id > committed:
+        # A home from before that was noted, or a checkpoint that was restored alone: all depends on the table.
+        return _expired(state, committed) if state.last_batch is None else None
+    if state.holds(written.batch_id):
+        return None
+    # A version that is not there yet can't have been forgotten.
+    if state.version is None or state.version >= written.version:
+        if state.forgetful is not None:
+            return _expired(state, written.batch_id)
+        unknown = table.why_unknown(record.query_id, written.batch_id, None, storage=storage)
+        if unknown is not None:
+            return _may_have_expired(table.location or table.kind, written.batch_id, unknown.why)
+    return Problem(
+        code="SINK_REPLACED",
+        file=table.location or table.kind,
+        cause=f"this generation has written batch {written.batch_id} into the table, in version {written.version}, and"
+        f" it has {'none of its batches' if state.last_batch is None else f'them up to {state.last_batch}'}"
+        + (f", and versions up to {state.version}" if state.version is not None else ""),
+        consequence="the rows that were written before would be missing in it for ever",
+        remedy="restore the table as it was, or declare the sink where that one is; or a new stream with a sink of its"
+        " own",
+    )
+
+
+def _expired(state: SinkState, batch_id: int) -> Problem | None:
+    """What is to be said of a table that forgets, once it has; None of any other."""
+    if state.forgetful is None:
+        return None
+    return _may_have_expired(state.forgetful.file, batch_id, state.forgetful.cause)
+
+
+def _may_have_expired(place: str, batch_id: int, why: str) -> Problem:
+    return Problem(
+        code="TRANSACTIONS_EXPIRE",
+        file=place,
+        cause=f"the table does not know any more that it has batch {batch_id}, which is committed: {why}",
+        consequence="a checkpoint that is older than the table, or a table that is older than the checkpoint, is not"
+        " noticed: rows could be there twice, or be missing",
+        remedy="restore neither of the two alone. Once another batch has rows, the table knows again; unset"
+        " `delta.setTransactionRetentionDuration`, and it can't forget any more",
+        is_blocking=False,
+    )

@@ -1,0 +1,132 @@
+"""A table that is older than the checkpoint: restored alone from a backup, or an older copy that is declared."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from sluice import Stream, sinks
+from sluice.errors import RefusedError
+from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
+from tests.remedies import read_remedy
+from tests.spark.lab import Lab, forget_tables, uncommit
+from tests.spark.test_expired_transactions import EXPIRES, forget
+from tests.spark.test_renamed_streams import DAY, allow, arrive, commands, numbers, stream
+
+pytestmark = pytest.mark.spark
+
+SAYS = "restore the table as it was, or declare the sink where that one is"
+
+
+def begin(lab: Lab, *, suite: bool = False) -> Stream:
+    """Two batches are done, and of the tables there is a backup from after the first; more has arrived."""
+    allow(lab, 10)
+    declared = stream() if suite else stream(quality=None)
+    arrive(lab, 0, 1, *([20] if suite else []))
+    lab.run(declared)
+    for table in lab.root.glob("out*"):
+        shutil.copytree(table, lab.root / "backup" / table.name)
+    arrive(lab, 2, 3, *([21] if suite else []))
+    lab.run(declared)
+    arrive(lab, 4)
+    return declared
+
+
+def put_back(lab: Lab, table: Path, *, backup: str = "backup") -> None:
+    shutil.rmtree(lab.root / table.name)
+    shutil.copytree(lab.root / backup / table.name, lab.root / table.name)
+    forget_tables(lab.spark)
+
+
+@pytest.mark.parametrize("how", ["restored in place", "declared at the copy"])
+@pytest.mark.parametrize("suite", [False, True])
+def test_an_older_sink(lab: Lab, how: str, *, suite: bool) -> None:
+    """Refused by all that writes there, and once the table is back, every row is there once."""
+    declared = begin(lab, suite=suite)
+    edited = declared
+    if how == "restored in place":
+        shutil.copytree(lab.root / "out", lab.root / "newest" / "out")
+        put_back(lab, lab.root / "out")
+    else:
+        edited = replace(declared, sink=sinks.delta("backup/out", partition_by=["day"]))
+
+    assert lab.plan(edited).verdict == "refuse"
+    assert plan_backfill(lab.project, BackfillRequest(lab.project.resolve(edited), DAY)).verdict == "refuse"
+    for command in commands(lab, edited)[: None if suite else -1]:
+        with pytest.raises(
+            RefusedError, match="has written batch 1 into the table, in version 1, and it has"
+        ) as refused:
+            command()
+        read_remedy(refused.value, "SINK_REPLACED", SAYS)
+
+    if how == "restored in place":
+        put_back(lab, lab.root / "out", backup="newest")
+    lab.run(declared)
+    assert numbers(lab) == [0, 1, 2, 3, 4]
+
+
+def test_an_older_quarantine(lab: Lab) -> None:
+    """A run refuses it; one that was deleted is given up, and begun anew."""
+    declared = begin(lab, suite=True)
+    put_back(lab, lab.root / "out_quarantine")
+    with pytest.raises(RefusedError) as refused:
+        lab.run(declared)
+    assert (refused.value.finding.code, Path(refused.value.finding.file).name) == ("SINK_REPLACED", "out_quarantine")
+
+    shutil.rmtree(lab.root / "out_quarantine")
+    forget_tables(lab.spark)
+    lab.run(declared)
+    assert (numbers(lab), numbers(lab, "out_quarantine")) == ([0, 1, 2, 3, 4], [])
+
+
+def test_a_table_that_its_user_has_restored(lab: Lab) -> None:
+    """Delta's own RESTORE keeps which batches there were: they are taken back, and are not run again."""
+    declared = begin(lab)
+    DeltaTable(str(lab.root / "out")).restore(0)
+    forget_tables(lab.spark)
+    lab.run(declared)
+    assert numbers(lab) == [0, 1, 4]
+
+
+def test_batches_without_rows(lab: Lab) -> None:
+    """They leave nothing in the table, which is no older for that; nor is it where a home tells of no batch."""
+    declared = begin(lab)
+    lab.run(declared)
+    for path in (lab.root / "land").glob("*.json"):
+        path.rename(path.with_suffix(".done"))
+    arrive(lab, 5)
+    (lab.root / "land" / "005.json").write_text("")
+    lab.run(declared)
+    assert lab.plan(declared).verdict == "skip"
+
+
+@pytest.mark.parametrize("unset", [False, True])
+def test_a_table_that_has_forgotten(lab: Lab, *, unset: bool) -> None:
+    """Whether it is older can't be told: said at each plan, until it has another batch."""
+    declared = begin(lab)
+    forget(lab, "out")
+    if unset:
+        lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` UNSET TBLPROPERTIES ('{EXPIRES}')")
+        forget_tables(lab.spark)
+    plan = lab.plan(declared)
+    assert [(warning.code, "does not know any more" in warning.cause) for warning in plan.warnings] == [
+        ("TRANSACTIONS_EXPIRE", True)
+    ]
+    assert "batch 1" in plan.warnings[0].cause
+    if unset:
+        lab.run(declared)
+        assert (lab.plan(declared).warnings, numbers(lab)) == ((), [0, 1, 2, 3, 4])
+
+
+def test_a_checkpoint_that_is_older_than_a_table_that_has_forgotten(lab: Lab) -> None:
+    """`SINK_AHEAD` is not to be found: the plan says so."""
+    declared = begin(lab)
+    uncommit(lab.checkpoint(declared), 1)
+    (lab.checkpoint(declared) / "offsets" / "1").unlink()
+    assert getattr(lab.plan(declared).problem, "code", None) == "SINK_AHEAD"
+    forget(lab, "out")
+    assert "TRANSACTIONS_EXPIRE" in [warning.code for warning in lab.plan(declared).warnings]
