@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from sluice.home import DropsDuplicates, Generation, SourceLine, StreamHome
+from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
+from sluice.plan_notes import DropsDuplicates
 from sluice.planning.transform_text import transform_digest
 from sluice.project import find_project
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill

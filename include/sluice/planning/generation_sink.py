@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import Problem, RefusedError
 from sluice.home import Generation, StreamHome, log_keys
+from sluice.planning.kept_mode import mode_changed
 from sluice.project import Project
 from sluice.sinks.contract import SinkState
 from sluice.stream import Stream
@@ -55,11 +56,11 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     record = home.generation(number)
     if record is None:
         return
-    problem = sink_replaced(stream, record, stream.sink.state(record.query_id, storage=home.storage))
-    if problem is None and record.sink_identity is None:
-        location, keys = home.checkpoint_location(number), log_keys(record)
-        checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
-        if checkpoint.planned_id is not None:
-            problem = sink_moved(project, stream, record, checkpoint.planned_id)
+    sink = stream.sink.state(record.query_id, storage=home.storage)
+    location, keys = home.checkpoint_location(number), log_keys(record)
+    checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
+    problem = mode_changed(stream, record, checkpoint, sink) or sink_replaced(stream, record, sink)
+    if problem is None and checkpoint.planned_id is not None:
+        problem = sink_moved(project, stream, record, checkpoint.planned_id)
     if problem is not None:
         raise RefusedError(problem)

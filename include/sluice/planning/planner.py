@@ -13,6 +13,7 @@ from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.generation_sink import sink_replaced
+from sluice.planning.kept_mode import mode_changed
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
 from sluice.sources.contract import Available, Bound, Step
@@ -103,7 +104,7 @@ def find_refusal(seen: Survey) -> Problem | None:
             consequence="offsets could be taken for those of another source",
             remedy="run the stream once without a plan: `sluice run` reads the order from the query",
         )
-    problem = _check_lines(seen)
+    problem = _check_lines(seen) or mode_changed(seen.stream, record, checkpoint, seen.sink)
     if problem is not None:
         return problem
     if seen.refusal is not None:
