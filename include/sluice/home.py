@@ -43,6 +43,7 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
 from sluice.locations import is_local, join, real_location
+from sluice.plan_notes import DropsDuplicates, KeptState
 from sluice.storage import Storage
 from sluice.times import iso_time
 from sluice.watermarks import Watermarks
@@ -72,24 +73,6 @@ class BegunWith(msgspec.Struct, frozen=True):
     """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
 
 
-class DropsDuplicates(msgspec.Struct, frozen=True):
-    """What Spark's plan of the query said of the duplicates that it drops."""
-
-    column: str
-    """The interval column then."""
-    transform: str | None
-    """Tells the text of the transform's module from others; None where there is none."""
-    across: str | None
-    """The operator whose keys do not tell the interval column; None when there is none."""
-    timeless: str | msgspec.UnsetType | None = msgspec.UNSET
-    """The operator of which neither the keys nor the interval column tell the event time; None when there is none.
-    Unset where a version before this one has looked."""
-
-    def is_about(self, column: str | None, transform: str) -> bool:
-        """Whether this is what Spark would say of a declaration."""
-        return (self.column, self.transform) == (column, transform)
-
-
 class Generation(Document, frozen=True, kw_only=True):
     """What we know of one checkpoint beyond what Spark writes into it."""
 
@@ -106,6 +89,8 @@ class Generation(Document, frozen=True, kw_only=True):
     """Whether an operator has processing-time timers: those are due with every run, data or not."""
     drops_duplicates: DropsDuplicates | None = None
     """What the newest run found, for backfills that are planned without Spark; None without an interval column."""
+    state: KeptState | None = None
+    """What its stateful operators keep; None before a run that has noted it."""
     sink_identity: str | None = None
     """What told the sink's table from others after the first batch; None before, and for sinks without identity."""
     written: WrittenBatch | None = None

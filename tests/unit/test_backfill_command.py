@@ -17,8 +17,9 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from sluice import Stream
 from sluice.errors import DeclarationError
-from sluice.home import DropsDuplicates, Generation, SourceLine, StreamHome
+from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
+from sluice.plan_notes import DropsDuplicates
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request
 from sluice.project import Project, find_project

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import Problem, RefusedError
 from sluice.home import Generation, StreamHome, log_keys
+from sluice.planning.kept_mode import mode_changed
 from sluice.planning.older_table import older_table
 from sluice.project import Project
 from sluice.sinks.contract import SinkState
@@ -79,7 +80,8 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     location, keys = home.checkpoint_location(number), log_keys(record)
     checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
     state = stream.sink.state(record.query_id, storage=home.storage)
-    problem = sink_replaced(stream, record, state, checkpoint.planned_id)
+    problem = mode_changed(stream, record, checkpoint, state)
+    problem = problem or sink_replaced(stream, record, state, checkpoint.planned_id)
     if problem is None:
         older = older_table(stream, stream.sink, state, record, checkpoint.committed_id, storage=home.storage)
         problem = older if older is not None and older.is_blocking else None

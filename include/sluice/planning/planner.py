@@ -14,6 +14,7 @@ from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.edited_sources import exchanged_sources, read_by_another
 from sluice.planning.generation_sink import sink_replaced
+from sluice.planning.kept_mode import mode_changed
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
 from sluice.sources.contract import Available, Bound, Step
@@ -105,6 +106,7 @@ def find_refusal(seen: Survey) -> Problem | None:
             remedy="run the stream once without a plan: `sluice run` reads the order from the query",
         )
     problem = _check_lines(seen) or exchanged_sources(seen)
+    problem = problem or mode_changed(seen.stream, record, checkpoint, seen.sink)
     if problem is not None:
         return problem
     if seen.refusal is not None:

@@ -23,8 +23,9 @@ from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
-from sluice.home import DropsDuplicates, Generation, SourceLine, log_keys
+from sluice.home import Generation, SourceLine, log_keys
 from sluice.plan import Plan, Stage
+from sluice.plan_notes import DropsDuplicates
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.older_table import older_table
 from sluice.planning.survey import Survey
@@ -43,6 +44,7 @@ from sluice.runs.summary import Status
 from sluice.spark.duplicates import find_dropped
 from sluice.spark.fingerprints import fingerprints
 from sluice.spark.java_options import Work
+from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.query import Query, build_query, plan_reader
 from sluice.spark.row_flow import RowFlow, row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
@@ -201,7 +203,10 @@ class _Run:
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
+        kept = read_kept_state(query)
+        check_kept_state(generation.state, kept, seen.checkpoint)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
+        generation = msgspec.structs.replace(generation, state=kept)
         self.generation = generation.beginning(next_id, fingerprints(preparation.declared(), query))
         home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:

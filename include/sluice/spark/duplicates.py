@@ -13,27 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.errors import Problem, RefusedError
+from sluice.spark.plan_columns import ATTRIBUTE, MAKES_COLUMNS, made_columns, output_columns, whole_plan
 from sluice.spark.plan_reader import PlanReader
-from sluice.spark.plan_tree import Node, parse_plan
-from sluice.spark_setting import spark_setting
+from sluice.spark.plan_tree import Node
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ATTRIBUTE = re.compile(r"#(\d+)")
-_ALIAS = re.compile(r"(?P<expression>.*) AS .*#(?P<id>\d+)L?(?:-T\d+ms)?")
 _DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
-_MAKES_COLUMNS = {"Project", "Aggregate"}
-_KEEPS_COLUMNS = {"EventTimeWatermark", "Filter", "SubqueryAlias", "View", *_DEDUPES}
 _OF_EVENT_TIME = re.compile(r"#\d+-T\d+ms")
 _ONE_NAME = r"[^()]*#(\d+)L?(?:-T\d+ms)?"
 _NAME = re.compile(_ONE_NAME)
 _DATE = re.compile(rf"cast\({_ONE_NAME} as date\)|to_date\({_ONE_NAME}, None, .*\)")
 _WATERMARK = re.compile(r".*#(\d+)(?:-T\d+ms)?: timestamp(?:_ntz)?, .*")
 _UTC = {"UTC", "Etc/UTC", "Z", "GMT", "+00:00", "+0"}
-_MOST_FIELDS = "spark.sql.debug.maxToStringFields"
-_ALL_FIELDS = "100000"
 
 _Columns = frozenset[str]
 """Columns by the number that Spark gives each."""
@@ -65,11 +59,9 @@ def find_dropped(frame: DataFrame, column: str, plans: PlanReader) -> Dropped:
         # The sink tells which columns are missing.
         return Dropped()
     session: SparkSession = frame.sparkSession
-    with spark_setting(session, _MOST_FIELDS, _ALL_FIELDS):
-        # A projection, so that the root names the column.
-        tree = plans.analysed_text(frame.select(f"`{column}`"))
-    root = parse_plan(tree)
-    wanted = _ATTRIBUTE.findall(root.rest)
+    # A projection, so that the root names the column.
+    root = whole_plan(frame.select(f"`{column}`"), plans)
+    wanted = ATTRIBUTE.findall(root.rest)
     across = next(_ambiguous(root, frozenset(wanted), only_streaming=frame.isStreaming), None)
     is_utc = session.conf.get("spark.sql.session.timeZone") in _UTC
     return Dropped(across, next(_timeless(root, wanted[0], takes_dates=is_utc), None))
@@ -101,7 +93,7 @@ def drops_across(stream: Stream, operator: str) -> Problem:
 
 
 def _timeless(root: Node, wanted: str, *, takes_dates: bool) -> Iterator[str]:
-    made = {column: expression for node in _nodes(root) for column, expression in _made(node).items()}
+    made = {column: expression for node in _nodes(root) for column, expression in made_columns(node).items()}
     for node in _nodes(root):
         if node.kind not in _DEDUPES or not node.is_streaming or _OF_EVENT_TIME.search(node.rest):
             continue
@@ -139,10 +131,10 @@ def _nodes(node: Node) -> Iterator[Node]:
 def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> Iterator[str]:
     """Walk down, with the columns of the node's output that the interval column is made of; None for unknown ones."""
     if node.kind in _DEDUPES and (node.is_streaming or not only_streaming):
-        keys = frozenset(_ATTRIBUTE.findall(node.rest))
+        keys = frozenset(ATTRIBUTE.findall(node.rest))
         if wanted is None or not wanted <= keys:
             yield f"{node.kind}{node.rest}"
-    below = _origins(node, wanted) if node.kind in _MAKES_COLUMNS else wanted
+    below = _origins(node, wanted) if node.kind in MAKES_COLUMNS else wanted
     for child in node.children:
         of_child = below
         if node.kind == "Union" and child is not node.children[0]:
@@ -151,58 +143,19 @@ def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> 
         yield from _ambiguous(child, of_child, only_streaming=only_streaming)
 
 
-def _made(node: Node) -> dict[str, str]:
-    """What a node makes columns of, by their numbers."""
-    if node.kind not in _MAKES_COLUMNS:
-        return {}
-    return {match["id"]: match["expression"] for item in _items(node.rest) if (match := _ALIAS.fullmatch(item))}
-
-
 def _origins(node: Node, wanted: _Columns | None) -> _Columns | None:
     if wanted is None:
         return None
-    made = _made(node)
-    outputs = _outputs(node)
+    made = made_columns(node)
+    outputs = output_columns(node)
     if outputs is None or not wanted <= frozenset(outputs):
         return None
-    origins = (_ATTRIBUTE.findall(made[column]) if column in made else [column] for column in wanted)
+    origins = (ATTRIBUTE.findall(made[column]) if column in made else [column] for column in wanted)
     return frozenset(origin for found in origins for origin in found)
 
 
 def _same_positions(first: Node, other: Node, wanted: _Columns | None) -> _Columns | None:
-    ours, theirs = _outputs(first), _outputs(other)
+    ours, theirs = output_columns(first), output_columns(other)
     if wanted is None or ours is None or theirs is None or len(ours) != len(theirs) or not wanted <= frozenset(ours):
         return None
     return frozenset(there for here, there in zip(ours, theirs, strict=True) if here in wanted)
-
-
-def _outputs(node: Node) -> list[str] | None:
-    """The columns of a node in order; None when the text does not tell."""
-    if node.kind in _MAKES_COLUMNS:
-        found = [_ATTRIBUTE.findall(item) for item in _items(node.rest)]
-        return [ids[-1] for ids in found] if all(found) else None
-    if node.kind in _KEEPS_COLUMNS or node.kind == "Union":
-        return _outputs(node.children[0]) if node.children else None
-    return None
-
-
-def _items(rest: str) -> list[str]:
-    """The expressions of the last list in a node's text.
-
-    A literal with a bracket of its own makes one expression of several, whose origins then are those of all.
-    """
-    lists = _split(rest.strip())
-    return _split(lists[-1].strip()[1:-1]) if lists and lists[-1].strip().startswith("[") else []
-
-
-def _split(text: str) -> list[str]:
-    depth, start, parts = 0, 0, []
-    for index, character in enumerate(text):
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            parts.append(text[start:index].strip())
-            start = index + 1
-    return [*parts, text[start:].strip()]

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+STATE_REMEDY = (
+    "restore the keys, the types and the order of its aggregations, joins and deduplications, and the variables and"
+    " modes of its `transformWithState`; or declare a new stream with a sink of its own"
+)
+"""What to do about a query that does not fit its state."""
 _REFUSALS = re.compile(
     r"\[(STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"
     r"|STATE_STORE_INVALID_CONFIG_AFTER_RESTART"
@@ -84,8 +89,7 @@ def state_changed(message: str, location: str) -> Problem | None:
         file=location,
         cause=f"the query keeps other state than the checkpoint has ({found[1]}: {found[2].strip()})",
         consequence="what the stream remembers of earlier rows does not fit the changed transform",
-        remedy="restore the keys, the types and the order of its aggregations, joins and deduplications, and the"
-        " variables and modes of its `transformWithState`; or declare a new stream with a sink of its own",
+        remedy=STATE_REMEDY,
     )
 
 

@@ -26,6 +26,7 @@ from sluice.errors import StorageError
 from sluice.home import SourceLine
 from sluice.locations import join
 from sluice.plan import Plan
+from sluice.plan_notes import KeptState
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
@@ -328,6 +329,7 @@ class Lab:
             patch.object(runner, "build_query", self._build_query),
             # The model has no plan of Spark's that could be told from another.
             patch.object(runner, "fingerprints", lambda *_, **__: {}),
+            patch.object(runner, "read_kept_state", lambda _: KeptState("the model", ())),
         ):
             try:
                 return runner.run_stream(self.project, request, session=self._session(), clock=self.clock, **others)

@@ -23,6 +23,7 @@ from engine_lab import KilledError, Lab, LabProject, make_lab
 
 from sluice import local_disk
 from sluice.errors import SluiceError
+from sluice.plan_notes import KeptState
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request
 from sluice.running import runner
@@ -162,6 +163,7 @@ class _Schedule:
             patches.enter_context(patch.object(journal_module, "acquire", noted_acquire))
             patches.enter_context(patch.object(lease_module, "boot_id", lambda: self.me.name))
             patches.enter_context(patch.object(runner, "build_query", self.lab._build_query))
+            patches.enter_context(patch.object(runner, "read_kept_state", lambda _: KeptState("the model", ())))
             patches.enter_context(patch.object(self.lab, "_step", lambda _: self.step(self.me)))
             threads = [threading.Thread(target=self._drive, args=(driver,)) for driver in self.drivers]
             for thread in threads:

@@ -1,0 +1,41 @@
+"""What Spark's plan of a query has said, as it is noted with a generation: later runs are planned without Spark."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DropsDuplicates(msgspec.Struct, frozen=True):
+    """What Spark's plan of the query said of the duplicates that it drops."""
+
+    column: str
+    """The interval column then."""
+    transform: str | None
+    """Tells the text of the transform's module from others; None where there is none."""
+    across: str | None
+    """The operator whose keys do not tell the interval column; None when there is none."""
+    timeless: str | msgspec.UnsetType | None = msgspec.UNSET
+    """The operator of which neither the keys nor the interval column tell the event time; None when there is none.
+    Unset where a version before this one has looked."""
+
+    def is_about(self, column: str | None, transform: str) -> bool:
+        """Whether this is what Spark would say of a declaration."""
+        return (self.column, self.transform) == (column, transform)
+
+
+class StatefulOperator(msgspec.Struct, frozen=True):
+    """One operator that keeps state."""
+
+    shown: str
+    """What it does, for people: without literals, which may be secrets."""
+    digest: str
+    """Tells what it does from anything else, literals included."""
+
+
+class KeptState(msgspec.Struct, frozen=True):
+    """What the stateful operators of a query keep."""
+
+    read_by: str
+    """Who has read the plan: other versions spell one meaning in other words."""
+    operators: tuple[StatefulOperator, ...]
+    """In the order of the plan, from its root."""

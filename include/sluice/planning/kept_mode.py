@@ -1,0 +1,35 @@
+"""Whether the declared output mode is the one in which the state of a generation was written."""
+
+from __future__ import annotations
+
+from sluice.checkpoint.reader import CheckpointState
+from sluice.errors import Problem
+from sluice.home import Generation
+from sluice.sinks.contract import SinkState
+from sluice.stream import Stream
+
+
+def mode_changed(
+    stream: Stream, record: Generation | None, checkpoint: CheckpointState, sink: SinkState
+) -> Problem | None:
+    """Another output mode than that of the newest run; None when it is that, or when none of its rows depends on it.
+
+    What is emitted, and what is forgotten, goes by the mode. A query without state emits the same rows in each.
+    """
+    planned_id = checkpoint.planned_id
+    if record is None or planned_id is None or not checkpoint.operators:
+        return None
+    # A first batch that is nowhere yet may be begun with another one.
+    may_be_there = checkpoint.committed is not None or not stream.sink.is_idempotent or sink.holds(planned_id)
+    # That of the newest run, which has finished what it found: an edit before it was taken, or refused.
+    then = record.begun_with[-1].declared.get("output mode") if record.begun_with else None
+    if then is None or then == stream.output_mode or not may_be_there:
+        return None
+    return Problem(
+        code="OUTPUT_MODE_CHANGED",
+        file=stream.place,
+        cause=f"`output_mode` is {stream.output_mode!r}, and the stream has run with {then!r}",
+        consequence="its state has emitted and forgotten rows by the former mode: rows would be missing in the sink, or"
+        " there twice",
+        remedy=f"set `output_mode` to {then!r} again, or declare a new stream with a sink of its own",
+    )

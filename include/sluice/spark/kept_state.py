@@ -1,0 +1,205 @@
+"""What the stateful operators of a query keep, told by its plan: of state, Spark compares the types alone.
+
+Of an operator that is what stands in itself: keys, aggregates, windows, conditions. What is computed before it may be
+edited, as in a query without state: such a column goes by its name, and as a key also by what it is made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from sluice.checkpoint.reader import CheckpointState
+from sluice.errors import Problem, RefusedError
+from sluice.locations import join
+from sluice.plan_notes import KeptState, StatefulOperator
+from sluice.spark.connect_session import is_connected
+from sluice.spark.plan_columns import ALIAS, ATTRIBUTE, lists, split, whole_plan
+from sluice.spark.plan_tree import Node
+from sluice.spark.query import Query, plan_reader
+from sluice.spark.shown_plan import masked_expression
+from sluice.spark.state_check import STATE_REMEDY
+from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is_streaming_leaf, nodes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FORM = 1
+"""How plans are read here; another one spells the same state in other words."""
+_DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
+_BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
+_WATERMARK = re.compile(r".*?, (.*#\d+(?:-T\d+ms)?): .*", re.DOTALL)
+_CALL = re.compile(r"(?<![\w.$])([a-z_0-9]+)\(")
+_FILTER = " FILTER (WHERE "
+_MOST_SHOWN = 300
+_SPARKS_AGGREGATES = """
+    any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine
+    array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or collect_list
+    collect_set corr count count_if count_min_sketch covar_pop covar_samp every first first_value histogram_numeric
+    hll_sketch_agg hll_union_agg kurtosis last last_value listagg max max_by mean measure median min min_by mode
+    percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2
+    regr_slope regr_sxx regr_sxy regr_syy skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum
+    var_pop var_samp variance"""
+"""Those of Spark. Of a function that is not among them, what is made of its value counts as well."""
+_AGGREGATES = frozenset(_SPARKS_AGGREGATES.split())
+
+
+def read_kept_state(query: Query) -> KeptState:
+    """What a query keeps, as its analysed plan tells."""
+    session = query.frame.sparkSession
+    root = whole_plan(query.frame, plan_reader(session))
+    columns = TracedColumns(root, query.lines)
+    found = (_operator(node, columns) for node in nodes(root) if _has_stream(node))
+    return KeptState(_reader(session), tuple(operator for operator in found if operator is not None))
+
+
+def check_kept_state(then: KeptState | None, now: KeptState, checkpoint: CheckpointState) -> None:
+    """Make sure that a query goes on with state that means to it what it has meant.
+
+    Args:
+        then: What was noted when the state was last written; None where nobody has.
+        now: The query's.
+        checkpoint: What the checkpoint says now.
+
+    Raises:
+        RefusedError: It would take the state for another one.
+    """
+    # A first batch that is not committed computes its state from nothing.
+    is_bound = then is not None and then.read_by == now.read_by and checkpoint.committed is not None
+    if then is None or not is_bound or then.operators == now.operators:
+        return
+    pairs = zip_longest(then.operators, now.operators)
+    was, becomes = next((was, becomes) for was, becomes in pairs if was != becomes)
+    shown = _shown(was), _shown(becomes)
+    change = f"from {shown[0]} to {shown[1]}" if shown[0] != shown[1] else f"in the literals of {shown[0]}"
+    raise RefusedError(
+        Problem(
+            code="STATE_CHANGED",
+            file=join(checkpoint.location, "state"),
+            cause=f"the query keeps other state than the checkpoint has: it was edited {change}",
+            consequence="what the stream remembers of earlier rows would be taken for something else",
+            remedy=STATE_REMEDY,
+        )
+    )
+
+
+def _shown(operator: StatefulOperator | None) -> str:
+    return "no further operator with state" if operator is None else f"`{operator.shown}`"
+
+
+def _reader(session: SparkSession) -> str:
+    return f"{_FORM}, Spark {session.version}{', a server' if is_connected(session) else ''}"
+
+
+def _has_stream(node: Node) -> bool:
+    return any(map(is_streaming_leaf, nodes(node)))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    what: str
+    keys: list[str]
+    values: list[str]
+    times: list[str] = field(default_factory=list)
+    """The event times by whose watermark it forgets, where they are not among the keys."""
+
+
+def _operator(node: Node, columns: TracedColumns) -> StatefulOperator | None:
+    kept = _kept(node, columns)
+    if kept is None:
+        return None
+    known = frozenset(columns.spelled)
+    parts = ([masked_expression(part, known) for part in found] for found in (kept.keys, kept.values))
+    keys, values = map(", ".join, parts)
+    times = f", with the watermark of {', '.join(kept.times)}" if kept.times else ""
+    shown = WINDOW_DIGEST.sub("", f"{kept.what} by {keys or 'nothing'}{f': {values}' if values else ''}{times}")
+    digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
+    return StatefulOperator(shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...", digest)
+
+
+def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
+    """What a node keeps; None where it keeps nothing, or what code of the user's says."""
+    listed = lists(node.rest)
+    if node.kind == "Aggregate":
+        keys = _keys(listed[0] if listed else [], node, columns)
+        return _Kept(node.kind, keys, list(_aggregates(node, listed, columns)))
+    if node.kind in _DEDUPES:
+        keys = _keys(listed[0] if listed else [], node, columns)
+        return _Kept(node.kind, keys, [], _times(node, columns) if node.kind != "Deduplicate" else [])
+    if node.kind == "Distinct":
+        return _Kept(node.kind, columns.outputs(node, _key), [])
+    if node.kind == "Join" and all(map(_has_stream, node.children)):
+        kind, *condition = split(node.rest.strip())
+        return _Kept(f"{kind} Join", [columns.spell(", ".join(condition), node, _key)], [])
+    if _BY_CODE.fullmatch(node.kind) is not None:
+        return _Kept(node.kind, _grouping(node, listed, columns), [], _times(node, columns))
+    return None
+
+
+def _key(column: Column) -> str:
+    return column.key
+
+
+def _keys(expressions: list[str], node: Node, columns: TracedColumns) -> list[str]:
+    return [columns.spell(expression, node, _key) for expression in expressions if expression]
+
+
+def _grouping(node: Node, listed: list[list[str]], columns: TracedColumns) -> list[str]:
+    """The keys of an operator whose state is the user's: its own list, or so many columns of what it reads."""
+    _, *rest = split(node.rest.strip())
+    if rest and rest[0].isdigit():
+        return columns.outputs(node.children[0], _key)[: int(rest[0])]
+    return _keys(listed[0] if listed else [], node, columns)
+
+
+def _times(node: Node, columns: TracedColumns) -> list[str]:
+    """The columns of watermarks below an operator."""
+    found = ((below, _WATERMARK.fullmatch(below.rest)) for below in nodes(node) if below.kind == "EventTimeWatermark")
+    return [columns.spell(match[1], below, _key) for below, match in found if match is not None]
+
+
+def _aggregates(node: Node, listed: list[list[str]], columns: TracedColumns) -> Iterator[str]:
+    """The functions that an aggregation adds up, each once, in the order in which Spark keeps their values."""
+    grouping, results = (*listed, [], [])[:2]
+    known = set(ATTRIBUTE.findall(" ".join(grouping)))
+    found: dict[str, None] = {}
+    for item in results:
+        alias = ALIAS.fullmatch(item)
+        expression = alias["expression"] if alias is not None else item
+        calls, rest = _calls(expression)
+        for key in grouping:
+            rest = rest.replace(key, "")
+        for call in calls if set(ATTRIBUTE.findall(rest)) <= known else [expression]:
+            found[columns.spell(call, node, lambda column: column.value)] = None
+    yield from found
+
+
+def _calls(expression: str) -> tuple[list[str], str]:
+    """The calls of aggregate functions in an expression, the outermost ones, and what is left of it."""
+    calls, rest, at = [], "", 0
+    while (found := _CALL.search(expression, at)) is not None:
+        if found[1] not in _AGGREGATES:
+            rest += expression[at : found.end()]
+            at = found.end()
+            continue
+        end = _closed(expression, found.end())
+        if expression.startswith(_FILTER, end):
+            end = _closed(expression, end + len(_FILTER))
+        calls.append(expression[found.start() : end])
+        rest += expression[at : found.start()]
+        at = end
+    return calls, rest + expression[at:]
+
+
+def _closed(text: str, start: int) -> int:
+    """Where a bracket is closed that was opened before a place; the end, where a literal hides it."""
+    depth = 1
+    for index in range(start, len(text)):
+        depth += (text[index] == "(") - (text[index] == ")")
+        if depth == 0:
+            return index + 1
+    return len(text)

@@ -1,0 +1,206 @@
+"""Which columns of the sources the expressions of a plan are about, without the numbers that differ at every start."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sluice.home import SourceLine
+from sluice.spark.plan_columns import ATTRIBUTE, MAKES_COLUMNS, items, lists, made_columns, output_columns, split
+from sluice.spark.plan_tree import Node
+
+_TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
+_NAMED = re.compile(rf"(?:.*? AS )?(?P<name>.*){_TAGGED.pattern}", re.DOTALL)
+_PASSING = re.compile(
+    r"@[0-9a-f]+|\bSome\([^()]*\)|\b(?:rand|randn|random|uniform)\([^()]*\)|\b\d{16,}\b"
+    r"|\b\d{4,}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+)
+"""What an expression may have that is another one at every start: objects, time zones, seeds, times and run ids."""
+_WINDOW = re.compile(r"named_struct\(start, .*precisetimestampconversion\(", re.DOTALL)
+WINDOW_DIGEST = re.compile(r"~[0-9a-f]{8}")
+"""What stands behind a window, and is not for people: it tells those apart that have the same lengths."""
+_LENGTHS = re.compile(r"\b\d+ (?:year|month|week|day|hour|minute|second|millisecond)s?\b|\b\d{4,}\b")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of some operator's output."""
+
+    name: str
+    sources: tuple[str, ...]
+    """The columns of sources that it is made of, or windows over them."""
+    is_plain: bool = False
+    """Whether it is one of those as it is, under whatever name."""
+
+    @property
+    def key(self) -> str:
+        """How it is spelled where rows are told apart by it: what it is made of belongs to it."""
+        if self.is_plain or (len(self.sources) == 1 and self._own):
+            return self.sources[0]
+        return f"{self.name}({' + '.join(self.sources)})"
+
+    @property
+    def value(self) -> str:
+        """How it is spelled where it is added up: by what it is computed may change, as for any other row."""
+        return " + ".join(self.sources if self.is_plain else self._own) or self.name
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        return tuple(found for found in self.sources if found.rpartition(".")[2] == self.name)
+
+
+@dataclass
+class TracedColumns:
+    """Follows columns from operators of a plan down to the sources.
+
+    Args:
+        root: The plan.
+        lines: The sources, in the order of its streaming leaves.
+    """
+
+    root: Node
+    lines: Sequence[SourceLine]
+    spelled: set[str] = field(default_factory=set)
+    """Every column that has been spelled, as it was."""
+
+    def __post_init__(self) -> None:
+        self._names: dict[str, set[str]] = {}
+        self._prefixes: dict[int, str] = {}
+        self._known: dict[tuple[int, str], Column | None] = {}
+        streaming = (node for node in nodes(self.root) if is_streaming_leaf(node))
+        for leaf, prefix in zip(streaming, _prefixes(self.lines), strict=False):
+            self._prefixes[id(leaf)] = prefix
+        for node in nodes(self.root):
+            # What else stands in the lists of those are expressions.
+            listed = [items(node.rest)] if node.kind in MAKES_COLUMNS | {"Expand"} else lists(node.rest)
+            for found in (found for one in listed for item in one if (found := _NAMED.fullmatch(item)) is not None):
+                self._names.setdefault(found["id"], set()).add(found["name"])
+
+    def spell(self, expression: str, node: Node, how: Callable[[Column], str]) -> str:
+        """An expression of a node, with its columns spelled as they are to be."""
+        shown, at = "", 0
+        for tag in _TAGGED.finditer(expression):
+            before = expression[at : tag.start()]
+            column = self._below(node, tag["id"])
+            if column is not None:
+                text = how(column)
+                self.spelled.add(text)
+                before = before[: len(before) - len(self._written(before, tag["id"]))] + text
+            shown += before
+            at = tag.end()
+        return _PASSING.sub("?", shown + expression[at:])
+
+    def outputs(self, node: Node, how: Callable[[Column], str]) -> list[str]:
+        """The columns of a node's output, spelled; none where the plan does not tell."""
+        above = Node("", is_streaming=True, rest="", children=[node])
+        numbers = output_columns(node) or []
+        return [self.spell(f"{self._any_name(number)}#{number}", above, how) for number in numbers]
+
+    def _written(self, before: str, number: str) -> str:
+        """The name of a column, at the end of a text."""
+        found = [name for name in self._names.get(number, ()) if name and before.endswith(name)]
+        return max(found, key=len) if found else re.split(r"[^\w$.]", before)[-1]
+
+    def _any_name(self, number: str) -> str:
+        return min(self._names.get(number, ("",)))
+
+    def _below(self, node: Node, number: str) -> Column | None:
+        found = (self._find(child, number) for child in node.children)
+        return next((column for column in found if column is not None), None)
+
+    def _find(self, node: Node, number: str) -> Column | None:
+        key = (id(node), number)
+        if key not in self._known:
+            self._known[key] = self._traced(node, number)
+        return self._known[key]
+
+    def _traced(self, node: Node, number: str) -> Column | None:
+        if not node.children:
+            return self._of_leaf(node, number)
+        if (expression := made_columns(node).get(number)) is not None:
+            return self._made(node, number, expression)
+        if node.kind == "Union":
+            return self._of_union(node, number)
+        if node.kind == "Expand" and number in (outputs := output_columns(node) or []):
+            place = outputs.index(number)
+            rows = [split(row.strip()[1:-1]) for row in lists(node.rest)[0]]
+            cells = dict.fromkeys(row[place] for row in rows if place < len(row))
+            return self._made(node, number, ", ".join(cells))
+        if node.kind == "Generate" and number in ATTRIBUTE.findall(" ".join(items(node.rest))):
+            return self._made(node, number, split(node.rest.strip())[0])
+        found = self._below(node, number)
+        if found is None and number in ATTRIBUTE.findall(node.rest):
+            # It is made by code, or read from something that is no stream.
+            name = self._any_name(number)
+            return Column(name, (name,), is_plain=True)
+        return found
+
+    def _of_leaf(self, leaf: Node, number: str) -> Column | None:
+        named = (_NAMED.fullmatch(item) for listed in lists(leaf.rest) for item in listed)
+        name = next((found["name"] for found in named if found is not None and found["id"] == number), None)
+        if name is None:
+            return None
+        return Column(name, (f"{self._prefixes.get(id(leaf), '')}{name}",), is_plain=True)
+
+    def _of_union(self, node: Node, number: str) -> Column | None:
+        """Columns of a union are those of its first child, and by position those of the others."""
+        first = self._find(node.children[0], number)
+        places = output_columns(node.children[0]) or []
+        if first is None or number not in places:
+            return first or self._below(node, number)
+        found = [first]
+        for child in node.children[1:]:
+            numbers = output_columns(child) or []
+            there = self._find(child, numbers[places.index(number)]) if len(numbers) == len(places) else None
+            found += [there] if there is not None else []
+        if len({column.key for column in found}) == 1:
+            return first
+        return Column(first.name, tuple(dict.fromkeys(column.key for column in found)))
+
+    def _made(self, node: Node, number: str, expression: str) -> Column:
+        name = self._any_name(number)
+        numbers = ATTRIBUTE.findall(expression)
+        below = [column for found in numbers if (column := self._below(node, found)) is not None]
+        if _WINDOW.match(expression) is not None:
+            return Column(name, (self._window(node, expression),), is_plain=True)
+        tag = _TAGGED.search(expression)
+        if below and tag is not None and self._written(expression[: tag.start()], tag["id"]) + tag[0] == expression:
+            return Column(name, below[0].sources, is_plain=True) if below[0].is_plain else below[0]
+        return Column(name, tuple(sorted({source for column in below for source in column.sources})))
+
+    def _window(self, node: Node, expression: str) -> str:
+        """A window by its column and its lengths: Spark's own expression tells it from others, and not people."""
+        whole = self.spell(expression, node, lambda column: column.key)
+        time = next((column.key for found in ATTRIBUTE.findall(expression) if (column := self._below(node, found))), "")
+        rest = _TAGGED.sub("", expression)
+        lengths = list(dict.fromkeys(_length(found) for found in _LENGTHS.findall(rest)))
+        return f"window({', '.join([time, *lengths])})~{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """A node and all below it, from the root."""
+    yield node
+    for child in node.children:
+        yield from nodes(child)
+
+
+def is_streaming_leaf(node: Node) -> bool:
+    """Whether a node is a stream that the query reads."""
+    return not node.children and node.kind.startswith("Streaming")
+
+
+def _prefixes(lines: Sequence[SourceLine]) -> Iterator[str]:
+    """What stands before the columns of each source, so that they are told from those of others."""
+    if len(lines) == 1:
+        yield ""
+        return
+    seen: dict[str, int] = {}
+    for line in lines:
+        number = seen[line.source] = seen.get(line.source, 0) + 1
+        yield f"{line.source}." if number == 1 else f"{line.source} ({number})."
+
+
+def _length(text: str) -> str:
+    return f"{int(text) / 1_000_000:g} seconds" if text.isdigit() else text
