@@ -76,6 +76,11 @@ def by_text(a: DataFrame) -> DataFrame:
     return a.withColumn("text", F.col("id").cast("string")).dropDuplicates(["text"]).drop("text")
 
 
+def by_id_as_text(a: DataFrame) -> DataFrame:
+    deduped = a.withColumn("id", F.col("id").cast("string")).dropDuplicates(["id"])
+    return deduped.select(F.col("id").cast("bigint").alias("id"))
+
+
 def slow(a: DataFrame) -> DataFrame:
     """Leaves a trace of each row in its first moment, and takes its time for one that the test holds."""
 
@@ -214,6 +219,7 @@ STREAMS: dict[str, Stream] = {
     "from_a_view": declared(from_a_view),
     "by_id": declared(by_id),
     "by_text": declared(by_text),
+    "by_id_as_text": declared(by_id_as_text),
     "slow": declared(slow),
     "slow_and_patient": declared(slow_and_patient),
     "with_function": declared(with_function),

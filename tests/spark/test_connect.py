@@ -321,12 +321,21 @@ def test_a_changed_order(work: Work) -> None:
 
 @in_campaigns
 def test_changed_state(work: Work) -> None:
-    """Only the batch itself tells on a server: it is refused, stays planned, and the old transform finishes it."""
+    """Other keys are refused before a batch is planned. Of other types only the batch itself tells: it stays planned,
+    and the old transform finishes it.
+    """
     write_numbers(work.root / "a", 2)
     work.declare("by_id")
     work.run()
     write_numbers(work.root / "a", 2, first=2)
+    before = snapshot(work.checkpoint)
     work.declare("by_text")
+    returned, _, errors = work.sluice("run", "s")
+    assert returned == 3
+    assert "from `Deduplicate by id` to `Deduplicate by text(id)`" in errors
+    assert snapshot(work.checkpoint) == before
+
+    work.declare("by_id_as_text")
     returned, _, errors = work.sluice("run", "s")
     assert returned == 3
     assert "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE" in errors

@@ -32,6 +32,7 @@ _FORM = 1
 """How plans are read here; another one spells the same state in other words."""
 _DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 _BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
+_STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
 _WATERMARK = re.compile(r".*?, (.*#\d+(?:-T\d+ms)?): .*", re.DOTALL)
 _CALL = re.compile(r"(?<![\w.$])([a-z_0-9]+)\(")
 _FILTER = " FILTER (WHERE "
@@ -52,8 +53,9 @@ def read_kept_state(query: Query) -> KeptState:
     """What a query keeps, as its analysed plan tells."""
     session = query.frame.sparkSession
     root = whole_plan(query.frame, plan_reader(session))
-    columns = TracedColumns(root, query.lines)
-    found = (_operator(node, columns) for node in nodes(root) if _has_stream(node))
+    stateful = [node for node in nodes(root) if _STATEFUL.fullmatch(node.kind) is not None and _has_stream(node)]
+    columns = TracedColumns(root, query.lines) if stateful else None
+    found = (_operator(node, columns) for node in stateful if columns is not None)
     return KeptState(_reader(session), tuple(operator for operator in found if operator is not None))
 
 

@@ -13,6 +13,7 @@ from sluice.spark.plan_tree import Node
 
 _TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
 _NAMED = re.compile(rf"(?:.*? AS )?(?P<name>.*){_TAGGED.pattern}", re.DOTALL)
+_MAKES = {"Expand", "Generate"}
 _PASSING = re.compile(
     r"@[0-9a-f]+|\bSome\([^()]*\)|\b(?:rand|randn|random|uniform)\([^()]*\)|\b\d{16,}\b"
     r"|\b\d{4,}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
@@ -69,6 +70,7 @@ class TracedColumns:
         self._names: dict[str, set[str]] = {}
         self._prefixes: dict[int, str] = {}
         self._known: dict[tuple[int, str], Column | None] = {}
+        self._made: dict[int, dict[str, str]] = {id(node): made_columns(node) for node in nodes(self.root)}
         streaming = (node for node in nodes(self.root) if is_streaming_leaf(node))
         for leaf, prefix in zip(streaming, _prefixes(self.lines), strict=False):
             self._prefixes[id(leaf)] = prefix
@@ -77,17 +79,20 @@ class TracedColumns:
             listed = [items(node.rest)] if node.kind in MAKES_COLUMNS | {"Expand"} else lists(node.rest)
             for found in (found for one in listed for item in one if (found := _NAMED.fullmatch(item)) is not None):
                 self._names.setdefault(found["id"], set()).add(found["name"])
+        # From the sources up, so that no call has to go down a thousand projections.
+        for node in reversed(list(nodes(self.root))):
+            for number in self._made[id(node)]:
+                self._find(node, number)
 
     def spell(self, expression: str, node: Node, how: Callable[[Column], str]) -> str:
         """An expression of a node, with its columns spelled as they are to be."""
         shown, at = "", 0
-        for tag in _TAGGED.finditer(expression):
+        for tag, written, column in self._mentioned(expression, node):
             before = expression[at : tag.start()]
-            column = self._below(node, tag["id"])
             if column is not None:
                 text = how(column)
                 self.spelled.add(text)
-                before = before[: len(before) - len(self._written(before, tag["id"]))] + text
+                before = before[: len(before) - len(written)] + text
             shown += before
             at = tag.end()
         return _PASSING.sub("?", shown + expression[at:])
@@ -106,11 +111,24 @@ class TracedColumns:
     def _any_name(self, number: str) -> str:
         return min(self._names.get(number, ("",)))
 
+    def _mentioned(self, expression: str, node: Node) -> Iterator[tuple[re.Match[str], str, Column | None]]:
+        """What an expression mentions: number and name as written, and the column; None where it is no column."""
+        for tag in _TAGGED.finditer(expression):
+            written = self._written(expression[: tag.start()], tag["id"])
+            column = self._below(node, tag["id"])
+            if column is None and written:
+                # It is made by code, or read from something that is no stream.
+                column = Column(written, (written,), is_plain=True)
+            yield tag, written, column
+
     def _below(self, node: Node, number: str) -> Column | None:
         found = (self._find(child, number) for child in node.children)
         return next((column for column in found if column is not None), None)
 
     def _find(self, node: Node, number: str) -> Column | None:
+        """A column of a node's output; None where none has that number."""
+        while len(node.children) == 1 and node.kind not in _MAKES and number not in self._made[id(node)]:
+            node = node.children[0]
         key = (id(node), number)
         if key not in self._known:
             self._known[key] = self._traced(node, number)
@@ -119,23 +137,18 @@ class TracedColumns:
     def _traced(self, node: Node, number: str) -> Column | None:
         if not node.children:
             return self._of_leaf(node, number)
-        if (expression := made_columns(node).get(number)) is not None:
-            return self._made(node, number, expression)
+        if (expression := self._made[id(node)].get(number)) is not None:
+            return self._computed(node, number, expression)
         if node.kind == "Union":
             return self._of_union(node, number)
         if node.kind == "Expand" and number in (outputs := output_columns(node) or []):
             place = outputs.index(number)
             rows = [split(row.strip()[1:-1]) for row in lists(node.rest)[0]]
             cells = dict.fromkeys(row[place] for row in rows if place < len(row))
-            return self._made(node, number, ", ".join(cells))
+            return self._computed(node, number, ", ".join(cells))
         if node.kind == "Generate" and number in ATTRIBUTE.findall(" ".join(items(node.rest))):
-            return self._made(node, number, split(node.rest.strip())[0])
-        found = self._below(node, number)
-        if found is None and number in ATTRIBUTE.findall(node.rest):
-            # It is made by code, or read from something that is no stream.
-            name = self._any_name(number)
-            return Column(name, (name,), is_plain=True)
-        return found
+            return self._computed(node, number, split(node.rest.strip())[0])
+        return self._below(node, number)
 
     def _of_leaf(self, leaf: Node, number: str) -> Column | None:
         named = (_NAMED.fullmatch(item) for listed in lists(leaf.rest) for item in listed)
@@ -159,21 +172,21 @@ class TracedColumns:
             return first
         return Column(first.name, tuple(dict.fromkeys(column.key for column in found)))
 
-    def _made(self, node: Node, number: str, expression: str) -> Column:
+    def _computed(self, node: Node, number: str, expression: str) -> Column:
         name = self._any_name(number)
-        numbers = ATTRIBUTE.findall(expression)
-        below = [column for found in numbers if (column := self._below(node, found)) is not None]
         if _WINDOW.match(expression) is not None:
             return Column(name, (self._window(node, expression),), is_plain=True)
-        tag = _TAGGED.search(expression)
-        if below and tag is not None and self._written(expression[: tag.start()], tag["id"]) + tag[0] == expression:
-            return Column(name, below[0].sources, is_plain=True) if below[0].is_plain else below[0]
-        return Column(name, tuple(sorted({source for column in below for source in column.sources})))
+        mentioned = [found for found in self._mentioned(expression, node) if found[2] is not None]
+        for tag, written, column in mentioned:
+            if column is not None and written + tag[0] == expression:
+                return Column(name, column.sources, is_plain=True) if column.is_plain else column
+        sources = {source for _, _, column in mentioned if column is not None for source in column.sources}
+        return Column(name, tuple(sorted(sources)))
 
     def _window(self, node: Node, expression: str) -> str:
         """A window by its column and its lengths: Spark's own expression tells it from others, and not people."""
         whole = self.spell(expression, node, lambda column: column.key)
-        time = next((column.key for found in ATTRIBUTE.findall(expression) if (column := self._below(node, found))), "")
+        time = next((column.key for _, _, column in self._mentioned(expression, node) if column is not None), "")
         rest = _TAGGED.sub("", expression)
         lengths = list(dict.fromkeys(_length(found) for found in _LENGTHS.findall(rest)))
         return f"window({', '.join([time, *lengths])})~{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
@@ -181,9 +194,11 @@ class TracedColumns:
 
 def nodes(node: Node) -> Iterator[Node]:
     """A node and all below it, from the root."""
-    yield node
-    for child in node.children:
-        yield from nodes(child)
+    pending = [node]
+    while pending:
+        found = pending.pop()
+        yield found
+        pending += reversed(found.children)
 
 
 def is_streaming_leaf(node: Node) -> bool:
