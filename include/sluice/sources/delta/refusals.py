@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from sluice.delta_table import (
     Commit,
     DeltaLog,
     commit_file,
 )
 from sluice.errors import Problem
+
+_MOST_NAMES = 20
+"""How many files a message names."""
 
 
 def table_gone(path: str) -> Problem:
@@ -74,4 +80,18 @@ def not_append(log: DeltaLog, commit: Commit) -> Problem:
         consequence="Spark fails with DELTA_SOURCE_TABLE_IGNORE_CHANGES",
         remedy="declare `skip_change_commits=True` to pass over such versions, or declare a new stream with a"
         " sink of its own",
+    )
+
+
+def restored(log: DeltaLog, commit: Commit, paths: Sequence[str]) -> Problem:
+    """A `RESTORE` adds files again that were deleted: to Spark's stream they are new ones."""
+    names = [re.escape(path.rpartition("/")[2]) for path in paths]
+    told = "|".join(names) if len(names) <= _MOST_NAMES else f"the names of its {len(names)} files, with `|` between"
+    return Problem(
+        code="SOURCE_RESTORED",
+        file=commit_file(log.location, commit.version),
+        cause=f"version {commit.version} (RESTORE) adds {len(paths)} files again that were deleted before",
+        consequence="Spark reads them as new ones: rows that the stream has read before would be there twice",
+        remedy=f"if it has read them, run it up to the version before (`--to-version {commit.version - 1}`), then once"
+        f" with `exclude_regex`: {told}; and take that out again. Else declare a new stream with a sink of its own",
     )

@@ -49,10 +49,20 @@ from sluice.times import epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 from sluice.sources.delta.offset import Offset, read_offset, write_offset
-from sluice.sources.delta.refusals import behind, files_gone, not_append, table_gone, version_gone, version_vacuumed
+from sluice.sources.delta.refusals import (
+    behind,
+    files_gone,
+    not_append,
+    restored,
+    table_gone,
+    version_gone,
+    version_vacuumed,
+)
 
 _MOST_FILES_BY_DEFAULT = 1000
 """Delta's own default."""
+_RESTORE = "RESTORE"
+"""The operation of a commit that takes a table back to an earlier version, as both of its writers spell it."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +222,8 @@ class DeltaSource(Source):
             commit = read_commit(log, number, storage=storage)
             if commit is None or self._refuses(commit):
                 break
+            # The rows are those of a version that the stream has passed, and would count as unread ones.
+            self._check_not_restored(log, commit)
             if unread & set(map(self._uri, commit.removed)):
                 self._check_nothing_replaced(log, number, storage)
                 break
@@ -329,6 +341,7 @@ class DeltaSource(Source):
                 raise RefusedError(version_gone(log, version))
             if self._refuses(commit):
                 raise RefusedError(not_append(log, commit))
+            self._check_not_restored(log, commit)
             skipped = skip_files if version == first else 0
             rewritten = commit.removes_data and self.skip_change_commits
             files = () if rewritten else commit.files[skipped:]
@@ -339,6 +352,20 @@ class DeltaSource(Source):
         if not commit.removes_data or self.skip_change_commits or self._reads_changes:
             return False
         return bool(commit.files) or not self.ignore_deletes
+
+    def _check_not_restored(self, log: DeltaLog, commit: Commit) -> None:
+        """Make sure that a commit adds no files again which were there before, as far as Spark would read them.
+
+        One that takes rows out as well is passed over whole, or refused as any other change. Whether this stream has
+        read the files can't be told: the version at which it began is in no offset.
+
+        Raises:
+            RefusedError: It does.
+        """
+        if commit.operation != _RESTORE or commit.removes_data or self._reads_changes:
+            return
+        if again := [file.path for file in commit.files if not self._excludes(file.path)]:
+            raise RefusedError(restored(log, commit, again))
 
     def _cut(self, log: DeltaLog, chunks: list[_Chunk], started_at: Mapping[str, Any]) -> Available:
         """Cut versions into batches: as many files, bytes and versions as the limits allow, at least one file."""
