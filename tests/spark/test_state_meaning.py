@@ -460,6 +460,17 @@ def test_a_first_batch_that_failed(lab: Lab) -> None:
     assert [row[0] for row in table(lab)] == ["0", "1", "2", "3"]
 
 
+def test_a_first_batch_in_the_sink(lab: Lab) -> None:
+    """Its rows are there by the old keys, and nothing is committed."""
+    before, after, mode = REFUSED["duplicates within"]
+    arrive(lab, *FIRST)
+    cut_run(lab, declared(before, mode), Cut("Spark's commit"))
+
+    refused(lab, after, mode, "by k.* to .*by j")
+
+    assert run(lab, before, mode).batches[0].was_in_sink
+
+
 def _unknown(lab: Lab, **changes: Any) -> None:
     """Let the home know no more than an older Sluice has noted, or one with another Spark."""
     home = lab.project.stream_home(lab.project.resolve(declared(totals("k"), "complete")))

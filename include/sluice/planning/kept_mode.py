@@ -9,6 +9,13 @@ from sluice.sinks.contract import SinkState
 from sluice.stream import Stream
 
 
+def may_have_written(stream: Stream, checkpoint: CheckpointState, sink: SinkState) -> bool:
+    """Whether rows that the state has made may be anywhere; a first batch that is nowhere is computed from nothing."""
+    if checkpoint.planned_id is None:
+        return False
+    return checkpoint.committed is not None or not stream.sink.is_idempotent or sink.holds(checkpoint.planned_id)
+
+
 def mode_changed(
     stream: Stream, record: Generation | None, checkpoint: CheckpointState, sink: SinkState
 ) -> Problem | None:
@@ -16,14 +23,11 @@ def mode_changed(
 
     What is emitted, and what is forgotten, goes by the mode. A query without state emits the same rows in each.
     """
-    planned_id = checkpoint.planned_id
-    if record is None or planned_id is None or not checkpoint.operators:
+    if record is None or not checkpoint.operators or not may_have_written(stream, checkpoint, sink):
         return None
-    # A first batch that is nowhere yet may be begun with another one.
-    may_be_there = checkpoint.committed is not None or not stream.sink.is_idempotent or sink.holds(planned_id)
     # That of the newest run, which has finished what it found: an edit before it was taken, or refused.
     then = record.begun_with[-1].declared.get("output mode") if record.begun_with else None
-    if then is None or then == stream.output_mode or not may_be_there:
+    if then is None or then == stream.output_mode:
         return None
     return Problem(
         code="OUTPUT_MODE_CHANGED",

@@ -204,7 +204,7 @@ class _Run:
         generation = self._known_generation()
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         kept = read_kept_state(query)
-        check_kept_state(generation.state, kept, seen.checkpoint)
+        check_kept_state(kept, seen)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
         generation = msgspec.structs.replace(generation, state=kept)
         self.generation = generation.beginning(next_id, fingerprints(preparation.declared(), query))

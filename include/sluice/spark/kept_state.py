@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from sluice.checkpoint.reader import CheckpointState
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.plan_notes import KeptState, StatefulOperator
+from sluice.planning.kept_mode import may_have_written
+from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected
 from sluice.spark.plan_columns import ALIAS, ATTRIBUTE, lists, split, whole_plan
 from sluice.spark.plan_tree import Node
@@ -59,20 +60,20 @@ def read_kept_state(query: Query) -> KeptState:
     return KeptState(_reader(session), tuple(operator for operator in found if operator is not None))
 
 
-def check_kept_state(then: KeptState | None, now: KeptState, checkpoint: CheckpointState) -> None:
+def check_kept_state(now: KeptState, seen: Survey) -> None:
     """Make sure that a query goes on with state that means to it what it has meant.
 
     Args:
-        then: What was noted when the state was last written; None where nobody has.
-        now: The query's.
-        checkpoint: What the checkpoint says now.
+        now: What the query keeps.
+        seen: What is there: the checkpoint, the sink, and what was noted of the state when a run last began.
 
     Raises:
         RefusedError: It would take the state for another one.
     """
-    # A first batch that is not committed computes its state from nothing.
-    is_bound = then is not None and then.read_by == now.read_by and checkpoint.committed is not None
-    if then is None or not is_bound or then.operators == now.operators:
+    then = seen.record.state if seen.record is not None else None
+    if then is None or then.read_by != now.read_by or then.operators == now.operators:
+        return
+    if not may_have_written(seen.stream, seen.checkpoint, seen.sink):
         return
     pairs = zip_longest(then.operators, now.operators)
     was, becomes = next((was, becomes) for was, becomes in pairs if was != becomes)
@@ -81,7 +82,7 @@ def check_kept_state(then: KeptState | None, now: KeptState, checkpoint: Checkpo
     raise RefusedError(
         Problem(
             code="STATE_CHANGED",
-            file=join(checkpoint.location, "state"),
+            file=join(seen.checkpoint.location, "state"),
             cause=f"the query keeps other state than the checkpoint has: it was edited {change}",
             consequence="what the stream remembers of earlier rows would be taken for something else",
             remedy=STATE_REMEDY,
