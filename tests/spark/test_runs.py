@@ -320,12 +320,12 @@ class TestResume:
     def test_an_entry_without_its_batch(self, lab: Lab) -> None:
         """An entry in the source's log whose batch was never planned is the next batch, as it stands."""
         write_numbers(lab.root / "land", 2)
-        stream = declared()
+        stream = declared(sink=sinks.noop())
         lab.run(stream)
         uncommit(lab.checkpoint(stream), 1)
         (lab.checkpoint(stream) / "offsets" / "1").unlink()
         (lab.checkpoint(stream) / "offsets" / ".1.crc").unlink(missing_ok=True)
-        record = lab.run(declared(sink=sinks.noop()))
+        record = lab.run(stream)
         assert [(batch.batch_id, batch.kind, batch.input_rows) for batch in record.batches] == [(1, "data", 1)]
 
     def test_an_input_that_is_gone(self, lab: Lab) -> None:
