@@ -40,14 +40,8 @@ from sluice.sources.contract import (
     Slice,
     Source,
     Starting,
-    Step,
 )
-from sluice.sources.files.listing import file_uri
-from sluice.storage import Storage
-from sluice.times import epoch_micros
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from sluice.sources.delta.batch_limits import BatchLimits, Chunk
 from sluice.sources.delta.offset import Offset, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
@@ -58,9 +52,13 @@ from sluice.sources.delta.refusals import (
     version_gone,
     version_vacuumed,
 )
+from sluice.sources.files.listing import file_uri
+from sluice.storage import Storage
+from sluice.times import epoch_micros
 
-_MOST_FILES_BY_DEFAULT = 1000
-"""Delta's own default."""
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _RESTORE = "RESTORE"
 """The operation of a commit that takes a table back to an earlier version, as both of its writers spell it."""
 
@@ -321,7 +319,7 @@ class DeltaSource(Source):
             within = version
         return within
 
-    def _chunks(self, log: DeltaLog, start: Offset, end: int, storage: Storage) -> list[_Chunk]:
+    def _chunks(self, log: DeltaLog, start: Offset, end: int, storage: Storage) -> list[Chunk]:
         """What is to be read from an offset on, up to a version."""
         first, taken = start.reservoir_version, max(start.index + 1, 0)
         if not start.is_starting_version:
@@ -330,10 +328,10 @@ class DeltaSource(Source):
             # The rest of the snapshot lies beyond the bound, as all of it would.
             return []
         rest = snapshot_files(log, first, storage=storage)[taken:]
-        snapshot = _Chunk(first, tuple(rest), taken, is_snapshot=True)
+        snapshot = Chunk(first, tuple(rest), taken, is_snapshot=True)
         return [snapshot, *self._changes(log, first + 1, end, storage)]
 
-    def _changes(self, log: DeltaLog, first: int, last: int, storage: Storage, skip_files: int = 0) -> list[_Chunk]:
+    def _changes(self, log: DeltaLog, first: int, last: int, storage: Storage, skip_files: int = 0) -> list[Chunk]:
         chunks = []
         for version in range(first, last + 1):
             commit = read_commit(log, version, storage=storage)
@@ -345,7 +343,7 @@ class DeltaSource(Source):
             skipped = skip_files if version == first else 0
             rewritten = commit.removes_data and self.skip_change_commits
             files = () if rewritten else commit.files[skipped:]
-            chunks.append(_Chunk(version, files, skipped, timestamp_ms=commit.timestamp_ms))
+            chunks.append(Chunk(version, files, skipped, timestamp_ms=commit.timestamp_ms))
         return chunks
 
     def _refuses(self, commit: Commit) -> bool:
@@ -367,48 +365,14 @@ class DeltaSource(Source):
         if again := [file.path for file in commit.files if not self._excludes(file.path)]:
             raise RefusedError(restored(log, commit, again))
 
-    def _cut(self, log: DeltaLog, chunks: list[_Chunk], started_at: Mapping[str, Any]) -> Available:
-        """Cut versions into batches: as many files, bytes and versions as the limits allow, at least one file."""
-        steps: list[Step] = []
-        files: list[AddedFile] = []
-        size_bytes = versions = 0
-        position: Offset | None = None
-
-        def flush() -> None:
-            nonlocal files, size_bytes, versions
-            if position is not None and (files or versions):
-                steps.append(_step(position, files))
-            files, size_bytes, versions = [], 0, 0
-
-        for chunk in chunks:
-            if self.max_offsets_per_batch is not None and versions >= self.max_offsets_per_batch:
-                flush()
-            for index, file in enumerate(chunk.files, chunk.first_index):
-                if self._excludes(file.path):
-                    continue
-                if files and self._is_full(len(files), size_bytes):
-                    flush()
-                files.append(file)
-                size_bytes += file.size_bytes
-                position = Offset(log.table_id, chunk.version, index, chunk.is_snapshot)
-            position = Offset(log.table_id, chunk.version + 1, -1)
-            versions += 1
-        flush()
+    def _cut(self, log: DeltaLog, chunks: list[Chunk], started_at: Mapping[str, Any]) -> Available:
+        limits = BatchLimits(self.max_files_per_batch, self.max_bytes_per_batch, self.max_offsets_per_batch)
         return Available(
-            steps=steps,
+            steps=list(limits.steps(log.table_id, chunks, self._excludes)),
             started_at=started_at,
             oldest_ms=chunks[0].timestamp_ms if chunks else None,
             unplannable=self._unplannable(),
         )
-
-    def _is_full(self, files: int, size_bytes: int) -> bool:
-        most_files = self.max_files_per_batch
-        if most_files is None and self.max_bytes_per_batch is None and self.max_offsets_per_batch is None:
-            most_files = _MOST_FILES_BY_DEFAULT
-        if most_files is not None and files >= most_files:
-            return True
-        # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in.
-        return self.max_bytes_per_batch is not None and size_bytes >= self.max_bytes_per_batch
 
     @property
     def bears_changes(self) -> bool:
@@ -472,18 +436,6 @@ class TableSlice(Slice):
         return self.shown
 
 
-@dataclass(frozen=True)
-class _Chunk:
-    """The files of one version that are yet to be read."""
-
-    version: int
-    files: tuple[AddedFile, ...]
-    first_index: int
-    is_snapshot: bool = False
-    timestamp_ms: int | None = None
-    """When the version was committed; None for a snapshot, which gathers many versions."""
-
-
 def _before_all(log: DeltaLog, started_at: Mapping[str, Any], snapshot: int) -> Offset:
     """Before the first batch: of a version's changes, or of the whole table as it is in a version."""
     version = started_at.get("version")
@@ -491,16 +443,4 @@ def _before_all(log: DeltaLog, started_at: Mapping[str, Any], snapshot: int) -> 
         Offset(log.table_id, snapshot, -1, is_starting_version=True)
         if version is None
         else Offset(log.table_id, version, -1)
-    )
-
-
-def _step(position: Offset, files: list[AddedFile]) -> Step:
-    rows = [file.rows for file in files]
-    return Step(
-        end=write_offset(position),
-        amount=known(
-            files=len(files),
-            bytes=sum(file.size_bytes for file in files),
-            rows=None if None in rows else sum(row for row in rows if row is not None),
-        ),
     )

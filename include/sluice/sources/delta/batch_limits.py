@@ -1,0 +1,85 @@
+"""How the files of versions are cut into batches: as Delta cuts them, by the limits of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from sluice.amounts import known
+from sluice.delta_table import AddedFile
+from sluice.sources.contract import Step
+from sluice.sources.delta.offset import Offset, write_offset
+
+_MOST_FILES_BY_DEFAULT = 1000
+"""Delta's own default."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The files of one version that are yet to be read."""
+
+    version: int
+    files: tuple[AddedFile, ...]
+    first_index: int
+    is_snapshot: bool = False
+    timestamp_ms: int | None = None
+    """When the version was committed; None for a snapshot, which gathers many versions."""
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """What a batch takes at most: files, bytes and versions."""
+
+    max_files: int | None
+    max_bytes: int | None
+    max_versions: int | None
+
+    def steps(self, table_id: str, chunks: Iterable[Chunk], excludes: Callable[[str], bool]) -> Iterator[Step]:
+        """The batches of some versions: as much as the limits allow, at least one file.
+
+        Args:
+            table_id: The table's.
+            chunks: The versions, oldest first.
+            excludes: Whether the source leaves out a file, by its path.
+        """
+        files: list[AddedFile] = []
+        size_bytes = versions = 0
+        position: Offset | None = None
+        for chunk in chunks:
+            if position is not None and self.max_versions is not None and versions >= self.max_versions:
+                yield _step(position, files)
+                files, size_bytes, versions = [], 0, 0
+            for index, file in enumerate(chunk.files, chunk.first_index):
+                if excludes(file.path):
+                    continue
+                if position is not None and files and self._is_full(len(files), size_bytes):
+                    yield _step(position, files)
+                    files, size_bytes, versions = [], 0, 0
+                files.append(file)
+                size_bytes += file.size_bytes
+                position = Offset(table_id, chunk.version, index, chunk.is_snapshot)
+            position = Offset(table_id, chunk.version + 1, -1)
+            versions += 1
+        if position is not None and (files or versions):
+            yield _step(position, files)
+
+    def _is_full(self, files: int, size_bytes: int) -> bool:
+        most_files = self.max_files
+        if most_files is None and self.max_bytes is None and self.max_versions is None:
+            most_files = _MOST_FILES_BY_DEFAULT
+        if most_files is not None and files >= most_files:
+            return True
+        # Delta's limit of bytes is soft, unlike that of Spark's file source: the file that reaches it still counts in.
+        return self.max_bytes is not None and size_bytes >= self.max_bytes
+
+
+def _step(position: Offset, files: list[AddedFile]) -> Step:
+    rows = [file.rows for file in files]
+    return Step(
+        end=write_offset(position),
+        amount=known(
+            files=len(files),
+            bytes=sum(file.size_bytes for file in files),
+            rows=None if None in rows else sum(row for row in rows if row is not None),
+        ),
+    )
