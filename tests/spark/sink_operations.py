@@ -30,6 +30,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.runs import journal
 from sluice.sinks.delta.sink import DeltaSink
+from tests.builders import put
 from tests.spark.lab import Lab, forget_tables, write_files
 from tests.unit.quality.suites import document, row
 
@@ -183,6 +184,8 @@ class Numbers:
     def run_another_stream(self) -> None:
         """Another stream of the project writes 100 on the second day."""
         write_files(self.lab.root / "other", {"0100.json": json.dumps({"n": 100, "day": "2026-01-02"})}, first=100)
+        # No file declares the first one: as far as anybody can tell, this one could be that one under another name.
+        put(self.lab.root / "home" / "t" / "first-run", "")
         self.lab.run(
             Stream(
                 name="t",
