@@ -8,14 +8,12 @@ from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, is_within, local_path
-from sluice.redaction import is_secret_name
+from sluice.redaction import secrets_of_url
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 """How a path or a setting names a variable of the environment."""
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _BARE_VARIABLE = re.compile(r"\$(\w+)(?=/|\Z)")
-_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@]*:[^/?#@]*@")
-_IN_QUERY = re.compile(r"[?&]([^=&#/]+)=")
 _ONE_SLASH = re.compile(r"(s3[an]?|gs|gcs|az|adl|abfss?|hdfs):/(?!/)")
 
 
@@ -98,7 +96,7 @@ def check_credentials(url: str, *, place: str) -> None:
     Raises:
         DeclarationError: It has one.
     """
-    if _WITH_PASSWORD.match(url) or any(map(is_secret_name, _IN_QUERY.findall(url))):
+    if not is_local(url) and any(secrets_of_url(url)):
         raise DeclarationError(
             "the URL has a password, a key or a token in it",
             where=place,

@@ -130,5 +130,6 @@ def secrets_of_url(url: str) -> Iterator[str]:
         yield unquote(user.removesuffix("@").partition(":")[2])
     for parameter in re.split(r"[?;&]", url)[1:]:
         name, _, value = parameter.partition("=")
-        if is_secret_name(name):
+        # With a slash in it, it is no name of a parameter: a `?` of a pattern stands before it.
+        if is_secret_name(name) and "/" not in name:
             yield unquote(value)

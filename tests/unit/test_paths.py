@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.declaring import check_path
 from sluice.errors import DeclarationError
 from sluice.paths import resolve_path
 from tests.fuzzing import outcome
@@ -24,6 +25,8 @@ from tests.fuzzing import outcome
         ("file:///data/visits", "/data/visits"),
         ("file:/data/a%20b", "/data/a%20b"),
         ("s3://bucket/visits/", "s3://bucket/visits"),
+        ("data/day?token=1/*.json", "{root}/data/day?token=1/*.json"),
+        ("s3://bucket/day=?/token=1", "s3://bucket/day=?/token=1"),
     ],
 )
 def test_locations(tmp_path: Path, path: str, location: str) -> None:
@@ -90,3 +93,9 @@ def test_any_text_stays_inside(path: str) -> None:
 
     is_open = path.startswith(("/", "file:")) or ":" in path
     assert isinstance(found, DeclarationError) or is_open or f"{found}/".startswith("/srv/shop/")
+
+
+@pytest.mark.parametrize("path", ["data/day?token=1/*.json", "s3://bucket/day=?/token=1", "s3://bucket/token=1"])
+def test_patterns_have_no_parameters(path: str) -> None:
+    """What stands behind the `?` of a pattern is the name of a folder, and no secret of a URL."""
+    check_path(path, "here")

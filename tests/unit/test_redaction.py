@@ -198,6 +198,7 @@ def test_secrets_of_urls() -> None:
     assert list(secrets_of_url("sc://h/;token=a%2Fbcd;use_ssl=true")) == ["a/bcd"]
     assert list(secrets_of_url("http://me:pa%20ss@host/x?y=1")) == ["pa ss"]
     assert list(secrets_of_url("s3://bucket/key=1/x")) == []
+    assert list(secrets_of_url("s3://bucket/day=?/token=1/x")) == []
 
 
 def test_errors_tell_no_secrets() -> None:
