@@ -104,6 +104,11 @@ class Generation(Document, frozen=True, kw_only=True):
     begun_with: tuple[BegunWith, ...] = ()
     """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
 
+    @property
+    def newest_declared(self) -> Mapping[str, str]:
+        """What the newest batch was begun with; empty before the first, and where that was not kept."""
+        return self.begun_with[-1].declared if self.begun_with else {}
+
     def declared_at(self, batch_id: int) -> Mapping[str, str]:
         """What a batch was begun with; empty where that is not known."""
         known = [begun.declared for begun in self.begun_with if begun.from_batch <= batch_id]

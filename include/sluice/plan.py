@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -143,6 +143,10 @@ class Plan:
     """How far each `withWatermark` has come; None without one, and when nothing was measured."""
     stages: tuple[Stage, ...] = ()
     """What the run does, in this order; empty when nothing is to be run."""
+
+    def refused(self, problem: Problem, reason: str | None = None) -> Plan:
+        """The same, refused, for the problem's cause unless there is another word for it."""
+        return replace(self, verdict="refuse", reason=reason or problem.cause, problem=problem, batches=())
 
     @property
     def size_bytes(self) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from sluice.delta_table import load_table, open_log
+from sluice.delta_table import find_table
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem
 from sluice.home import StreamHome
@@ -134,4 +134,5 @@ def _told(interval_column: str | msgspec.UnsetType | None) -> str:
 
 
 def _has_rows(location: str, storage: Storage) -> bool:
-    return open_log(location, storage=storage) is not None and bool(load_table(location, storage=storage).file_uris())
+    table = find_table(location, storage=storage)
+    return table is not None and bool(table.file_uris())

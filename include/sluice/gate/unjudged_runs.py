@@ -225,7 +225,7 @@ def gated(plan: Plan, unsettled: Unsettled | None, try_before: RunRecord | None)
     gate = unsettled.gate
     if unsettled.is_held:
         problem = held_by(unsettled, plan.stream)
-        return replace(plan, verdict="refuse", reason="held by quality", problem=problem, batches=(), quality=None)
+        return replace(plan, quality=None).refused(problem, "held by quality")
     is_own = try_before is not None and try_before.run_id == gate.run_id
     if unsettled.judged is None and plan.verdict == "skip":
         what = "this run" if is_own else f"run {gate.run_id}"

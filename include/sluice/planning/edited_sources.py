@@ -22,15 +22,14 @@ def source_fingerprints(stream: Stream) -> dict[str, str]:
 
 def exchanged_sources(seen: Survey) -> Problem | None:
     """A source that is declared as another one was, which is declared otherwise itself; None where there is none."""
-    then, now = _then(seen), source_fingerprints(seen.stream)
-    for name, source in seen.stream.sources.items():
-        key = _called(name)
-        taken = [other for other in now if then.get(other) == now[key] != now[other]]
-        if taken and then.get(key, now[key]) != now[key]:
+    edited = _edited(seen)
+    for name, (_, now) in edited.items():
+        was_so = next((other for other, (then, _) in edited.items() if then == now), None)
+        if was_so is not None:
             return Problem(
                 code="SOURCES_EXCHANGED",
-                file=source.location,
-                cause=f"{key} is declared as {taken[0]} was when the newest batch was begun",
+                file=seen.stream.sources[name].location,
+                cause=f"{_called(name)} is declared as {_called(was_so)} was when the newest batch was begun",
                 consequence="it would read what the other has read already: rows would be there twice, or as others",
                 remedy="declare each source as it was, or declare a new stream with a sink of its own",
             )
@@ -39,9 +38,9 @@ def exchanged_sources(seen: Survey) -> Problem | None:
 
 def read_by_another(seen: Survey) -> Iterator[Problem]:
     """The sources that were edited and now wait for files which another source of the stream has read."""
-    then, now = _then(seen), source_fingerprints(seen.stream)
-    edited = [name for name in seen.available if then.get(_called(name), now[_called(name)]) != now[_called(name)]]
-    for name in edited:
+    for name in _edited(seen):
+        if name not in seen.available:
+            continue
         waiting = {entry.path for step in seen.available[name].steps for entry in step.added.entries}
         for line in {line.source: line for line in seen.lines or () if line.source != name}.values():
             twice = waiting & seen.logs[line.log].taken.paths if line.log in seen.logs else set()
@@ -57,12 +56,15 @@ def read_by_another(seen: Survey) -> Iterator[Problem]:
                 )
 
 
-def _then(seen: Survey) -> dict[str, str]:
-    """What was declared when the newest batch was begun; nothing before the first, or where nobody has kept it."""
-    record = seen.record
-    if record is None or not record.begun_with or seen.checkpoint.planned is None:
-        return {}
-    return record.begun_with[-1].declared
+def _edited(seen: Survey) -> dict[str, tuple[str, str]]:
+    """The sources that are declared otherwise than when the newest batch was begun, with what told them then, and now.
+
+    None before the first batch, and where nobody has kept it.
+    """
+    begun = seen.record.newest_declared if seen.record is not None and seen.checkpoint.planned is not None else {}
+    now = source_fingerprints(seen.stream)
+    known = {name: (begun[key], now[key]) for name in seen.stream.sources if (key := _called(name)) in begun}
+    return {name: (before, after) for name, (before, after) in known.items() if before != after}
 
 
 def _called(name: str) -> str:

@@ -38,7 +38,7 @@ def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, pl
     identity = record.sink_identity if record is not None else None
     if identity is None or sink.identity == identity:
         return None
-    then = record.declared_at(record.begun_with[-1].from_batch).get("sink") if record and record.begun_with else None
+    then = record.newest_declared.get("sink") if record is not None else None
     known = f"{identity} at {then}" if then else identity
     return Problem(
         code="SINK_REPLACED",

@@ -26,7 +26,7 @@ def mode_changed(
     if record is None or not checkpoint.operators or not may_have_written(stream, checkpoint, sink):
         return None
     # That of the newest run, which has finished what it found: an edit before it was taken, or refused.
-    then = record.begun_with[-1].declared.get("output mode") if record.begun_with else None
+    then = record.newest_declared.get("output mode")
     if then is None or then == stream.output_mode:
         return None
     return Problem(

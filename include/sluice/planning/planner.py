@@ -60,7 +60,7 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
     )
     problem = find_refusal(seen)
     if problem is not None:
-        return replace(blank, verdict="refuse", reason=problem.cause, problem=problem)
+        return blank.refused(problem)
     undecided = _undecided(seen)
     strategy = _strategy(seen, limits, undecided)
     if undecided and strategy == "drain":

@@ -107,8 +107,8 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
         sink = stream.sink.state(query_id, storage=home.storage)
         lost = pending_forgotten(stream, stream.sink, sink, checkpoint, query_id, storage=home.storage)
         older = older_table(stream, stream.sink, sink, record, checkpoint.committed_id, storage=home.storage)
-        seen = replace(seen, sink=sink, forgotten=lost, older=older)
-        seen = replace(seen, writers_before=writers_before(stream, home, checkpoint, sink, number))
+        writers = writers_before(stream, home, checkpoint, sink, number)
+        seen = replace(seen, sink=sink, forgotten=lost, older=older, writers_before=writers)
         return _survey_sources(seen, home, bound, now)
     except RefusedError as refused:
         return replace(seen, refusal=refused.finding)

@@ -190,12 +190,12 @@ def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> P
         return plan
     pending = seen.checkpoint.planned_id
     if (problem := sink_moved(project, seen.stream, seen.record, pending)) is not None:
-        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
+        return plan.refused(problem)
     decided = decided_before(plan, home)
     if project.is_remote and (problem := held_and_forgotten(seen.stream, seen.sink, pending)) is not None:
-        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
+        return plan.refused(problem)
     if (problem := _quarantine_forgotten(seen, decided, project, home)) is not None:
-        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem, batches=())
+        return plan.refused(problem)
     if decided is None:
         return plan
     how = f"batch {pending} was decided by run {decided.run_id}, and is finished as it was then"
@@ -233,6 +233,6 @@ def _with_gate_choice(plan: Plan, home: StreamHome, seen: Survey, declared: Decl
     broken = tuple(broken_contracts(stream, suite, plan.batches, storage=home.storage))
     blocking = next((problem for problem in broken if problem.is_blocking), None)
     if blocking is not None:
-        return replace(plan, verdict="refuse", reason="a source breaks its contract", problem=blocking, batches=())
+        return plan.refused(blocking, "a source breaks its contract")
     plan = with_stop(plan, read_gate(home))
     return replace(plan, quality=chosen, warnings=(*plan.warnings, *broken))

@@ -13,10 +13,7 @@ import msgspec
 
 from sluice.auditing.audit import Audit
 from sluice.auditing.staged_batch import Followed
-from sluice.checkpoint.offsets import (
-    CommitFile,
-    OffsetFile,
-)
+from sluice.checkpoint.offsets import CommitFile, OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state

@@ -339,7 +339,7 @@ class _Run:
     def _told(self, batch: BatchRecord) -> BatchRecord:
         """A batch's record, with who has decided it, and what was declared otherwise when it was begun."""
         decided = self.decided if self.decided is not None and self.decided.batch_id == batch.batch_id else None
-        then, now = self.generation.declared_at(batch.batch_id), self.generation.begun_with[-1].declared
+        then, now = self.generation.declared_at(batch.batch_id), self.generation.newest_declared
         changed = tuple(name for name, value in then.items() if now.get(name, value) != value)
         if decided is not None:
             taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)

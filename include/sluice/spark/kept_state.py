@@ -19,19 +19,18 @@ from sluice.plan_notes import KeptState, StatefulOperator
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected
-from sluice.spark.plan_columns import ALIAS, ATTRIBUTE, lists, split, whole_plan
+from sluice.spark.plan_columns import ALIAS, ATTRIBUTE, DEDUPES, lists, split, whole_plan
 from sluice.spark.plan_tree import Node
 from sluice.spark.query import Query, plan_reader
 from sluice.spark.shown_plan import masked_expression
 from sluice.spark.state_check import STATE_REMEDY
-from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is_streaming_leaf, nodes
+from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is_streaming_leaf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FORM = 1
 """How plans are read here; another one spells the same state in other words."""
-_DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 _BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
 _STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
 _WATERMARK = re.compile(r".*?, (.*#\d+(?:-T\d+ms)?): .*", re.DOTALL)
@@ -54,7 +53,7 @@ def read_kept_state(query: Query) -> KeptState:
     """What a query keeps, as its analysed plan tells."""
     session = query.frame.sparkSession
     root = whole_plan(query.frame, plan_reader(session))
-    stateful = [node for node in nodes(root) if _STATEFUL.fullmatch(node.kind) is not None and _has_stream(node)]
+    stateful = [node for node in root.walk() if _STATEFUL.fullmatch(node.kind) is not None and _has_stream(node)]
     columns = TracedColumns(root, query.lines) if stateful else None
     found = (_operator(node, columns) for node in stateful if columns is not None)
     return KeptState(_reader(session), tuple(operator for operator in found if operator is not None))
@@ -99,7 +98,7 @@ def _reader(session: SparkSession) -> str:
 
 
 def _has_stream(node: Node) -> bool:
-    return any(map(is_streaming_leaf, nodes(node)))
+    return any(map(is_streaming_leaf, node.walk()))
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
     if node.kind == "Aggregate":
         keys = _keys(listed[0] if listed else [], node, columns)
         return _Kept(node.kind, keys, list(_aggregates(node, listed, columns)))
-    if node.kind in _DEDUPES:
+    if node.kind in DEDUPES:
         keys = _keys(listed[0] if listed else [], node, columns)
         return _Kept(node.kind, keys, [], _times(node, columns) if node.kind != "Deduplicate" else [])
     if node.kind == "Distinct":
@@ -161,7 +160,7 @@ def _grouping(node: Node, listed: list[list[str]], columns: TracedColumns) -> li
 
 def _times(node: Node, columns: TracedColumns) -> list[str]:
     """The columns of watermarks below an operator."""
-    found = ((below, _WATERMARK.fullmatch(below.rest)) for below in nodes(node) if below.kind == "EventTimeWatermark")
+    found = ((below, _WATERMARK.fullmatch(below.rest)) for below in node.walk() if below.kind == "EventTimeWatermark")
     return [columns.spell(match[1], below, _key) for below, match in found if match is not None]
 
 

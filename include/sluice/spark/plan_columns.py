@@ -17,16 +17,9 @@ MAKES_COLUMNS = {"Project", "Aggregate"}
 """Operators whose last list says what each of their columns is made of."""
 ALIAS = re.compile(r"(?P<expression>.*?) AS (?P<name>.*)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 """One of those: what Spark calls a column that nobody has named may have an AS of its own."""
-_KEEPS_COLUMNS = {
-    "CollectMetrics",
-    "Deduplicate",
-    "DeduplicateWithinWatermark",
-    "Distinct",
-    "EventTimeWatermark",
-    "Filter",
-    "SubqueryAlias",
-    "View",
-}
+DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
+"""Operators that keep one row of each key; their first list has the keys."""
+_KEEPS_COLUMNS = {"CollectMetrics", "Distinct", "EventTimeWatermark", "Filter", "SubqueryAlias", "View", *DEDUPES}
 _MOST_FIELDS = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS = "100000"
 _ONE_SIDED = {"LeftSemi", "LeftAnti"}

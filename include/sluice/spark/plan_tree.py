@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _NODE = re.compile(r"(?P<indent>(?:[: ] {2})*(?:[:+]- )?)(?P<mark>[~'!]*)(?P<kind>\w+)(?P<rest>.*)")
@@ -19,6 +20,14 @@ class Node:
     rest: str
     """What its line says after the kind."""
     children: list[Node] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Node]:
+        """The node and all below it, from itself down."""
+        pending = [self]
+        while pending:
+            found = pending.pop()
+            yield found
+            pending += reversed(found.children)
 
 
 def parse_plan(text: str) -> Node:

@@ -70,17 +70,17 @@ class TracedColumns:
         self._names: dict[str, set[str]] = {}
         self._prefixes: dict[int, str] = {}
         self._known: dict[tuple[int, str], Column | None] = {}
-        self._made: dict[int, dict[str, str]] = {id(node): made_columns(node) for node in nodes(self.root)}
-        streaming = (node for node in nodes(self.root) if is_streaming_leaf(node))
+        self._made: dict[int, dict[str, str]] = {id(node): made_columns(node) for node in self.root.walk()}
+        streaming = (node for node in self.root.walk() if is_streaming_leaf(node))
         for leaf, prefix in zip(streaming, _prefixes(self.lines), strict=False):
             self._prefixes[id(leaf)] = prefix
-        for node in nodes(self.root):
+        for node in self.root.walk():
             # What else stands in the lists of those are expressions.
             listed = [items(node.rest)] if node.kind in MAKES_COLUMNS | {"Expand"} else lists(node.rest)
             for found in (found for one in listed for item in one if (found := _NAMED.fullmatch(item)) is not None):
                 self._names.setdefault(found["id"], set()).add(found["name"])
         # From the sources up, so that no call has to go down a thousand projections.
-        for node in reversed(list(nodes(self.root))):
+        for node in reversed(list(self.root.walk())):
             for number in self._made[id(node)]:
                 self._find(node, number)
 
@@ -190,15 +190,6 @@ class TracedColumns:
         rest = _TAGGED.sub("", expression)
         lengths = list(dict.fromkeys(_length(found) for found in _LENGTHS.findall(rest)))
         return f"window({', '.join([time, *lengths])})~{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
-
-
-def nodes(node: Node) -> Iterator[Node]:
-    """A node and all below it, from the root."""
-    pending = [node]
-    while pending:
-        found = pending.pop()
-        yield found
-        pending += reversed(found.children)
 
 
 def is_streaming_leaf(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.home import SourceLine
 from sluice.spark.plan_tree import parse_plan
-from sluice.spark.traced_columns import TracedColumns, nodes
+from sluice.spark.traced_columns import TracedColumns
 
 LEAF = "StreamingRelation FileSource[/land], [k#0, v#1L], name=<Unassigned>"
 
@@ -26,7 +26,7 @@ def test_a_thousand_projections() -> None:
     lines.append(f"{'   ' * depth}+- {LEAF}")
 
     assert spelled(*lines) == "[c(v), k]"
-    assert len(list(nodes(parse_plan("\n".join(lines))))) == depth + 2
+    assert len(list(parse_plan("\n".join(lines)).walk())) == depth + 2
 
 
 def test_columns_that_code_has_made() -> None:

@@ -152,7 +152,7 @@ def make_backfill(**changes: Any) -> RunFile:
         watermark_ms=NOW_MS,
         slices={
             "visits": Slice(end='{"logOffset":4}', amount={"files": 3, "bytes": 9000}),
-            "lake": TableSlice(None, shown=12),
+            "lake": TableSlice(None, version=12),
         },
         downstream=(Downstream("daily", skips_changes=True), Downstream("totals", skips_changes=False)),
     )

@@ -176,7 +176,7 @@ class DeltaSource(Source):
         return TableSlice(
             end=end,
             amount=known(files=len(read), bytes=sum(file.size_bytes for file in read)),
-            shown=shown,
+            version=shown,
             left_out=tuple(sorted(left_out & files.keys())),
         )
 
@@ -421,19 +421,14 @@ class DeltaSource(Source):
 class TableSlice(Slice):
     """The rows of one version of the table, as far as the live generation is done with them."""
 
-    shown: int | None = None
-    """The version; None for nothing."""
+    version: int | None = None
     left_out: tuple[str, ...] = ()
     """URIs of files of that version that are not read: the live generation has yet to read them, or passes over them
     for good."""
 
     @property
     def is_beyond_offsets(self) -> bool:
-        return self.end is None and self.shown is not None
-
-    @property
-    def version(self) -> int | None:
-        return self.shown
+        return self.end is None and self.version is not None
 
 
 def _before_all(log: DeltaLog, started_at: Mapping[str, Any], snapshot: int) -> Offset:

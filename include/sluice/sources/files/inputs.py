@@ -29,18 +29,12 @@ class Inputs:
         for entry in entries:
             if self.taken.there(entry) is None:
                 yield input_gone(entry.path)
-        if (left_out := self.left_out(entries)) is not None:
-            yield input_left_out(left_out.path, self.name_glob or "")
+        if self.name_glob is not None and (left_out := find_left_out(entries, self.name_glob)) is not None:
+            yield input_left_out(left_out.path, self.name_glob)
         for path, now in self._replaced(entries).items():
             yield input_replaced(path, now)
         for path, old in self.read_before(entries).items():
             yield input_read_before(path, old)
-
-    def left_out(self, entries: Sequence[LogEntry]) -> LogEntry | None:
-        """The first of some files that a stream of Spark would pass over for its name; None for none."""
-        pattern = glob_pattern(self.name_glob) if self.name_glob else None
-        names = ((entry, file_name(file_location(entry.path))) for entry in entries if pattern is not None)
-        return next((entry for entry, name in names if pattern is not None and not pattern.fullmatch(name)), None)
 
     def read_before(self, entries: Sequence[LogEntry]) -> dict[str, str]:
         """The files of a batch that were read before, and the name that they had then.
@@ -116,3 +110,9 @@ class Inputs:
         alike = self.taken.alike(there.mtime_ms, there.size_bytes) if there is not None else []
         others = [old for old in alike if old.path not in together and self.taken.size(old) is not None]
         return next((old.path for old in self.taken.away(others).entries), None)
+
+
+def find_left_out(entries: Sequence[LogEntry], name_glob: str) -> LogEntry | None:
+    """The first of some files that a stream of Spark would pass over for its name; None for none."""
+    pattern = glob_pattern(name_glob)
+    return next((entry for entry in entries if not pattern.fullmatch(file_name(file_location(entry.path)))), None)

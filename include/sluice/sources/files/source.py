@@ -29,7 +29,6 @@ from sluice.sources.contract import (
     Available,
     Bound,
     LoggingSource,
-    OwnLog,
     Position,
     Slice,
     Starting,
@@ -39,7 +38,7 @@ from sluice.sources.contract import (
 from sluice.sources.files.batch_limits import BatchLimits, is_pattern, log_offset
 from sluice.sources.files.changed_files import find_changed, find_renamed
 from sluice.sources.files.folder_types import Load, found_types, load_as_begun
-from sluice.sources.files.inputs import Inputs
+from sluice.sources.files.inputs import Inputs, find_left_out
 from sluice.sources.files.listing import (
     ListedFile,
     Listing,
@@ -57,9 +56,7 @@ from sluice.sources.files.observed_reading import ObservedReading
 from sluice.sources.files.refusals import check_no_table, hidden_by_age, input_read_before, path_changed, read_and_lost
 from sluice.sources.files.taken_files import TakenFiles, file_location
 from sluice.sources.parquet_columns import parquet_columns
-from sluice.spark_options import (
-    check_settings,
-)
+from sluice.spark_options import check_settings
 from sluice.storage import Storage
 from sluice.times import epoch_micros
 
@@ -285,10 +282,11 @@ class FilesSource(LoggingSource):
                 where=pattern,
                 remedy="rename the file for good, or write the transform with operators that Spark runs as a batch",
             )
-        inputs = Inputs(TakenFiles(OwnLog(), Storage()), list, self.path_glob_filter)
-        if (left_out := inputs.left_out(taken.added.entries)) is not None:
+        name_glob = self.path_glob_filter
+        left_out = find_left_out(taken.added.entries, name_glob) if name_glob is not None else None
+        if left_out is not None:
             raise DeclarationError(
-                f"the stream has read this file, and `path_glob_filter` is {self.path_glob_filter!r} now: Spark's"
+                f"the stream has read this file, and `path_glob_filter` is {name_glob!r} now: Spark's"
                 " stream would pass over it",
                 where=left_out.path,
                 remedy="declare `path_glob_filter` so that it takes the file, for the backfill",
