@@ -113,8 +113,10 @@ class BackfillPlan:
     """How its rows are judged before they replace any; None without a suite, and when nothing is to be done."""
     left_to_spark: tuple[str, ...] = ()
     """What only Spark can tell, and refuses at its start, before anything is replaced."""
-    knows_duplicates: bool = True
-    """Whether a run has learned from Spark by what the transform, as it is now, drops duplicates."""
+
+    def refused(self, problem: Problem) -> BackfillPlan:
+        """The same, refused."""
+        return replace(self, verdict="refuse", reason=problem.cause, problem=problem)
 
     @property
     def size_bytes(self) -> int | None:
@@ -236,7 +238,7 @@ def build_backfill_plan(sight: Sight) -> BackfillPlan:
         downstream=sight.downstream,
     )
     if sight.refusal is not None:
-        return replace(plan, verdict="refuse", reason=sight.refusal.cause, problem=sight.refusal)
+        return plan.refused(sight.refusal)
     if snapshot is None or batch is None:
         return plan
     if snapshot.column_kind == "date":
@@ -249,7 +251,7 @@ def build_backfill_plan(sight: Sight) -> BackfillPlan:
     )
     problem = check_state(seen, sight.interval, batch, sight.late_rows)
     if problem is not None:
-        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+        return plan.refused(problem)
     why = f"{_amounts(sight.slices)}, read up to batch {batch.batch_id}, replace the interval in version {plan.version}"
     how = "" if snapshot.obstacle is None else f" by Spark, under the live stream's lease ({snapshot.obstacle})"
     return replace(plan, verdict="run", reason=why + how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from sluice.checkpoint.offsets import OffsetFile
@@ -75,14 +75,26 @@ def check_state(seen: Survey, interval: Interval, batch: OffsetFile, late_rows: 
     return None
 
 
-def late_keys(stream: Stream, operator: str, late_rows: int | None) -> Problem:
-    """Keys of rows that were dropped as late, of which a further row may be in time, whatever the interval.
+def duplicates_problem(
+    stream: Stream, across: str | None, timeless: str | None, late_rows: Callable[[], int | None]
+) -> Problem | None:
+    """Why the duplicates that a transform drops can't be told from those of other intervals, or of late rows.
 
     Args:
         stream: The declaration.
-        operator: What drops duplicates, by keys that do not tell the event time.
-        late_rows: How many rows the live stream has dropped as late; None when nobody knows.
+        across: What drops them by keys that do not tell the interval column; None for nothing.
+        timeless: What drops them by keys of which late ones may come again in time; None for nothing.
+        late_rows: Gives how many rows the live stream has dropped as late; None when nobody knows. Asked where it
+            matters.
     """
+    if across is not None:
+        return _drops_across(stream, across)
+    dropped = late_rows() if timeless is not None else 0
+    return _late_keys(stream, timeless, dropped) if timeless is not None and dropped != 0 else None
+
+
+def _late_keys(stream: Stream, operator: str, late_rows: int | None) -> Problem:
+    """Keys of rows that were dropped as late, of which a further row may be in time, whatever the interval."""
     column = stream.interval_column
     return Problem(
         code="BACKFILL_LATE_ROWS",
@@ -93,6 +105,20 @@ def late_keys(stream: Stream, operator: str, late_rows: int | None) -> Problem:
         " of the same key would be there twice",
         remedy=f"let the transform make `{column}` of the event time (`to_date(...)` of it, before the keys are"
         " compared), or let a new stream, with a table of its own, read everything anew",
+    )
+
+
+def _drops_across(stream: Stream, operator: str) -> Problem:
+    """A transform that drops duplicates across intervals."""
+    column = stream.interval_column
+    return Problem(
+        code="BACKFILL_DUPLICATES",
+        file=stream.transform,
+        cause=f"the transform drops duplicates by keys that do not tell `{column}`: {operator}",
+        consequence="a row of the interval would go for one of another interval, which the live stream may have"
+        " kept beside it",
+        remedy="leave this stream as it is, for other keys do not fit its state; a new stream with a sink of"
+        f" its own can be backfilled, with `{column}`, or the columns that it is made of, among the keys",
     )
 
 

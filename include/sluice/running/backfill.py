@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ from sluice.auditing.dead_backfills import tidy_quarantine
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.locations import join
 from sluice.planning.backfill import BackfillPlan
-from sluice.planning.backfill_refusals import late_keys
+from sluice.planning.backfill_refusals import duplicates_problem
 from sluice.planning.begun_stream import as_begun
 from sluice.project import Project
 from sluice.quality.gate import quality_failed
@@ -32,7 +33,7 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.sinks.contract import Replaced, Replacement
-from sluice.spark.duplicates import check_duplicates, find_dropped
+from sluice.spark.duplicates import drops_duplicates, find_dropped
 from sluice.spark.java_options import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
 from sluice.spark.session import close_session, open_session
@@ -280,17 +281,17 @@ class _Backfill:
 
     def _result(self, plan: BackfillPlan, attempt: int) -> DataFrame:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()
-        if not plan.knows_duplicates:
-            self._check_late_keys(plan)
         if plan.watermark_ms is None:
             try:
                 frame = build_batch(project, self._stream, session, plan.slices)
             except QueryRefusedError:
                 self._phase("running it as a stream: Spark does not run it as a batch")
             else:
-                self._check_duplicates(frame)
+                if drops_duplicates(frame, plan_reader(session)):
+                    self._check_duplicates(plan)
                 self._save(explain=explain_frame(frame))
                 return frame
+        self._check_duplicates(plan)
         return run_bounded_stream(
             project,
             self._stream,
@@ -303,28 +304,21 @@ class _Backfill:
             storage=self.preparation.home.storage,
         )
 
-    @property
+    @cached_property
     def _stream(self) -> Stream:
         """The stream, whose sources read as its generation began to."""
         home = self.preparation.home
         return as_begun(self.preparation.request.stream, home.generation(home.current_generation()))
 
-    def _check_duplicates(self, batch: DataFrame) -> None:
-        stream, session = self._stream, self._open_session()
-        plans = plan_reader(session)
-        if find_dropped(batch, stream.interval_column or "", plans).across is not None:
-            # A batch does not tell the sources from static tables, whose duplicates the live stream drops all at once.
-            check_duplicates(build_query(self.preparation.project, stream, session, {}).frame, stream, plans)
-
-    def _check_late_keys(self, plan: BackfillPlan) -> None:
+    def _check_duplicates(self, plan: BackfillPlan) -> None:
+        """Ask Spark by what keys: the plan knows of the transform's own module alone, and a batch has no watermark."""
         stream, session = self._stream, self._open_session()
         frame = build_query(self.preparation.project, stream, session, {}).frame
-        operator = find_dropped(frame, stream.interval_column or "", plan_reader(session)).timeless
-        if operator is None:
-            return
-        dropped = dropped_late(self.preparation.journal.records, plan.generation, plan.batch_id or 0)
-        if dropped != 0:
-            raise RefusedError(late_keys(stream, operator, dropped))
+        found = find_dropped(frame, stream.interval_column or "", plan_reader(session))
+        late_rows = partial(dropped_late, self.preparation.journal.records, plan.generation, plan.batch_id or 0)
+        problem = duplicates_problem(stream, found.across, found.timeless, late_rows)
+        if problem is not None:
+            raise RefusedError(problem)
 
     def _write(self, write: Callable[[], T]) -> T:
         try:

@@ -21,8 +21,7 @@ from sluice.project import Project
 from sluice.running.planned_files import told
 from sluice.sources.contract import Bound, Position, Slice
 from sluice.sources.files.declared import files
-from sluice.spark.duplicates import check_duplicates
-from sluice.spark.query import Query, build_query, plan_reader, spark_failed
+from sluice.spark.query import Query, build_query, spark_failed
 from sluice.spark.session import choose_shuffle_partitions, pinned_conf
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -59,14 +58,12 @@ def run_bounded_stream(
 
     Raises:
         DeclarationError: The transform can't run on the sources, or a file's name is a pattern for Spark's stream.
-        RefusedError: It drops duplicates across intervals.
         BatchFailedError: Spark failed.
     """
     stream, slices = _copied(stream, session, slices, join(folder, "slices"), now, storage)
     for name, source in stream.sources.items():
         source.check_one_batch(slices[name])
     query = build_query(project, stream, session, {})
-    check_duplicates(query.frame, stream, plan_reader(session))
     checkpoint = join(folder, "checkpoint")
     if all(slices[line.source].end is None for line in query.lines):
         return session.createDataFrame([], query.frame.schema)

@@ -26,7 +26,7 @@ from sluice.planning.backfill import (
     check_declaration,
     survey_backfill,
 )
-from sluice.planning.backfill_refusals import late_keys
+from sluice.planning.backfill_refusals import duplicates_problem
 from sluice.planning.declared import Declared
 from sluice.planning.past import LEAVE_NO_RECORD, past_problem
 from sluice.planning.transform_text import transform_digest
@@ -37,7 +37,6 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
 from sluice.sinks.contract import ReplaceableSink, Replaced, SplittingSink
-from sluice.spark.duplicates import drops_across
 from sluice.spark.writers import open_journal
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
@@ -76,14 +75,14 @@ def _plan(declared: Declared, interval: Interval) -> BackfillPlan:
     late_rows = partial(dropped_late, RunRecords(home))
     plan = build_backfill_plan(survey_backfill(stream, home, interval, declared.streams, late_rows=late_rows))
     if plan.verdict == "skip" and (problem := past_problem(project, stream, home)) is not None:
-        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+        return plan.refused(problem)
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
     if plan.verdict == "run":
         problem = check_releases(home, read_releases(home), stream, interval)
         problem = problem or rows_elsewhere(project, stream, home)
         if problem is not None:
-            plan = replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+            plan = plan.refused(problem)
     if plan.verdict != "run":
         return plan
     plan = _with_what_spark_tells(project, stream, home, plan, late_rows)
@@ -99,14 +98,13 @@ def _with_what_spark_tells(
     found = live.drops_duplicates if live is not None else None
     now = transform_digest(project, stream)
     is_known = found is not None and now is not None and found.is_about(stream.interval_column, now)
-    problem, known = None, found if is_known else None
-    if known is not None and known.across is not None:
-        problem = drops_across(stream, known.across)
-    elif known is not None and known.timeless not in {None, msgspec.UNSET}:
-        dropped = late_rows(plan.generation, plan.batch_id or 0)
-        problem = late_keys(stream, str(known.timeless), dropped) if dropped != 0 else None
-    if problem is not None:
-        return replace(plan, verdict="refuse", reason=problem.cause, problem=problem)
+    known = found if is_known else None
+    if known is not None:
+        timeless = None if known.timeless is msgspec.UNSET else known.timeless
+        dropped = partial(late_rows, plan.generation, plan.batch_id or 0)
+        problem = duplicates_problem(stream, known.across, timeless, dropped)
+        if problem is not None:
+            return plan.refused(problem)
     keys = f"duplicates are dropped by keys that tell `{stream.interval_column}` (BACKFILL_DUPLICATES)"
     late = "no key that came too late may come again in time (BACKFILL_LATE_ROWS)"
     knows_time = known is not None and known.timeless is not msgspec.UNSET
@@ -115,7 +113,7 @@ def _with_what_spark_tells(
         *([] if knows_time else [late]),
         "the result has the columns and types of the table",
     ]
-    return replace(plan, left_to_spark=tuple(left), knows_duplicates=knows_time)
+    return replace(plan, left_to_spark=tuple(left))
 
 
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:

@@ -12,16 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.errors import Problem, RefusedError
-from sluice.spark.plan_columns import ATTRIBUTE, MAKES_COLUMNS, made_columns, output_columns, whole_plan
+from sluice.spark.plan_columns import ATTRIBUTE, DEDUPES, MAKES_COLUMNS, made_columns, output_columns, whole_plan
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node
-from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 _OF_EVENT_TIME = re.compile(r"#\d+-T\d+ms")
 _ONE_NAME = r"[^()]*#(\d+)L?(?:-T\d+ms)?"
 _NAME = re.compile(_ONE_NAME)
@@ -47,11 +44,17 @@ class Dropped:
     event time, or its date: what is in time then is of no interval that the watermark has passed."""
 
 
+def drops_duplicates(frame: DataFrame, plans: PlanReader) -> bool:
+    """Whether a query drops duplicates, also of a static table."""
+    return any(node.kind in DEDUPES for node in whole_plan(frame, plans).walk())
+
+
 def find_dropped(frame: DataFrame, column: str, plans: PlanReader) -> Dropped:
     """What drops duplicates in a query, as far as that matters to its intervals.
 
     Args:
-        frame: The result of a transform: a stream, of which static tables are left alone, or a batch.
+        frame: The result of a transform, as a stream; a batch does not tell the sources from static tables, whose
+            duplicates the live stream drops all at once.
         column: The interval column.
         plans: Shows the plan.
     """
@@ -62,42 +65,17 @@ def find_dropped(frame: DataFrame, column: str, plans: PlanReader) -> Dropped:
     # A projection, so that the root names the column.
     root = whole_plan(frame.select(f"`{column}`"), plans)
     wanted = ATTRIBUTE.findall(root.rest)
-    across = next(_ambiguous(root, frozenset(wanted), only_streaming=frame.isStreaming), None)
+    across = next(_ambiguous(root, frozenset(wanted)), None)
     is_utc = session.conf.get("spark.sql.session.timeZone") in _UTC
     return Dropped(across, next(_timeless(root, wanted[0], takes_dates=is_utc), None))
 
 
-def check_duplicates(frame: DataFrame, stream: Stream, plans: PlanReader) -> None:
-    """Refuse a stream's query that drops duplicates across intervals.
-
-    Raises:
-        RefusedError: It does, or nobody can tell.
-    """
-    operator = find_dropped(frame, stream.interval_column or "", plans).across
-    if operator is not None:
-        raise RefusedError(drops_across(stream, operator))
-
-
-def drops_across(stream: Stream, operator: str) -> Problem:
-    """A transform that drops duplicates across intervals."""
-    column = stream.interval_column
-    return Problem(
-        code="BACKFILL_DUPLICATES",
-        file=stream.transform,
-        cause=f"the transform drops duplicates by keys that do not tell `{column}`: {operator}",
-        consequence="a row of the interval would go for one of another interval, which the live stream may have"
-        " kept beside it",
-        remedy="leave this stream as it is, for other keys do not fit its state; a new stream with a sink of"
-        f" its own can be backfilled, with `{column}`, or the columns that it is made of, among the keys",
-    )
-
-
 def _timeless(root: Node, wanted: str, *, takes_dates: bool) -> Iterator[str]:
-    made = {column: expression for node in _nodes(root) for column, expression in made_columns(node).items()}
-    for node in _nodes(root):
-        if node.kind not in _DEDUPES or not node.is_streaming or _OF_EVENT_TIME.search(node.rest):
+    made = {column: expression for node in root.walk() for column, expression in made_columns(node).items()}
+    for node in root.walk():
+        if node.kind not in DEDUPES or not node.is_streaming or _OF_EVENT_TIME.search(node.rest):
             continue
-        below = list(_nodes(node))
+        below = list(node.walk())
         times = {found[1] for each in below if (found := _WATERMARK.fullmatch(each.rest)) is not None}
         # The second side of a union has columns of its own.
         is_traced = all(each.kind != "Union" for each in below)
@@ -122,15 +100,9 @@ def _unnamed(column: str, made: Mapping[str, str]) -> str:
     return column
 
 
-def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.children:
-        yield from _nodes(child)
-
-
-def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> Iterator[str]:
+def _ambiguous(node: Node, wanted: _Columns | None) -> Iterator[str]:
     """Walk down, with the columns of the node's output that the interval column is made of; None for unknown ones."""
-    if node.kind in _DEDUPES and (node.is_streaming or not only_streaming):
+    if node.kind in DEDUPES and node.is_streaming:
         keys = frozenset(ATTRIBUTE.findall(node.rest))
         if wanted is None or not wanted <= keys:
             yield f"{node.kind}{node.rest}"
@@ -140,7 +112,7 @@ def _ambiguous(node: Node, wanted: _Columns | None, *, only_streaming: bool) -> 
         if node.kind == "Union" and child is not node.children[0]:
             # Columns of a union are those of its first child, and by position those of the others.
             of_child = _same_positions(node.children[0], child, below)
-        yield from _ambiguous(child, of_child, only_streaming=only_streaming)
+        yield from _ambiguous(child, of_child)
 
 
 def _origins(node: Node, wanted: _Columns | None) -> _Columns | None:
