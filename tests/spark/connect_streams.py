@@ -68,6 +68,11 @@ def from_a_view(a: DataFrame) -> DataFrame:
     return a.sparkSession.sql("SELECT id FROM seen UNION ALL SELECT id + 1000 FROM seen")
 
 
+def from_a_table_expression(a: DataFrame) -> DataFrame:
+    a.createOrReplaceTempView("seen")
+    return a.sparkSession.sql("WITH c AS (SELECT id FROM seen) SELECT id FROM c UNION ALL SELECT id + 1000 FROM c")
+
+
 def by_id(a: DataFrame) -> DataFrame:
     return a.dropDuplicates(["id"])
 
@@ -217,6 +222,7 @@ STREAMS: dict[str, Stream] = {
     "a_twice": declared(a_twice),
     "a_with_a": declared(a_with_a),
     "from_a_view": declared(from_a_view),
+    "from_a_table_expression": declared(from_a_table_expression),
     "by_id": declared(by_id),
     "by_text": declared(by_text),
     "by_id_as_text": declared(by_id_as_text),

@@ -28,13 +28,13 @@ class ClassicPlans:
         return frame
 
     def source_lines(self, frame: DataFrame) -> tuple[SourceLine, ...]:
-        """A union of a source with itself has two lines and one log."""
+        """A union of a source with itself has two lines and one log; a common table expression is read in one place."""
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
         distinct: list[Any] = []
         lines: list[SourceLine] = []
         for index in range(leaves.size()):
             leaf = leaves.apply(index)
-            if not leaf.isStreaming():
+            if not leaf.isStreaming() or _class_name(leaf) == "CTERelationRef":
                 continue
             log = next((number for number, seen in enumerate(distinct) if seen.equals(leaf)), len(distinct))
             if log == len(distinct):
@@ -42,12 +42,12 @@ class ClassicPlans:
             lines.append(SourceLine(_tag(leaf), str(log)))
         return tuple(lines)
 
-    def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
+    def watermarks(self, frame: DataFrame) -> tuple[WatermarkNode, ...]:
         """Spark names each by an id of its own, which all copies of it share."""
         node_class = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark")
         found: dict[str, WatermarkNode] = {}
-        for node, first, count in _watermark_nodes(frame._jdf.queryExecution().analyzed(), 0):
-            names = "+".join(dict.fromkeys(line.source for line in lines[first : first + count]))
+        for node, below in _watermark_nodes(_analysed(frame)):
+            names = "+".join(dict.fromkeys(below))
             key = str(node.nodeId().toString())
             delay_ms = int(node_class.getDelayMs(node.delay()))
             found.setdefault(key, WatermarkNode(f"{names}.{node.eventTime().name()}", delay_ms, key))
@@ -77,7 +77,7 @@ class ClassicPlans:
         return "ProcessingTime" in self.analysed_text(frame)
 
     def analysed_text(self, frame: DataFrame) -> str:
-        return str(frame._jdf.queryExecution().analyzed().toString())
+        return str(_analysed(frame).toString())
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         found = {}
@@ -152,21 +152,28 @@ def _class_name(found: Any) -> str:
     return str(found.getClass().getSimpleName())
 
 
-def _watermark_nodes(node: Any, first: int) -> Generator[tuple[Any, int, int], None, int]:
-    """Every `EventTimeWatermark` below a node, with the number of the first streaming leaf below it and of how many.
+def _analysed(frame: DataFrame) -> Any:
+    """The analysed plan, each common table expression in the place of its uses: Spark numbers them by itself."""
+    inline = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.InlineCTE")
+    always, keeps_unused = True, False
+    return inline(always, keeps_unused).apply(frame._jdf.queryExecution().analyzed())
+
+
+def _watermark_nodes(node: Any) -> Generator[tuple[Any, list[str]], None, list[str]]:
+    """Every `EventTimeWatermark` below a node, with the names of the sources below it.
 
     Returns:
-        How many streaming leaves there are below the node.
+        The names of the sources below the node.
     """
     children = node.children()
     if not children.size():
-        return int(node.isStreaming())
-    count = 0
+        return [_tag(node)] if node.isStreaming() else []
+    below: list[str] = []
     for index in range(children.size()):
-        count += yield from _watermark_nodes(children.apply(index), first + count)
+        below += yield from _watermark_nodes(children.apply(index))
     if _class_name(node) == "EventTimeWatermark":
-        yield node, first, count
-    return count
+        yield node, below
+    return below
 
 
 def _literals(node: Any) -> Iterator[str]:

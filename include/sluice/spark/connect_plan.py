@@ -73,7 +73,7 @@ class ConnectPlans:
             lines.append(SourceLine(name, str(leaves.index(leaf))))
         return tuple(lines)
 
-    def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
+    def watermarks(self, frame: DataFrame) -> tuple[WatermarkNode, ...]:
         """A self-join has two of each: the server analyses each use by itself."""
         nodes = list(watermark_nodes(parse_plan(_analysed(frame))))
         return numbered(nodes if len(nodes) > 1 else [replace(node, key=_SPARKS_OWN) for node in nodes])

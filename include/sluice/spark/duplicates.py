@@ -23,6 +23,7 @@ _OF_EVENT_TIME = re.compile(r"#\d+-T\d+ms")
 _ONE_NAME = r"[^()]*#(\d+)L?(?:-T\d+ms)?"
 _NAME = re.compile(_ONE_NAME)
 _DATE = re.compile(rf"cast\({_ONE_NAME} as date\)|to_date\({_ONE_NAME}, None, .*\)")
+_TIME_OF = re.compile(rf"cast\({_ONE_NAME} as timestamp(?:_ntz)?\)")
 _WATERMARK = re.compile(r".*#(\d+)(?:-T\d+ms)?: timestamp(?:_ntz)?, .*")
 _UTC = {"UTC", "Etc/UTC", "Z", "GMT", "+00:00", "+0"}
 
@@ -40,8 +41,9 @@ class Dropped:
     timeless: str | None = None
     """The first operator by which a key that came too late may come again in time, in an interval that is long over.
 
-    Not so where the event time is among the keys: that one is as late as before. Nor where the interval column is the
-    event time, or its date: what is in time then is of no interval that the watermark has passed."""
+    Not so where the event time is among the keys, or cast from one of them: that one is as late as before. Nor where
+    the interval column is the event time, or its date: what is in time then is of no interval that the watermark has
+    passed."""
 
 
 def drops_duplicates(frame: DataFrame, plans: PlanReader) -> bool:
@@ -79,7 +81,8 @@ def _timeless(root: Node, wanted: str, *, takes_dates: bool) -> Iterator[str]:
         times = {found[1] for each in below if (found := _WATERMARK.fullmatch(each.rest)) is not None}
         # The second side of a union has columns of its own.
         is_traced = all(each.kind != "Union" for each in below)
-        if times and not (is_traced and _is_time(wanted, made, times, takes_dates=takes_dates)):
+        is_told = _is_time(wanted, made, times, takes_dates=takes_dates) or _tell_times(node, made, times)
+        if times and not (is_traced and is_told):
             yield f"{node.kind}{node.rest}"
 
 
@@ -91,6 +94,13 @@ def _is_time(wanted: str, made: Mapping[str, str], times: set[str], *, takes_dat
     if wanted in known or column in known:
         return True
     return takes_dates and date is not None and _unnamed(date[1] or date[2], made) in known
+
+
+def _tell_times(node: Node, made: Mapping[str, str], times: set[str]) -> bool:
+    """Whether each of those times is cast from one of the keys by which a node drops duplicates."""
+    keys = {_unnamed(key, made) for key in ATTRIBUTE.findall(node.rest)}
+    casts = [_TIME_OF.fullmatch(made.get(_unnamed(found, made), "")) for found in times]
+    return all(cast is not None and _unnamed(cast[1], made) in keys for cast in casts)
 
 
 def _unnamed(column: str, made: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ class PlanReader(Protocol):
             DeclarationError: The query reads a stream that is no source of ours.
         """
 
-    def watermarks(self, frame: DataFrame, lines: Sequence[SourceLine]) -> tuple[WatermarkNode, ...]:
+    def watermarks(self, frame: DataFrame) -> tuple[WatermarkNode, ...]:
         """Every `withWatermark` of a query, in the order of its plan; one that a self-join uses twice comes once."""
 
     def observing(self) -> AbstractContextManager[None]:

@@ -161,7 +161,7 @@ def build_query(
     note_query(project, functions, plans, frames)
     frame = _call(transform, frames, place)
     note_query(project, functions, plans, {**frames, "": frame})
-    if len(plans.watermarks(frame, plans.source_lines(frame))) > 1:
+    if len(plans.watermarks(frame)) > 1:
         with plans.observing():
             frame = _call(transform, frames, place)
     try:
@@ -182,7 +182,7 @@ def build_query(
             "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
         )
     folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
-    return Query(project, stream, frame, lines, plans.has_timers(frame), plans.watermarks(frame, lines), folders)
+    return Query(project, stream, frame, lines, plans.has_timers(frame), plans.watermarks(frame), folders)
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
