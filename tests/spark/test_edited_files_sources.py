@@ -104,6 +104,26 @@ def test_a_batch_that_the_sink_has_and_a_state_needs(lab: Lab, edit: str) -> Non
     assert counts(lab) == TEN_EACH
 
 
+def test_a_batch_with_a_name_that_is_a_pattern_by_now(lab: Lab) -> None:
+    """Below every folder, Spark takes names as they are; else it would read `ab.json` for `a*.json`, too."""
+    arrive(lab, 0, 14)
+    lab.run(windows())
+    several = {"max_files_per_batch": 3, "recursive_file_lookup": True}
+    lines = {name: json.dumps({"id": number}) for number, name in enumerate(["a*.json", "ab.json", "b.json"], 14)}
+    write_files(lab.root / "land", lines, first=14)
+    uncommit(lab.checkpoint(windows()), lab.run(windows(**several), stop_after=1).batches[-1].batch_id)
+
+    with pytest.raises(RefusedError, match=r"this file and 2 more.*/land/a\*\.json") as refused:
+        lab.run(windows())
+    read_remedy(refused.value, "INPUT_IS_PATTERN", "declare `recursive_file_lookup=True`, run the stream once")
+    assert lab.plan(windows()).verdict == "refuse"
+    lab.run(windows(**several))
+    arrive(lab, 17, 60)
+    lab.run(windows())
+
+    assert counts(lab) == TEN_EACH
+
+
 @pytest.mark.parametrize("options", [{}, *rarely({"ignore_missing_files": True})])
 def test_a_batch_that_the_sink_does_not_have(lab: Lab, options: dict[str, Any]) -> None:
     """It is refused before Spark starts, and run as it was declared."""

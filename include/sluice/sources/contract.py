@@ -284,7 +284,7 @@ class LoggingSource(Source):
 
     @abstractmethod
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
-        """The file of a batch by Spark's own planning whose name made Spark read the others twice; None for none."""
+        """The file of a batch whose name lets Spark read others of it twice; None for none."""
 
     @abstractmethod
     def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:

@@ -59,6 +59,7 @@ EVERYTHING = Limits()
 
 
 _PLAN = SimpleNamespace(toString=lambda: "the model", collectLeaves=lambda: SimpleNamespace(size=lambda: 0))
+_INLINE = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
 _ANALYSED = SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: _PLAN))
 """What a batch is begun with is told from other transforms by its text."""
 
@@ -379,6 +380,8 @@ class Lab:
             conf=SimpleNamespace(get=conf.__getitem__, set=conf.__setitem__),
             streams=SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None),
             sparkContext=SimpleNamespace(defaultParallelism=2, _gateway=None),
+            # The plan of a model has no common table expression.
+            _jvm=SimpleNamespace(**{_INLINE: lambda *_: SimpleNamespace(apply=lambda plan: plan)}),
         )
 
     def _step(self, name: str) -> None:

@@ -10,7 +10,13 @@ from sluice.checkpoint.source_log import LogEntry
 from sluice.errors import Problem
 from sluice.sources.files.changed_files import find_renamed
 from sluice.sources.files.listing import ListedFile, file_name, glob_pattern
-from sluice.sources.files.refusals import input_gone, input_left_out, input_read_before, input_replaced
+from sluice.sources.files.refusals import (
+    input_gone,
+    input_is_pattern,
+    input_left_out,
+    input_read_before,
+    input_replaced,
+)
 from sluice.sources.files.taken_files import TakenFiles, file_location
 
 
@@ -21,6 +27,8 @@ class Inputs:
     taken: TakenFiles
     listed: Callable[[], Sequence[ListedFile]]
     """Lists the files that the source has not taken; asked where something is in another's place."""
+    pattern: Callable[[Sequence[LogEntry]], str | None]
+    """Finds the file of a batch whose name lets Spark read others twice."""
     name_glob: str | None = None
     """What the names of files must match that Spark reads, also those of a batch that was planned."""
 
@@ -31,6 +39,8 @@ class Inputs:
                 yield input_gone(entry.path)
         if self.name_glob is not None and (left_out := find_left_out(entries, self.name_glob)) is not None:
             yield input_left_out(left_out.path, self.name_glob)
+        if (pattern := self.pattern(entries)) is not None:
+            yield input_is_pattern(pattern, len(entries) - 1)
         for path, now in self._replaced(entries).items():
             yield input_replaced(path, now)
         for path, old in self.read_before(entries).items():

@@ -56,6 +56,18 @@ def input_left_out(path: str, name_glob: str) -> Problem:
     )
 
 
+def input_is_pattern(path: str, others: int) -> Problem:
+    """A file that a planned batch reads together with others, and whose name Spark takes for a pattern by now."""
+    return Problem(
+        code="INPUT_IS_PATTERN",
+        file=path,
+        cause=f"a planned batch reads this file and {others} more, and without `recursive_file_lookup` Spark takes its"
+        " name for a pattern",
+        consequence="Spark would read files of the batch twice",
+        remedy="declare `recursive_file_lookup=True`, run the stream once, and change it then",
+    )
+
+
 def read_again_remedy(path: str, old: str) -> str:
     """What to do with a file that was read before, so that the batch of it may be repeated."""
     back = "" if path == old else "give it its old name back, and "

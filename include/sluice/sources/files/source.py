@@ -225,7 +225,7 @@ class FilesSource(LoggingSource):
 
     def _inputs(self, position: Position, storage: Storage) -> Inputs:
         taken = TakenFiles(position.log, storage)
-        return Inputs(taken, lambda: self._listing(taken.log, storage).files, self.path_glob_filter)
+        return Inputs(taken, lambda: self._listing(taken.log, storage).files, self.read_twice, self.path_glob_filter)
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         log = position.log.taken
