@@ -19,6 +19,7 @@ BENCHMARKS = (
     "many_streams",
     "idle_tick",
     "warm_overhead",
+    "many_batches",
     "cold_run",
     "compiler_tiers",
     "quality_observed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -32,11 +33,21 @@ def dated(numbers: DataFrame) -> DataFrame:
     return numbers.selectExpr("n", "date_add(DATE'1970-01-01', CAST(n AS int)) AS day")
 
 
-def stream(**options: Any) -> Stream:
+MEANWHILE: list[Callable[[], None]] = []
+"""What happens between the plan of a run and its start."""
+
+
+def disturbed(numbers: DataFrame) -> DataFrame:
+    while MEANWHILE:
+        MEANWHILE.pop()()
+    return dated(numbers)
+
+
+def stream(transform: str = "dated", **options: Any) -> Stream:
     return Stream(
         name="numbers",
         sources={"numbers": sources.delta("src", **options)},
-        transform=f"{__name__}:dated",
+        transform=f"{__name__}:{transform}",
         sink=sinks.delta("out"),
         interval_column="day",
     )
@@ -92,6 +103,31 @@ def test_a_delete_that_is_undone(lab: Lab, option: str, by: str) -> None:
     lab.run(declared)
     backfill_stream(lab.project, BackfillRequest(resolved, DAYS), session=lab.spark)
     assert numbers(lab) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("later", [(), (6,)])
+def test_a_delete_that_is_undone_while_a_drain_starts(lab: Lab, later: tuple[int, ...]) -> None:
+    """AvailableNow takes what came after the plan; the run says that rows may be there twice, and so does its batch."""
+    declared = stream("disturbed", ignore_deletes=True)
+    add(lab, 1, 2)
+    add(lab, 3, 4)
+    lab.run(declared)
+    add(lab, 5)
+
+    def restore() -> None:
+        undo(lab, "delta-rs")
+        if later:
+            add(lab, *later)
+
+    MEANWHILE.append(restore)
+    record = lab.run(declared, bounded(strategy="drain"))
+
+    assert numbers(lab) == [1, 1, 2, 2, 3, 4, 5, *later]
+    warned = [warning for batch in record.batches for warning in batch.warnings]
+    assert len(warned) == 1
+    assert re.search(r"RESTORE\) adds 1 files again .*may be there twice .*0004\.json\]; delete the second", warned[0])
+    add(lab, 7)
+    assert not lab.run(declared, bounded(strategy="drain")).batches[-1].warnings
 
 
 def test_a_restore_that_takes_rows_out_as_well(lab: Lab) -> None:

@@ -57,7 +57,10 @@ class DrainedFiles:
         """Note what is wrong with a batch that is committed: it has too few rows, or some twice. Tells it, too."""
         found = [*self._shortfall(batch_id), *self._surplus(batch_id), *self._read_again(batch_id)]
         self.failures += found
-        return [f"{failure.problem} [{failure.where}]; {failure.remedy}" for failure in found]
+        return [
+            *(f"{failure.problem} [{failure.where}]; {failure.remedy}" for failure in found),
+            *self._added_again(batch_id),
+        ]
 
     def failure(self, ended_with: SluiceError | None = None) -> SluiceError | None:
         """What to raise at the end, with everything that was found; None where nothing is wrong.
@@ -111,6 +114,14 @@ class DrainedFiles:
                     remedy=f"delete the second rows of the other {len(found.entries) - 1} files of the batch, and"
                     " rename the file",
                 )
+
+    def _added_again(self, batch_id: int) -> Iterator[str]:
+        """Nobody knows whether the stream had read what is back in a table: that is told, and fails no run."""
+        for problem in self.logged.added_again(batch_id):
+            yield (
+                f"{problem.cause}, and batch {batch_id}, which Spark planned, has read them: rows may be there twice"
+                f" [{problem.file}]; delete the second rows in the sink, if the stream had read those files before"
+            )
 
     def _read_again(self, batch_id: int) -> Iterator[BatchFailedError]:
         again = {} if self.is_guarded else self.logged.read_again(batch_id)

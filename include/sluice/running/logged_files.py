@@ -10,7 +10,7 @@ from itertools import groupby
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import logged_offset, read_offset_file
 from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries, read_source_log
-from sluice.errors import BatchFailedError
+from sluice.errors import BatchFailedError, Problem
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
 from sluice.planning.survey import own_logs
@@ -71,6 +71,15 @@ class LoggedFiles:
                 position = self.position(taken.log, {taken.log: log})
                 found |= taken.source.read_again(taken.entries, position, self.home.storage)
         return found
+
+    def added_again(self, batch_id: int) -> Iterator[Problem]:
+        """Why a batch that Spark planned itself may have read rows of a table again."""
+        starts, ends = self._offsets(batch_id - 1), self._offsets(batch_id)
+        for line, start, end in zip(self.generation.lines, starts, ends, strict=False):
+            if start is not None and end is not None and start != end:
+                problem = self.stream.sources[line.source].added_again(start, end, self.home.storage)
+                if problem is not None:
+                    yield problem
 
     def position(self, name: str, logs: Mapping[str, SourceLog], offset: str | None = None) -> Position:
         """A position in a source's own log, by its folder's name, with what is known of the files in it."""

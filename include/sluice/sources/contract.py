@@ -239,6 +239,14 @@ class Source(ABC):
         """Why AvailableNow would take something else than is declared, though nobody has looked; None when not so."""
         return None
 
+    def added_again(self, start: str, end: str, storage: Storage) -> Problem | None:
+        """Why what Spark has read from one offset to another, by itself, may have been read before; None for nothing.
+
+        Raises:
+            StorageError: The source can't be read right now.
+        """
+        return None
+
     @property
     def backfill_obstacle(self) -> str | None:
         """Why a stream of this source can't be backfilled; None when it can."""

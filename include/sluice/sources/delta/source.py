@@ -298,6 +298,20 @@ class DeltaSource(Source):
             return "it is not known yet at which version `starting` lets it begin"
         return None
 
+    def added_again(self, start: str, end: str, storage: Storage) -> Problem | None:
+        log, begun, ended = (
+            open_log(self.path, storage=storage),
+            read_offset(start, self.path),
+            read_offset(end, self.path),
+        )
+        if log is None:
+            return None
+        # Of the version of an offset below 0, nothing is read yet.
+        last = min(ended.reservoir_version - (ended.index < 0), log.latest)
+        commits = (read_commit(log, version, storage=storage) for version in range(begun.reservoir_version, last + 1))
+        problems = (self._restored(log, commit) for commit in commits if commit is not None)
+        return next((problem for problem in problems if problem is not None), None)
+
     def _last_version(self, log: DeltaLog, bound: Bound, storage: Storage, first: int) -> int:
         """The newest version below the bound; -1 for none."""
         last = log.latest
@@ -352,18 +366,24 @@ class DeltaSource(Source):
         return bool(commit.files) or not self.ignore_deletes
 
     def _check_not_restored(self, log: DeltaLog, commit: Commit) -> None:
-        """Make sure that a commit adds no files again which were there before, as far as Spark would read them.
-
-        One that takes rows out as well is passed over whole, or refused as any other change. Whether this stream has
-        read the files can't be told: the version at which it began is in no offset.
+        """Make sure that a commit adds no files again; whether this stream has read them can't be told.
 
         Raises:
             RefusedError: It does.
         """
+        if (problem := self._restored(log, commit)) is not None:
+            raise RefusedError(problem)
+
+    def _restored(self, log: DeltaLog, commit: Commit) -> Problem | None:
+        """What is wrong with a commit that adds files again which were there before, as far as Spark would read them.
+
+        One that takes rows out as well is passed over whole, or refused as any other change. At which version a stream
+        began is in no offset.
+        """
         if commit.operation != _RESTORE or commit.removes_data or self._reads_changes:
-            return
-        if again := [file.path for file in commit.files if not self._excludes(file.path)]:
-            raise RefusedError(restored(log, commit, again))
+            return None
+        again = [file.path for file in commit.files if not self._excludes(file.path)]
+        return restored(log, commit, again) if again else None
 
     def _cut(self, log: DeltaLog, chunks: list[Chunk], started_at: Mapping[str, Any]) -> Available:
         limits = BatchLimits(self.max_files_per_batch, self.max_bytes_per_batch, self.max_offsets_per_batch)

@@ -1,0 +1,89 @@
+"""A run of many planned batches against one AvailableNow start of the same query, written by hand, in a warm session.
+
+By hand, checkpoints are written as Spark writes them unless told: see `docs/startup.md`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions
+
+from benchmarks.measure import ROUNDS, Figure, ratio, timed
+from benchmarks.workload import SCHEMA, arrive, make_project
+from sluice import Stream, sinks, sources
+from sluice.planning.verdict import Request
+from sluice.project import Project, find_project
+from sluice.running.runner import run_stream
+from sluice.spark.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCHES = 40
+ROWS = 2000
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+def stateless(events: DataFrame) -> DataFrame:
+    """Rows that are taken as they come."""
+    return events.where("value >= 0").withColumn("half", functions.col("value") / 2)
+
+
+def windowed(events: DataFrame) -> DataFrame:
+    """Counts in windows, of which each batch ends some."""
+    timed_events = events.withColumn("at", functions.timestamp_seconds("id")).withWatermark("at", "10 seconds")
+    return timed_events.groupBy(functions.window("at", "100 seconds")).count()
+
+
+def measure() -> list[Figure]:
+    """Each round reads the same files into new tables, by a new checkpoint, once each way."""
+    with tempfile.TemporaryDirectory() as folder:
+        arrive(make_project(Path(folder), files_per_batch=1), BATCHES, ROWS)
+        return [
+            _figure(find_project(folder), transform, bar) for transform, bar in ((stateless, 1.05), (windowed, 1.0))
+        ]
+
+
+def _figure(project: Project, transform: Callable[[DataFrame], DataFrame], bar: float) -> Figure:
+    session = open_session(project, _declared(project, transform, 0))
+    session.sparkContext.setLogLevel("OFF")
+    ours: list[float] = []
+    theirs: list[float] = []
+    for number in range(ROUNDS + 1):
+        sides = [
+            (ours, partial(_sluice, project, session, transform, number)),
+            (theirs, partial(_by_hand, project, session, transform, number)),
+        ]
+        for series, side in sides if number % 2 else reversed(sides):
+            series.append(timed(side))
+    session.stop()
+    return ratio(f"{BATCHES} batches, {transform.__name__}, wall", ours[1:], theirs[1:], bar, "s")
+
+
+def _declared(project: Project, transform: Callable[[DataFrame], DataFrame], number: int) -> Stream:
+    name = transform.__name__
+    events = sources.files(f"{project.root}/in", format="json", schema=SCHEMA, max_files_per_batch=1)
+    sink = sinks.delta(f"{project.root}/{name}{number}")
+    return Stream(name=name, sources={"events": events}, transform=f"{__name__}:{name}", sink=sink)
+
+
+def _sluice(project: Project, session: SparkSession, transform: Callable[..., DataFrame], number: int) -> None:
+    project = replace(project, home=f"{project.root}/home{number}")
+    run_stream(project, Request(_declared(project, transform, number)), session=session)
+
+
+def _by_hand(project: Project, session: SparkSession, transform: Callable[..., DataFrame], number: int) -> None:
+    root, name = Path(project.root), transform.__name__
+    ours = session.conf.get(_MANAGER)
+    session.conf.set(_MANAGER, str(ours).replace("FileSystemBased", "FileContextBased"))
+    events = session.readStream.format("json").schema(SCHEMA).option("maxFilesPerTrigger", 1).load(str(root / "in"))
+    writer = transform(events).writeStream.format("delta").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(root / f"checkpoint_{name}{number}"))
+    writer.start(str(root / f"by_hand_{name}{number}")).awaitTermination()
+    session.conf.set(_MANAGER, str(ours))
