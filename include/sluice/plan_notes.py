@@ -39,3 +39,5 @@ class KeptState(msgspec.Struct, frozen=True):
     """Who has read the plan: other versions spell one meaning in other words."""
     operators: tuple[StatefulOperator, ...]
     """In the order of the plan, from its root."""
+    time_zone: str = ""
+    """The session's, by which times become days."""

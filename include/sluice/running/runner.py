@@ -24,9 +24,11 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.home import Generation, SourceLine, log_keys
+from sluice.locations import join
 from sluice.plan import Plan, Stage
 from sluice.plan_notes import DropsDuplicates
 from sluice.planning.begun_stream import as_begun
+from sluice.planning.kept_mode import may_have_written
 from sluice.planning.older_table import older_table
 from sluice.planning.survey import Survey
 from sluice.planning.transform_text import transform_digest
@@ -202,6 +204,10 @@ class _Run:
         self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
+        if seen.checkpoint.planned_id == 0 and not may_have_written(stream, seen.checkpoint, seen.sink):
+            # A first batch is computed from nothing: what a failed one has left of its state would be in the way.
+            self.lease.check()
+            home.storage.delete_folder(join(seen.checkpoint.location, "state"))
         check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         kept = read_kept_state(query)
         check_kept_state(kept, seen)

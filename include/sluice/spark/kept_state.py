@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -19,9 +19,11 @@ from sluice.plan_notes import KeptState, StatefulOperator
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected
-from sluice.spark.plan_columns import ALIAS, ATTRIBUTE, DEDUPES, lists, split, whole_plan
+from sluice.spark.join_conditions import Condition, join_conditions
+from sluice.spark.plan_columns import ALIAS, ATTRIBUTE, DEDUPES, closed, lists, split, used_columns, whole_plan
 from sluice.spark.plan_tree import Node
 from sluice.spark.query import Query, plan_reader
+from sluice.spark.session import TIME_ZONE
 from sluice.spark.shown_plan import masked_expression
 from sluice.spark.state_check import STATE_REMEDY
 from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is_streaming_leaf
@@ -29,7 +31,7 @@ from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FORM = 1
+_FORM = 2
 """How plans are read here; another one spells the same state in other words."""
 _BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
 _STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
@@ -47,6 +49,7 @@ _SPARKS_AGGREGATES = """
     var_pop var_samp variance"""
 """Those of Spark. Of a function that is not among them, what is made of its value counts as well."""
 _AGGREGATES = frozenset(_SPARKS_AGGREGATES.split())
+_SYNONYMS = {"any": "bool_or", "every": "bool_and", "mean": "avg", "some": "bool_or"}
 
 
 def read_kept_state(query: Query) -> KeptState:
@@ -54,9 +57,12 @@ def read_kept_state(query: Query) -> KeptState:
     session = query.frame.sparkSession
     root = whole_plan(query.frame, plan_reader(session))
     stateful = [node for node in root.walk() if _STATEFUL.fullmatch(node.kind) is not None and _has_stream(node)]
-    columns = TracedColumns(root, query.lines) if stateful else None
-    found = (_operator(node, columns) for node in stateful if columns is not None)
-    return KeptState(_reader(session), tuple(operator for operator in found if operator is not None))
+    zone = str(session.conf.get(TIME_ZONE))
+    if not stateful:
+        return KeptState(_reader(session), (), zone)
+    plan = _Plan(TracedColumns(root, query.lines), used_columns(root), join_conditions(root))
+    found = (_operator(node, plan) for node in stateful)
+    return KeptState(_reader(session), tuple(operator for operator in found if operator is not None), zone)
 
 
 def check_kept_state(now: KeptState, seen: Survey) -> None:
@@ -70,23 +76,35 @@ def check_kept_state(now: KeptState, seen: Survey) -> None:
         RefusedError: It would take the state for another one.
     """
     then = seen.record.state if seen.record is not None else None
-    if then is None or then.read_by != now.read_by or then.operators == now.operators:
+    if then is None or then.read_by != now.read_by or then == now:
         return
     if not may_have_written(seen.stream, seen.checkpoint, seen.sink):
         return
-    pairs = zip_longest(then.operators, now.operators)
-    was, becomes = next((was, becomes) for was, becomes in pairs if was != becomes)
-    shown = _shown(was), _shown(becomes)
-    change = f"from {shown[0]} to {shown[1]}" if shown[0] != shown[1] else f"in the literals of {shown[0]}"
-    raise RefusedError(
+    if then.operators != now.operators:
+        raise _changed(seen, f"it was edited {_change(then, now)}", STATE_REMEDY)
+    if now.operators:
+        remedy = f"set it back: `{TIME_ZONE} = {then.time_zone}`; or declare a new stream with a sink of its own"
+        raise _changed(seen, f"the session's time zone was {then.time_zone} and is {now.time_zone}", remedy)
+
+
+def _changed(seen: Survey, cause: str, remedy: str) -> RefusedError:
+    return RefusedError(
         Problem(
             code="STATE_CHANGED",
             file=join(seen.checkpoint.location, "state"),
-            cause=f"the query keeps other state than the checkpoint has: it was edited {change}",
+            cause=f"the query keeps other state than the checkpoint has: {cause}",
             consequence="what the stream remembers of earlier rows would be taken for something else",
-            remedy=STATE_REMEDY,
+            remedy=remedy,
         )
     )
+
+
+def _change(then: KeptState, now: KeptState) -> str:
+    """What was edited, by the first operator that is another one."""
+    pairs = zip_longest(then.operators, now.operators)
+    was, becomes = next((was, becomes) for was, becomes in pairs if was != becomes)
+    shown = _shown(was), _shown(becomes)
+    return f"from {shown[0]} to {shown[1]}" if shown[0] != shown[1] else f"in the literals or functions of {shown[0]}"
 
 
 def _shown(operator: StatefulOperator | None) -> str:
@@ -102,6 +120,15 @@ def _has_stream(node: Node) -> bool:
 
 
 @dataclass(frozen=True)
+class _Plan:
+    columns: TracedColumns
+    used: frozenset[str] | None
+    """The columns that Spark computes; None for all."""
+    conditions: Mapping[int, tuple[Condition, ...]]
+    """By what joins hold rows against each other, by the id of the join's node."""
+
+
+@dataclass(frozen=True)
 class _Kept:
     what: str
     keys: list[str]
@@ -110,11 +137,11 @@ class _Kept:
     """The event times by whose watermark it forgets, where they are not among the keys."""
 
 
-def _operator(node: Node, columns: TracedColumns) -> StatefulOperator | None:
-    kept = _kept(node, columns)
+def _operator(node: Node, plan: _Plan) -> StatefulOperator | None:
+    kept = _kept(node, plan)
     if kept is None:
         return None
-    known = frozenset(columns.spelled)
+    known = frozenset(plan.columns.spelled)
     parts = ([masked_expression(part, known) for part in found] for found in (kept.keys, kept.values))
     keys, values = map(", ".join, parts)
     times = f", with the watermark of {', '.join(kept.times)}" if kept.times else ""
@@ -123,23 +150,33 @@ def _operator(node: Node, columns: TracedColumns) -> StatefulOperator | None:
     return StatefulOperator(shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...", digest)
 
 
-def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
+def _kept(node: Node, plan: _Plan) -> _Kept | None:
     """What a node keeps; None where it keeps nothing, or what code of the user's says."""
-    listed = lists(node.rest)
+    listed, columns = lists(node.rest), plan.columns
     if node.kind == "Aggregate":
         keys = _keys(listed[0] if listed else [], node, columns)
-        return _Kept(node.kind, keys, list(_aggregates(node, listed, columns)))
+        return _Kept(node.kind, keys, list(_aggregates(node, listed, plan)))
     if node.kind in DEDUPES:
         keys = _keys(listed[0] if listed else [], node, columns)
         return _Kept(node.kind, keys, [], _times(node, columns) if node.kind != "Deduplicate" else [])
     if node.kind == "Distinct":
         return _Kept(node.kind, columns.outputs(node, _key), [])
     if node.kind == "Join" and all(map(_has_stream, node.children)):
-        kind, *condition = split(node.rest.strip())
-        return _Kept(f"{kind} Join", [columns.spell(", ".join(condition), node, _key)], [])
+        kind = split(node.rest.strip())[0].replace("Cross", "Inner")
+        return _Kept(f"{kind} Join", _conditions(plan.conditions[id(node)], columns), [])
     if _BY_CODE.fullmatch(node.kind) is not None:
         return _Kept(node.kind, _grouping(node, listed, columns), [], _times(node, columns))
     return None
+
+
+def _conditions(found: Sequence[Condition], columns: TracedColumns) -> list[str]:
+    """Equalities by which Spark stores rows, in their order, and what else must hold, in any."""
+    equal: list[str] = []
+    others: list[str] = []
+    for condition in found:
+        parts = sorted(columns.spell(part, condition.node, _key) for part in condition.parts)
+        (equal if len(parts) > 1 else others).append(" = ".join(parts))
+    return [*equal, *sorted(others)]
 
 
 def _key(column: Column) -> str:
@@ -164,19 +201,26 @@ def _times(node: Node, columns: TracedColumns) -> list[str]:
     return [columns.spell(match[1], below, _key) for below, match in found if match is not None]
 
 
-def _aggregates(node: Node, listed: list[list[str]], columns: TracedColumns) -> Iterator[str]:
-    """The functions that an aggregation adds up, each once, in the order in which Spark keeps their values."""
+def _aggregates(node: Node, listed: list[list[str]], plan: _Plan) -> Iterator[str]:
+    """The functions that an aggregation adds up, each once, in the order in which Spark keeps their values.
+
+    Of those whose values nobody uses, Spark keeps nothing.
+    """
     grouping, results = (*listed, [], [])[:2]
     known = set(ATTRIBUTE.findall(" ".join(grouping)))
     found: dict[str, None] = {}
     for item in results:
         alias = ALIAS.fullmatch(item)
+        if alias is not None and plan.used is not None and alias["id"] not in plan.used:
+            continue
         expression = alias["expression"] if alias is not None else item
         calls, rest = _calls(expression)
         for key in grouping:
             rest = rest.replace(key, "")
         for call in calls if set(ATTRIBUTE.findall(rest)) <= known else [expression]:
-            found[columns.spell(call, node, lambda column: column.value)] = None
+            name = call.partition("(")[0]
+            spelled = f"{_SYNONYMS.get(name, name)}{call[len(name) :]}"
+            found[plan.columns.spell(spelled, node, lambda column: column.value)] = None
     yield from found
 
 
@@ -188,20 +232,10 @@ def _calls(expression: str) -> tuple[list[str], str]:
             rest += expression[at : found.end()]
             at = found.end()
             continue
-        end = _closed(expression, found.end())
+        end = closed(expression, found.end())
         if expression.startswith(_FILTER, end):
-            end = _closed(expression, end + len(_FILTER))
+            end = closed(expression, end + len(_FILTER))
         calls.append(expression[found.start() : end])
         rest += expression[at : found.start()]
         at = end
     return calls, rest + expression[at:]
-
-
-def _closed(text: str, start: int) -> int:
-    """Where a bracket is closed that was opened before a place; the end, where a literal hides it."""
-    depth = 1
-    for index in range(start, len(text)):
-        depth += (text[index] == "(") - (text[index] == ")")
-        if depth == 0:
-            return index + 1
-    return len(text)

@@ -20,6 +20,7 @@ ALIAS = re.compile(r"(?P<expression>.*?) AS (?P<name>.*)#(?P<id>\d+)L?(?:-T\d+ms
 DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 """Operators that keep one row of each key; their first list has the keys."""
 _KEEPS_COLUMNS = {"CollectMetrics", "Distinct", "EventTimeWatermark", "Filter", "SubqueryAlias", "View", *DEDUPES}
+_NEEDS_ALL = {"Distinct"}
 _MOST_FIELDS = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS = "100000"
 _ONE_SIDED = {"LeftSemi", "LeftAnti"}
@@ -52,6 +53,32 @@ def output_columns(node: Node) -> list[str] | None:
     return None
 
 
+def used_columns(root: Node) -> frozenset[str] | None:
+    """The columns that a query needs for its result, by their numbers: of all others, Spark computes nothing.
+
+    Returns:
+        None where the plan does not tell.
+    """
+    result = output_columns(root)
+    if result is None:
+        return None
+    used = set(result)
+    for node in root.walk():
+        if node.kind in MAKES_COLUMNS:
+            made = items(node.rest)
+            needed = [item for item in made if used.intersection(ATTRIBUTE.findall(item)[-1:])]
+            keys = lists(node.rest)[0] if node.kind == "Aggregate" else []
+            used.update(ATTRIBUTE.findall(" ".join([*needed, *keys])))
+            continue
+        used.update(ATTRIBUTE.findall(node.rest))
+        if node.kind not in _KEEPS_COLUMNS | {"Join"} or node.kind in _NEEDS_ALL:
+            below = [output_columns(child) for child in node.children]
+            if None in below:
+                return None
+            used.update(column for columns in below for column in columns or ())
+    return frozenset(used)
+
+
 def lists(rest: str) -> list[list[str]]:
     """Every list of expressions that stands in a node's text, beside those within another."""
     parts = (part.strip() for part in split(rest.strip()))
@@ -79,6 +106,16 @@ def split(text: str) -> list[str]:
             parts.append(text[start:index].strip())
             start = index + 1
     return [*parts, text[start:].strip()]
+
+
+def closed(text: str, start: int) -> int:
+    """Where a bracket is closed that was opened before a place; the end, where a literal hides it."""
+    depth = 1
+    for index in range(start, len(text)):
+        depth += (text[index] == "(") - (text[index] == ")")
+        if depth == 0:
+            return index + 1
+    return len(text)
 
 
 def _last_numbers(listed: list[str]) -> list[str] | None:

@@ -54,9 +54,9 @@ _DEFAULTS = {
     # A stream into Delta has some forty pieces of generated code; with room for 100, a warm session compiles for ever.
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
-_TIME_ZONE = "spark.sql.session.timeZone"
+TIME_ZONE = "spark.sql.session.timeZone"
 _SESSION = {
-    _TIME_ZONE: "UTC",
+    TIME_ZONE: "UTC",
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
     # Spark 4.2.0 hangs for ever where a Python function reads cached rows as columns (SPARK-58241), and audits cache.
@@ -114,7 +114,7 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if has_local_tasks else {"spark.jars": ",".join(paths)}
     options = java_options(declared.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
-    return conf | _python_zone(declared.get(_TIME_ZONE, conf[_TIME_ZONE])) | declared | {EXTRA_JAVA_OPTIONS: options}
+    return conf | _python_zone(declared.get(TIME_ZONE, conf[TIME_ZONE])) | declared | {EXTRA_JAVA_OPTIONS: options}
 
 
 def _python_zone(zone: str) -> dict[str, str]:
