@@ -200,6 +200,16 @@ REFUSED: dict[str, tuple[Make, Make, OutputMode]] = {
         "complete",
     ),
     "aggregate that is taken": (taking("a"), taking("b"), "complete"),
+    "aggregate that is taken and sorted": (
+        lambda x: taking("a")(x).orderBy("k"),
+        lambda x: taking("b")(x).orderBy("k"),
+        "complete",
+    ),
+    "aggregate that is taken, in parts": (
+        lambda x: taking("a")(x).repartition(2, "k").where("total > 0"),
+        lambda x: taking("b")(x).repartition(2, "k").where("total > 0"),
+        "complete",
+    ),
     "aggregates that change names": (taking("a"), taking("a", "sum(u) AS a; sum(v) AS b"), "complete"),
     "window's length": (windows(), windows("window(at, '20 seconds')"), "append"),
     "window's slide": (

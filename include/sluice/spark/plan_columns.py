@@ -19,7 +19,11 @@ ALIAS = re.compile(r"(?P<expression>.*?) AS (?P<name>.*)#(?P<id>\d+)L?(?:-T\d+ms
 """One of those: what Spark calls a column that nobody has named may have an AS of its own."""
 DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 """Operators that keep one row of each key; their first list has the keys."""
-_KEEPS_COLUMNS = {"CollectMetrics", "Distinct", "EventTimeWatermark", "Filter", "SubqueryAlias", "View", *DEDUPES}
+_KEEPS_COLUMNS = {
+    *("CollectMetrics", "Distinct", "EventTimeWatermark", "Filter", "GlobalLimit", "LocalLimit", "Repartition"),
+    *("RepartitionByExpression", "ResolvedHint", "Sort", "SubqueryAlias", "View"),
+    *DEDUPES,
+}
 _NEEDS_ALL = {"Distinct"}
 _MOST_FIELDS = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS = "100000"
