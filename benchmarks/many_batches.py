@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
-from benchmarks.measure import ROUNDS, Figure, ratio, timed
+from benchmarks.measure import Figure, alternately, ratio
 from benchmarks.workload import SCHEMA, arrive, make_project
 from sluice import Stream, sinks, sources
 from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
 from sluice.running.runner import run_stream
-from sluice.spark.session import open_session
+from sluice.spark.session import SHUFFLE_PARTITIONS, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,18 +52,13 @@ def measure() -> list[Figure]:
 
 def _figure(project: Project, transform: Callable[[DataFrame], DataFrame], bar: float) -> Figure:
     session = open_session(project, _declared(project, transform, 0))
+    # As a run of ours chooses it, which would change it for both.
+    session.conf.set(SHUFFLE_PARTITIONS, "2")
     session.sparkContext.setLogLevel("OFF")
-    ours: list[float] = []
-    theirs: list[float] = []
-    for number in range(ROUNDS + 1):
-        sides = [
-            (ours, partial(_sluice, project, session, transform, number)),
-            (theirs, partial(_by_hand, project, session, transform, number)),
-        ]
-        for series, side in sides if number % 2 else reversed(sides):
-            series.append(timed(side))
+    sluice, by_hand = partial(_sluice, project, session, transform), partial(_by_hand, project, session, transform)
+    ours, theirs = alternately(sluice, by_hand, warming=1)
     session.stop()
-    return ratio(f"{BATCHES} batches, {transform.__name__}, wall", ours[1:], theirs[1:], bar, "s")
+    return ratio(f"{BATCHES} batches, {transform.__name__}, wall", ours, theirs, bar, "s")
 
 
 def _declared(project: Project, transform: Callable[[DataFrame], DataFrame], number: int) -> Stream:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 ROUNDS = 5
@@ -76,6 +77,20 @@ def timed(action: Callable[[], object]) -> float:
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
+
+
+def alternately(
+    ours: Callable[[int], object], theirs: Callable[[int], object], *, warming: int
+) -> tuple[list[float], list[float]]:
+    """How long two sides take, in seconds, in the rounds that follow so many to warm up; each is told the round.
+
+    In turn first and second: what one side leaves to be collected, the other would pay for.
+    """
+    seconds: dict[Callable[[int], object], list[float]] = {ours: [], theirs: []}
+    for number in range(warming + ROUNDS):
+        for side in (ours, theirs) if number % 2 else (theirs, ours):
+            seconds[side].append(timed(partial(side, number)))
+    return seconds[ours][warming:], seconds[theirs][warming:]
 
 
 def ratio(name: str, ours: Sequence[float], theirs: Sequence[float], bar: float | None, unit: str) -> Figure:

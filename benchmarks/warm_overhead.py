@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import ROUNDS, Figure, ratio, timed
+from benchmarks.measure import Figure, alternately, ratio
 from benchmarks.workload import SCHEMA, arrive, make_project
 from sluice import sinks
 from sluice.planning.verdict import Request
@@ -33,18 +33,9 @@ def measure() -> list[Figure]:
         project = find_project(folder)
         session = open_session(project, project.stream("events"))
         session.sparkContext.setLogLevel("OFF")
-        ours: list[float] = []
-        theirs: list[float] = []
-        for number in range(ROUNDS + 2):
-            sides = [
-                (ours, partial(_sluice, folder, session, number)),
-                (theirs, partial(_by_hand, root, session, number)),
-            ]
-            # In turn first and second: what one side leaves to be collected, the other would pay for.
-            for series, side in sides if number % 2 else reversed(sides):
-                series.append(timed(side))
+        ours, theirs = alternately(partial(_sluice, folder, session), partial(_by_hand, root, session), warming=2)
         session.stop()
-    return [ratio(f"warm run of {BATCHES} batches, wall", ours[2:], theirs[2:], 1.05, "s")]
+    return [ratio(f"warm run of {BATCHES} batches, wall", ours, theirs, 1.05, "s")]
 
 
 def _sluice(folder: str, session: SparkSession, number: int) -> None:
