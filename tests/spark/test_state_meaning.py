@@ -189,6 +189,11 @@ REFUSED: dict[str, tuple[Make, Make, OutputMode]] = {
         totals("k", add="sum(if(j = 'b', 1, 0))"),
         "complete",
     ),
+    "aggregate's condition with a bracket": (
+        totals("k", add="sum(if(j = '(]', v, 0))"),
+        totals("k", add="sum(if(j = '(]', u, 0))"),
+        "complete",
+    ),
     "aggregate's filter": (
         totals("k", add="sum(v) FILTER (WHERE u > 1)"),
         totals("k", add="sum(v) FILTER (WHERE u > 2)"),
@@ -208,6 +213,15 @@ REFUSED: dict[str, tuple[Make, Make, OutputMode]] = {
     "aggregate that is taken, in parts": (
         lambda x: taking("a")(x).repartition(2, "k").where("total > 0"),
         lambda x: taking("b")(x).repartition(2, "k").where("total > 0"),
+        "complete",
+    ),
+    "aggregate that is taken beside a bracket": (
+        lambda x: (
+            totals("k", add="sum(v) AS a; sum(u) AS b")(x).selectExpr("concat('[', a) AS c", "b AS d").select("c")
+        ),
+        lambda x: (
+            totals("k", add="sum(v) AS a; sum(u) AS b")(x).selectExpr("concat('[', b) AS c", "a AS d").select("c")
+        ),
         "complete",
     ),
     "aggregates that change names": (taking("a"), taking("a", "sum(u) AS a; sum(v) AS b"), "complete"),
@@ -264,6 +278,11 @@ REFUSED: dict[str, tuple[Make, Make, OutputMode]] = {
     "join's keys exchanged": (
         joined(on="x_key = y_key AND string(x_n) = string(y_n)"),
         joined(on="string(x_n) = string(y_n) AND x_key = y_key"),
+        "append",
+    ),
+    "join's null-safe keys exchanged": (
+        joined(on="x_key <=> y_key AND string(x_n) <=> string(y_n)"),
+        joined(on="string(x_n) <=> string(y_n) AND x_key <=> y_key"),
         "append",
     ),
     "join's kind": (joined(), joined(how="left_outer"), "append"),

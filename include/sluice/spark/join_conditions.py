@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sluice.spark.plan_columns import ATTRIBUTE, closed, made_columns, split
+from sluice.spark.plan_columns import ATTRIBUTE, closed, is_nested, made_columns, split
 from sluice.spark.plan_tree import Node
 
 _AND = " AND "
-_EQUALS = " = "
+_EQUALS = (" = ", " <=> ")
 _SYMMETRIC = {"Inner", "Cross"}
 """The joins that Spark takes filters into."""
 _PASSED = {"SubqueryAlias", "View"}
@@ -62,11 +62,10 @@ def join_conditions(root: Node) -> dict[int, tuple[Condition, ...]]:
 
 
 def _condition(found: _Filter, sides: Sequence[frozenset[str]]) -> Condition:
-    left, equals, right = found.text[1:-1].partition(_EQUALS)
-    if equals and left.count("(") == left.count(")"):
-        of_left, of_right = frozenset(ATTRIBUTE.findall(left)), frozenset(ATTRIBUTE.findall(right))
-        if of_left and of_right and found.columns & sides[0] and found.columns & sides[1]:
-            return Condition((left, right), found.node)
+    for equals in _EQUALS if all(found.columns & side for side in sides) else ():
+        parts = tuple(split(found.text[1:-1], equals))
+        if len(parts) > 1 and all(map(ATTRIBUTE.search, parts)):
+            return Condition(parts, found.node)
     return Condition((found.text,), found.node)
 
 
@@ -77,23 +76,12 @@ def _filters(text: str, node: Node) -> Iterator[_Filter]:
 
 def _all_of(text: str) -> Iterator[str]:
     """The conditions that an expression joins by AND, brackets within brackets."""
-    if not text:
-        return
-    if not text.startswith("(") or closed(text, 1) != len(text):
+    parts = split(text[1:-1], _AND) if is_nested(text) and closed(text, 1) == len(text) else []
+    if len(parts) > 1:
+        for part in parts:
+            yield from _all_of(part)
+    elif text:
         yield text
-        return
-    inner, depth, start = text[1:-1], 0, 0
-    parts = []
-    for index, character in enumerate(inner):
-        depth += (character == "(") - (character == ")")
-        if depth == 0 and inner.startswith(_AND, index):
-            parts.append(inner[start:index])
-            start = index + len(_AND)
-    if not parts:
-        yield text
-        return
-    for part in (*parts, inner[start:]):
-        yield from _all_of(part.strip())
 
 
 def _origins(column: str, made: Mapping[str, str]) -> list[str]:

@@ -20,7 +20,17 @@ from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected
 from sluice.spark.join_conditions import Condition, join_conditions
-from sluice.spark.plan_columns import ALIAS, ATTRIBUTE, DEDUPES, closed, lists, split, used_columns, whole_plan
+from sluice.spark.plan_columns import (
+    ALIAS,
+    ATTRIBUTE,
+    DEDUPES,
+    closed,
+    is_nested,
+    lists,
+    split,
+    used_columns,
+    whole_plan,
+)
 from sluice.spark.plan_tree import Node
 from sluice.spark.query import Query, plan_reader
 from sluice.spark.session import TIME_ZONE
@@ -153,6 +163,8 @@ def _operator(node: Node, plan: _Plan) -> StatefulOperator | None:
 def _kept(node: Node, plan: _Plan) -> _Kept | None:
     """What a node keeps; None where it keeps nothing, or what code of the user's says."""
     listed, columns = lists(node.rest), plan.columns
+    if node.kind == "Aggregate" and not is_nested(node.rest):
+        return _Kept(node.kind, [columns.spell(node.rest, node, _key)], [])
     if node.kind == "Aggregate":
         keys = _keys(listed[0] if listed else [], node, columns)
         return _Kept(node.kind, keys, list(_aggregates(node, listed, plan)))

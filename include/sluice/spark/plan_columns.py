@@ -17,6 +17,7 @@ MAKES_COLUMNS = {"Project", "Aggregate"}
 """Operators whose last list says what each of their columns is made of."""
 ALIAS = re.compile(r"(?P<expression>.*?) AS (?P<name>.*)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 """One of those: what Spark calls a column that nobody has named may have an AS of its own."""
+_UP_TO_ALIAS = re.compile(r".*? AS [^#]*#\d+", re.DOTALL)
 DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 """Operators that keep one row of each key; their first list has the keys."""
 _KEEPS_COLUMNS = {
@@ -24,7 +25,9 @@ _KEEPS_COLUMNS = {
     *("RepartitionByExpression", "ResolvedHint", "Sort", "SubqueryAlias", "View"),
     *DEDUPES,
 }
-_NEEDS_ALL = {"Distinct"}
+_USES_NO_MORE = _KEEPS_COLUMNS - {"Distinct"} | {"Join"}
+"""Operators that need of what they read what they mention, and what is needed of them."""
+_BRACKETS = {"()", "[]", "{}"}
 _MOST_FIELDS = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS = "100000"
 _ONE_SIDED = {"LeftSemi", "LeftAnti"}
@@ -68,18 +71,18 @@ def used_columns(root: Node) -> frozenset[str] | None:
         return None
     used = set(result)
     for node in root.walk():
-        if node.kind in MAKES_COLUMNS:
-            made = items(node.rest)
+        mentioned = node.rest
+        if node.kind == "Project" or (node.kind == "Aggregate" and is_nested(node.rest)):
+            made = items(node.rest) if is_nested(node.rest) else _UP_TO_ALIAS.findall(node.rest)
             needed = [item for item in made if used.intersection(ATTRIBUTE.findall(item)[-1:])]
             keys = lists(node.rest)[0] if node.kind == "Aggregate" else []
-            used.update(ATTRIBUTE.findall(" ".join([*needed, *keys])))
-            continue
-        used.update(ATTRIBUTE.findall(node.rest))
-        if node.kind not in _KEEPS_COLUMNS | {"Join"} or node.kind in _NEEDS_ALL:
-            below = [output_columns(child) for child in node.children]
-            if None in below:
-                return None
-            used.update(column for columns in below for column in columns or ())
+            mentioned = " ".join([*needed, *keys])
+        used.update(ATTRIBUTE.findall(mentioned))
+        if node.kind not in MAKES_COLUMNS | _USES_NO_MORE:
+            for below in map(output_columns, node.children):
+                if below is None:
+                    return None
+                used.update(below)
     return frozenset(used)
 
 
@@ -98,18 +101,29 @@ def items(rest: str) -> list[str]:
     return split(parts[-1].strip()[1:-1]) if parts and parts[-1].strip().startswith("[") else []
 
 
-def split(text: str) -> list[str]:
-    """The parts between the commas that are in no bracket."""
+def split(text: str, separator: str = ",") -> list[str]:
+    """The parts between the commas, or other separators, that are in no bracket."""
     depth, start, parts = 0, 0, []
     for index, character in enumerate(text):
         if character in "([{":
             depth += 1
         elif character in ")]}":
             depth -= 1
-        elif character == "," and depth == 0:
+        elif character == separator[0] and depth == 0 and text.startswith(separator, index):
             parts.append(text[start:index].strip())
-            start = index + 1
+            start = index + len(separator)
     return [*parts, text[start:].strip()]
+
+
+def is_nested(text: str) -> bool:
+    """Whether every bracket is closed by its like: else a literal has one, and where lists end can't be told."""
+    open_brackets = []
+    for character in text:
+        if character in "([{":
+            open_brackets.append(character)
+        elif character in ")]}" and (not open_brackets or f"{open_brackets.pop()}{character}" not in _BRACKETS):
+            return False
+    return not open_brackets
 
 
 def closed(text: str, start: int) -> int:

@@ -72,7 +72,7 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _LOCAL_HOME = {
-    # Spark's default asks Hadoop for links in every path, for which Hadoop starts a process each: 60 of them a batch.
+    # Spark's default asks Hadoop for links in every path, for which Hadoop starts a process each time.
     # Both write a file beside its name and rename it.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -299,13 +299,10 @@ class DeltaSource(Source):
         return None
 
     def added_again(self, start: str, end: str, storage: Storage) -> Problem | None:
-        log, begun, ended = (
-            open_log(self.path, storage=storage),
-            read_offset(start, self.path),
-            read_offset(end, self.path),
-        )
+        log = open_log(self.path, storage=storage)
         if log is None:
             return None
+        begun, ended = read_offset(start, self.path), read_offset(end, self.path)
         # Of the version of an offset below 0, nothing is read yet.
         last = min(ended.reservoir_version - (ended.index < 0), log.latest)
         commits = (read_commit(log, version, storage=storage) for version in range(begun.reservoir_version, last + 1))
