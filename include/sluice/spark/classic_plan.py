@@ -79,6 +79,10 @@ class ClassicPlans:
     def analysed_text(self, frame: DataFrame) -> str:
         return str(_analysed(frame).toString())
 
+    def optimised_text(self, frame: DataFrame) -> str:
+        optimiser = frame.sparkSession._jsparkSession.sessionState().optimizer()
+        return str(optimiser.execute(frame._jdf.queryExecution().analyzed()).toString())
+
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         found = {}
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()

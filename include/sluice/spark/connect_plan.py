@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _ALIAS = "__sluice_source_"
-_ANALYSED = re.compile(
-    r"^== Analyzed Logical Plan ==\n(.*?)\n\n== Optimized Logical Plan ==$", re.DOTALL | re.MULTILINE
+_LOGICAL = re.compile(
+    r"^== Analyzed Logical Plan ==\n(?P<analysed>.*?)\n\n== Optimized Logical Plan ==\n(?P<optimised>.*?)"
+    r"\n\n== Physical Plan ==$",
+    re.DOTALL | re.MULTILINE,
 )
 _LEAVES = {"StreamingRelation", "StreamingRelationV2", "StreamingExecutionRelation", "StreamingDataSourceV2Relation"}
 _REFUSED = re.compile(r"== Physical Plan ==\n(?:org\.apache\.spark\.)\S*Exception: (.*)")
@@ -118,6 +120,9 @@ class ConnectPlans:
     def analysed_text(self, frame: DataFrame) -> str:
         return _analysed(frame)
 
+    def optimised_text(self, frame: DataFrame) -> str:
+        return _logical(frame)["optimised"]
+
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """The text of a plan does not tell them."""
         return {}
@@ -148,10 +153,14 @@ class ConnectPlans:
 
 def _analysed(frame: DataFrame) -> str:
     """The tree of the analysed plan as text, without the line of the schema."""
-    found = _ANALYSED.search(_explained(frame, mode="extended"))
+    return _logical(frame)["analysed"].partition("\n")[2]
+
+
+def _logical(frame: DataFrame) -> re.Match[str]:
+    found = _LOGICAL.search(_explained(frame, mode="extended"))
     if found is None:
         raise RefusedByServer("the server does not show its plan in full")
-    return found[1].partition("\n")[2]
+    return found
 
 
 def _explained(frame: Any, *, mode: str = "simple") -> str:

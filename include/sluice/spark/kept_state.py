@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from sluice.plan_notes import KeptState, StatefulOperator
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected
-from sluice.spark.join_conditions import Condition, join_conditions
 from sluice.spark.plan_columns import (
     ALIAS,
     ATTRIBUTE,
@@ -27,16 +26,16 @@ from sluice.spark.plan_columns import (
     closed,
     is_nested,
     lists,
+    optimised_plan,
     split,
-    used_columns,
     whole_plan,
 )
 from sluice.spark.plan_tree import Node
-from sluice.spark.query import Query, plan_reader
+from sluice.spark.query import Query, plan_reader, spark_failed
 from sluice.spark.session import TIME_ZONE
 from sluice.spark.shown_plan import masked_expression
 from sluice.spark.state_check import STATE_REMEDY
-from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is_streaming_leaf
+from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is_streaming_leaf, source_prefixes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +46,8 @@ _BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
 _STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
 _WATERMARK = re.compile(r".*?, (.*#\d+(?:-T\d+ms)?): .*", re.DOTALL)
 _CALL = re.compile(r"(?<![\w.$])([a-z_0-9]+)\(")
+_AND = " AND "
+_EQUALS = (" = ", " <=> ")
 _FILTER = " FILTER (WHERE "
 _MOST_SHOWN = 300
 _SPARKS_AGGREGATES = """
@@ -59,19 +60,26 @@ _SPARKS_AGGREGATES = """
     var_pop var_samp variance"""
 """Those of Spark. Of a function that is not among them, what is made of its value counts as well."""
 _AGGREGATES = frozenset(_SPARKS_AGGREGATES.split())
-_SYNONYMS = {"any": "bool_or", "every": "bool_and", "mean": "avg", "some": "bool_or"}
+_SYNONYMS = {"mean": "avg"}
 
 
 def read_kept_state(query: Query) -> KeptState:
-    """What a query keeps, as its analysed plan tells."""
+    """What a query keeps, as its optimised plan tells: of what nobody uses, Spark keeps nothing.
+
+    Raises:
+        BatchFailedError: Spark can't make one.
+    """
     session = query.frame.sparkSession
-    root = whole_plan(query.frame, plan_reader(session))
-    stateful = [node for node in root.walk() if _STATEFUL.fullmatch(node.kind) is not None and _has_stream(node)]
-    zone = str(session.conf.get(TIME_ZONE))
-    if not stateful:
+    plans = plan_reader(session)
+    analysed, zone = whole_plan(query.frame, plans), str(session.conf.get(TIME_ZONE))
+    if not any(map(_is_stateful, analysed.walk())):
         return KeptState(_reader(session), (), zone)
-    plan = _Plan(TracedColumns(root, query.lines), used_columns(root), join_conditions(root))
-    found = (_operator(node, plan) for node in stateful)
+    try:
+        root = optimised_plan(query.frame, plans)
+    except Exception as exc:
+        raise spark_failed(exc, where=query.stream.place, consequence="nothing is planned") from exc
+    columns = TracedColumns(root, source_prefixes(root, analysed, query.lines))
+    found = (_operator(node, columns) for node in root.walk() if _is_stateful(node))
     return KeptState(_reader(session), tuple(operator for operator in found if operator is not None), zone)
 
 
@@ -125,17 +133,12 @@ def _reader(session: SparkSession) -> str:
     return f"{_FORM}, Spark {session.version}{', a server' if is_connected(session) else ''}"
 
 
+def _is_stateful(node: Node) -> bool:
+    return _STATEFUL.fullmatch(node.kind) is not None and _has_stream(node)
+
+
 def _has_stream(node: Node) -> bool:
     return any(map(is_streaming_leaf, node.walk()))
-
-
-@dataclass(frozen=True)
-class _Plan:
-    columns: TracedColumns
-    used: frozenset[str] | None
-    """The columns that Spark computes; None for all."""
-    conditions: Mapping[int, tuple[Condition, ...]]
-    """By what joins hold rows against each other, by the id of the join's node."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,11 @@ class _Kept:
     """The event times by whose watermark it forgets, where they are not among the keys."""
 
 
-def _operator(node: Node, plan: _Plan) -> StatefulOperator | None:
-    kept = _kept(node, plan)
+def _operator(node: Node, columns: TracedColumns) -> StatefulOperator | None:
+    kept = _kept(node, columns)
     if kept is None:
         return None
-    known = frozenset(plan.columns.spelled)
+    known = frozenset(columns.spelled)
     parts = ([masked_expression(part, known) for part in found] for found in (kept.keys, kept.values))
     keys, values = map(", ".join, parts)
     times = f", with the watermark of {', '.join(kept.times)}" if kept.times else ""
@@ -160,35 +163,44 @@ def _operator(node: Node, plan: _Plan) -> StatefulOperator | None:
     return StatefulOperator(shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...", digest)
 
 
-def _kept(node: Node, plan: _Plan) -> _Kept | None:
+def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
     """What a node keeps; None where it keeps nothing, or what code of the user's says."""
-    listed, columns = lists(node.rest), plan.columns
+    listed = lists(node.rest)
     if node.kind == "Aggregate" and not is_nested(node.rest):
         return _Kept(node.kind, [columns.spell(node.rest, node, _key)], [])
     if node.kind == "Aggregate":
         keys = _keys(listed[0] if listed else [], node, columns)
-        return _Kept(node.kind, keys, list(_aggregates(node, listed, plan)))
+        return _Kept(node.kind, keys, list(_aggregates(node, listed, columns)))
     if node.kind in DEDUPES:
         keys = _keys(listed[0] if listed else [], node, columns)
         return _Kept(node.kind, keys, [], _times(node, columns) if node.kind != "Deduplicate" else [])
-    if node.kind == "Distinct":
-        return _Kept(node.kind, columns.outputs(node, _key), [])
     if node.kind == "Join" and all(map(_has_stream, node.children)):
-        kind = split(node.rest.strip())[0].replace("Cross", "Inner")
-        return _Kept(f"{kind} Join", _conditions(plan.conditions[id(node)], columns), [])
+        kind, *written = split(node.rest.strip())
+        return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), [])
     if _BY_CODE.fullmatch(node.kind) is not None:
         return _Kept(node.kind, _grouping(node, listed, columns), [], _times(node, columns))
     return None
 
 
-def _conditions(found: Sequence[Condition], columns: TracedColumns) -> list[str]:
-    """Equalities by which Spark stores rows, in their order, and what else must hold, in any."""
+def _conditions(written: str, node: Node, columns: TracedColumns) -> list[str]:
+    """Equalities by which a join stores rows, in their order, and what else must hold, in any."""
     equal: list[str] = []
     others: list[str] = []
-    for condition in found:
-        parts = sorted(columns.spell(part, condition.node, _key) for part in condition.parts)
-        (equal if len(parts) > 1 else others).append(" = ".join(parts))
+    for condition in _all_of(written):
+        parts = next((found for equals in _EQUALS if len(found := split(condition[1:-1], equals)) > 1), [condition])
+        spelled = sorted(columns.spell(part, node, _key) for part in parts)
+        (equal if len(parts) > 1 and all(map(ATTRIBUTE.search, parts)) else others).append(" = ".join(spelled))
     return [*equal, *sorted(others)]
+
+
+def _all_of(text: str) -> Iterator[str]:
+    """The conditions that an expression joins by AND, brackets within brackets."""
+    parts = split(text[1:-1], _AND) if is_nested(text) and closed(text, 1) == len(text) else []
+    if len(parts) > 1:
+        for part in parts:
+            yield from _all_of(part)
+    elif text:
+        yield text
 
 
 def _key(column: Column) -> str:
@@ -213,18 +225,13 @@ def _times(node: Node, columns: TracedColumns) -> list[str]:
     return [columns.spell(match[1], below, _key) for below, match in found if match is not None]
 
 
-def _aggregates(node: Node, listed: list[list[str]], plan: _Plan) -> Iterator[str]:
-    """The functions that an aggregation adds up, each once, in the order in which Spark keeps their values.
-
-    Of those whose values nobody uses, Spark keeps nothing.
-    """
+def _aggregates(node: Node, listed: list[list[str]], columns: TracedColumns) -> Iterator[str]:
+    """The functions that an aggregation adds up, each once, in the order in which Spark keeps their values."""
     grouping, results = (*listed, [], [])[:2]
     known = set(ATTRIBUTE.findall(" ".join(grouping)))
     found: dict[str, None] = {}
     for item in results:
         alias = ALIAS.fullmatch(item)
-        if alias is not None and plan.used is not None and alias["id"] not in plan.used:
-            continue
         expression = alias["expression"] if alias is not None else item
         calls, rest = _calls(expression)
         for key in grouping:
@@ -232,7 +239,7 @@ def _aggregates(node: Node, listed: list[list[str]], plan: _Plan) -> Iterator[st
         for call in calls if set(ATTRIBUTE.findall(rest)) <= known else [expression]:
             name = call.partition("(")[0]
             spelled = f"{_SYNONYMS.get(name, name)}{call[len(name) :]}"
-            found[plan.columns.spell(spelled, node, lambda column: column.value)] = None
+            found[columns.spell(spelled, node, lambda column: column.value)] = None
     yield from found
 
 

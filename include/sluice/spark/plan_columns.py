@@ -17,7 +17,6 @@ MAKES_COLUMNS = {"Project", "Aggregate"}
 """Operators whose last list says what each of their columns is made of."""
 ALIAS = re.compile(r"(?P<expression>.*?) AS (?P<name>.*)#(?P<id>\d+)L?(?:-T\d+ms)?", re.DOTALL)
 """One of those: what Spark calls a column that nobody has named may have an AS of its own."""
-_UP_TO_ALIAS = re.compile(r".*? AS [^#]*#\d+", re.DOTALL)
 DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 """Operators that keep one row of each key; their first list has the keys."""
 _KEEPS_COLUMNS = {
@@ -25,8 +24,6 @@ _KEEPS_COLUMNS = {
     *("RepartitionByExpression", "ResolvedHint", "Sort", "SubqueryAlias", "View"),
     *DEDUPES,
 }
-_USES_NO_MORE = _KEEPS_COLUMNS - {"Distinct"} | {"Join"}
-"""Operators that need of what they read what they mention, and what is needed of them."""
 _BRACKETS = {"()", "[]", "{}"}
 _MOST_FIELDS = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS = "100000"
@@ -37,6 +34,12 @@ def whole_plan(frame: DataFrame, plans: PlanReader) -> Node:
     """The analysed plan of a query, with all columns, however many they are."""
     with spark_setting(frame.sparkSession, _MOST_FIELDS, _ALL_FIELDS):
         return parse_plan(plans.analysed_text(frame))
+
+
+def optimised_plan(frame: DataFrame, plans: PlanReader) -> Node:
+    """What Spark makes of it, with all columns."""
+    with spark_setting(frame.sparkSession, _MOST_FIELDS, _ALL_FIELDS):
+        return parse_plan(plans.optimised_text(frame))
 
 
 def made_columns(node: Node) -> dict[str, str]:
@@ -58,32 +61,6 @@ def output_columns(node: Node) -> list[str] | None:
     if node.kind in _KEEPS_COLUMNS or node.kind in {"Union", "Join"}:
         return output_columns(node.children[0])
     return None
-
-
-def used_columns(root: Node) -> frozenset[str] | None:
-    """The columns that a query needs for its result, by their numbers: of all others, Spark computes nothing.
-
-    Returns:
-        None where the plan does not tell.
-    """
-    result = output_columns(root)
-    if result is None:
-        return None
-    used = set(result)
-    for node in root.walk():
-        mentioned = node.rest
-        if node.kind == "Project" or (node.kind == "Aggregate" and is_nested(node.rest)):
-            made = items(node.rest) if is_nested(node.rest) else _UP_TO_ALIAS.findall(node.rest)
-            needed = [item for item in made if used.intersection(ATTRIBUTE.findall(item)[-1:])]
-            keys = lists(node.rest)[0] if node.kind == "Aggregate" else []
-            mentioned = " ".join([*needed, *keys])
-        used.update(ATTRIBUTE.findall(mentioned))
-        if node.kind not in MAKES_COLUMNS | _USES_NO_MORE:
-            for below in map(output_columns, node.children):
-                if below is None:
-                    return None
-                used.update(below)
-    return frozenset(used)
 
 
 def lists(rest: str) -> list[list[str]]:

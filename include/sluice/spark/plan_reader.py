@@ -69,6 +69,9 @@ class PlanReader(Protocol):
     def analysed_text(self, frame: DataFrame) -> str:
         """The tree of the analysed plan, a line for each node; streaming ones are marked by `~`."""
 
+    def optimised_text(self, frame: DataFrame) -> str:
+        """The optimised plan of a query, as a tree: what Spark computes, and keeps, of what the query says."""
+
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """By location, the versions of the Delta tables that a query reads beside its streams, where the plan tells."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sluice.home import SourceLine
@@ -20,6 +20,8 @@ _PASSING = re.compile(
 )
 """What an expression may have that is another one at every start: objects, time zones, seeds, times and run ids."""
 _WINDOW = re.compile(r"named_struct\(start, .*precisetimestampconversion\(", re.DOTALL)
+_TAKEN_OUT = re.compile(r"_groupingexpression|_common_expr_\d+|_extract_.*|_gen_alias_\d+|_nondeterministic")
+"""What Spark calls an expression of an operator that it computes before it."""
 WINDOW_DIGEST = re.compile(r"~[0-9a-f]{8}")
 """What stands behind a window, and is not for people: it tells those apart that have the same lengths."""
 _LENGTHS = re.compile(r"\b\d+ (?:year|month|week|day|hour|minute|second|millisecond)s?\b|\b\d{4,}\b")
@@ -34,6 +36,8 @@ class Column:
     """The columns of sources that it is made of, or windows over them."""
     is_plain: bool = False
     """Whether it is one of those as it is, under whatever name."""
+    is_expression: bool = False
+    """Whether it stands for an expression of the operator itself, literals included."""
 
     @property
     def key(self) -> str:
@@ -58,22 +62,18 @@ class TracedColumns:
 
     Args:
         root: The plan.
-        lines: The sources, in the order of its streaming leaves.
+        prefixes: What stands before the columns of each source, by the id of its leaf.
     """
 
     root: Node
-    lines: Sequence[SourceLine]
+    prefixes: Mapping[int, str]
     spelled: set[str] = field(default_factory=set)
     """Every column that has been spelled, as it was."""
 
     def __post_init__(self) -> None:
         self._names: dict[str, set[str]] = {}
-        self._prefixes: dict[int, str] = {}
         self._known: dict[tuple[int, str], Column | None] = {}
         self._made: dict[int, dict[str, str]] = {id(node): made_columns(node) for node in self.root.walk()}
-        streaming = (node for node in self.root.walk() if is_streaming_leaf(node))
-        for leaf, prefix in zip(streaming, _prefixes(self.lines), strict=False):
-            self._prefixes[id(leaf)] = prefix
         for node in self.root.walk():
             # What else stands in the lists of those are expressions.
             listed = [items(node.rest)] if node.kind in MAKES_COLUMNS | {"Expand"} else lists(node.rest)
@@ -91,7 +91,8 @@ class TracedColumns:
             before = expression[at : tag.start()]
             if column is not None:
                 text = how(column)
-                self.spelled.add(text)
+                if not column.is_expression:
+                    self.spelled.add(text)
                 before = before[: len(before) - len(written)] + text
             shown += before
             at = tag.end()
@@ -114,6 +115,10 @@ class TracedColumns:
     def _mentioned(self, expression: str, node: Node) -> Iterator[tuple[re.Match[str], str, Column | None]]:
         """What an expression mentions: number and name as written, and the column; None where it is no column."""
         for tag in _TAGGED.finditer(expression):
+            before, names = expression[: tag.start()].casefold(), self._names.get(tag["id"])
+            if names is not None and not any(before.endswith(name.casefold()) for name in names):
+                # A literal, which says by chance what Spark writes behind a column.
+                continue
             written = self._written(expression[: tag.start()], tag["id"])
             column = self._below(node, tag["id"])
             if column is None and written:
@@ -155,7 +160,7 @@ class TracedColumns:
         name = next((found["name"] for found in named if found is not None and found["id"] == number), None)
         if name is None:
             return None
-        return Column(name, (f"{self._prefixes.get(id(leaf), '')}{name}",), is_plain=True)
+        return Column(name, (f"{self.prefixes.get(id(leaf), '')}{name}",), is_plain=True)
 
     def _of_union(self, node: Node, number: str) -> Column | None:
         """Columns of a union are those of its first child, and by position those of the others."""
@@ -176,6 +181,9 @@ class TracedColumns:
         name = self._any_name(number)
         if _WINDOW.match(expression) is not None:
             return Column(name, (self._window(node, expression),), is_plain=True)
+        if _TAKEN_OUT.fullmatch(name) is not None:
+            whole = self.spell(expression, node, lambda column: column.key)
+            return Column(name, (whole,), is_plain=True, is_expression=True)
         mentioned = [found for found in self._mentioned(expression, node) if found[2] is not None]
         for tag, written, column in mentioned:
             if column is not None and written + tag[0] == expression:
@@ -195,6 +203,23 @@ class TracedColumns:
 def is_streaming_leaf(node: Node) -> bool:
     """Whether a node is a stream that the query reads."""
     return not node.children and node.kind.startswith("Streaming")
+
+
+def source_prefixes(root: Node, analysed: Node, lines: Sequence[SourceLine]) -> dict[int, str]:
+    """What stands before the columns of each source, so that they are told from those of others, by the id of its leaf.
+
+    Args:
+        root: A plan that Spark has made of the analysed one: it may have its leaves in another order, and not all.
+        analysed: The analysed plan.
+        lines: The sources, in the order of its streaming leaves.
+    """
+    left = [*zip((leaf.rest for leaf in analysed.walk() if is_streaming_leaf(leaf)), _prefixes(lines), strict=False)]
+    found: dict[int, str] = {}
+    for leaf in filter(is_streaming_leaf, root.walk()):
+        place = next((place for place, (rest, _) in enumerate(left) if rest == leaf.rest), 0)
+        # A server numbers columns anew whenever it is asked: there the order has to tell.
+        found[id(leaf)] = left.pop(place)[1] if left else ""
+    return found
 
 
 def _prefixes(lines: Sequence[SourceLine]) -> Iterator[str]:

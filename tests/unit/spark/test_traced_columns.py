@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.home import SourceLine
 from sluice.spark.plan_tree import parse_plan
-from sluice.spark.traced_columns import TracedColumns
+from sluice.spark.traced_columns import TracedColumns, source_prefixes
 
 LEAF = "StreamingRelation FileSource[/land], [k#0, v#1L], name=<Unassigned>"
 
@@ -12,7 +12,8 @@ LEAF = "StreamingRelation FileSource[/land], [k#0, v#1L], name=<Unassigned>"
 def spelled(*lines: str, sources: int = 1) -> str:
     """How the root's keys are spelled."""
     root = parse_plan("\n".join(lines))
-    columns = TracedColumns(root, [SourceLine("xyz"[number], str(number)) for number in range(sources)])
+    lines_of_sources = [SourceLine("xyz"[number], str(number)) for number in range(sources)]
+    columns = TracedColumns(root, source_prefixes(root, root, lines_of_sources))
     return columns.spell(root.rest.strip(), root, lambda column: column.key)
 
 
@@ -50,5 +51,11 @@ def test_a_source_that_comes_twice() -> None:
     other = LEAF.replace("#0", "#10").replace("#1L", "#11L")
     lines = ("~Join Inner, (k#0 = k#10)", f":- {LEAF}", f"+- {other}")
     root = parse_plan("\n".join(lines))
-    columns = TracedColumns(root, [SourceLine("x", "0"), SourceLine("x", "0")])
+    columns = TracedColumns(root, source_prefixes(root, root, [SourceLine("x", "0"), SourceLine("x", "0")]))
     assert columns.spell(root.rest, root, lambda column: column.key) == " Inner, (x.k = x (2).k)"
+
+
+def test_a_literal_that_looks_like_a_column() -> None:
+    """It is none of that number: the next start numbers its columns otherwise. Names count in any case."""
+    lines = ("~Deduplicate [if((K#0 = v#0), k#0, v#1L)]", f"+- {LEAF}")
+    assert spelled(*lines) == "[if((k = v#0), k, v)]"
