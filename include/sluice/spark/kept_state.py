@@ -174,6 +174,8 @@ def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
     if node.kind in DEDUPES:
         keys = _keys(listed[0] if listed else [], node, columns)
         return _Kept(node.kind, keys, [], _times(node, columns) if node.kind != "Deduplicate" else [])
+    if node.kind == "Distinct":
+        return _Kept(node.kind, columns.outputs(node, _key), [])
     if node.kind == "Join" and all(map(_has_stream, node.children)):
         kind, *written = split(node.rest.strip())
         return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), [])
