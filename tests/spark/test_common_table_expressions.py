@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from tests.spark.lab import Lab, write_files
@@ -39,6 +40,18 @@ def joined(days: DataFrame, hours: DataFrame) -> DataFrame:
     return ask(query, days=days, hours=hours)
 
 
+def with_itself(days: DataFrame) -> DataFrame:
+    """Whether Spark takes the time for one that may be null differs between a batch with rows and one without."""
+    query = "WITH d AS (SELECT n, at FROM days) SELECT l.n FROM d l JOIN d r ON l.n = r.n AND l.at = r.at"
+    timed = days.withColumn("at", F.timestamp_seconds(F.col("n") + 1)).withWatermark("at", "0 seconds")
+    return ask(query, days=timed)
+
+
+def of_a_static_recursion(days: DataFrame) -> DataFrame:
+    steps = "SELECT 1 UNION ALL SELECT i + 1 FROM steps WHERE i < 2"
+    return ask(f"WITH RECURSIVE steps (i) AS ({steps}) SELECT n FROM days JOIN steps ON n = 2 * i", days=days)
+
+
 def stream(name: str) -> Stream:
     schema = "n bigint, at timestamp"
     found = {"days": sources.files("days", format="json", schema=schema)}
@@ -54,6 +67,8 @@ def stream(name: str) -> Stream:
         ("twice", [0, 1, 2, 3, 4, 5, 0, -1, -2, -3, -4, -5]),
         ("counted", [0, 1, 2, 0, 1, 2]),
         ("joined", [0, 1, 2, 3, 4, 5]),
+        ("with_itself", [0, 1, 2, 3, 4, 5]),
+        ("of_a_static_recursion", [2, 4]),
     ],
 )
 def test_runs(lab: Lab, name: str, expected: list[int]) -> None:

@@ -39,6 +39,12 @@ def static(rows: DataFrame) -> DataFrame:
     return rows.sparkSession.range(3).dropDuplicates(["id"]).withColumnRenamed("id", "value")
 
 
+def by_text(rows: DataFrame, at: str) -> DataFrame:
+    """A time's text is a key, and the time is not."""
+    texts = rows.withColumn("text", F.col("timestamp").cast("string")).withColumn("at", F.expr(at))
+    return texts.withColumn("day", F.to_date("at")).dropDuplicates(["value", "text"])
+
+
 TELL: dict[str, Transform] = {
     "no duplicates": dated,
     "the column": lambda rows: dated(rows).dropDuplicates(["value", "day"]),
@@ -53,6 +59,7 @@ TELL: dict[str, Transform] = {
     "both sides of a union": lambda rows: (once := dated(rows).dropDuplicates(["day"])).union(once),
     "under a union": lambda rows: dated(rows.unionByName(rows).dropDuplicates(["value", "timestamp"])),
     "a static table's": lambda rows: dated(rows).join(static(rows), "value"),
+    "the date of a time that is cast from a key": lambda rows: by_text(rows, "timestamp(text)"),
     "beside brackets in a text": lambda rows: (
         dated(rows).withColumn("a", F.concat(F.lit("(, ["), F.col("value").cast("string"))).dropDuplicates(["day", "a"])
     ),
@@ -66,6 +73,17 @@ DO_NOT: dict[str, Transform] = {
     "what is made of it": lambda rows: dated(rows).withColumn("year", F.year("day")).dropDuplicates(["year"]),
     "others, and then the column": lambda rows: dated(rows).dropDuplicates(["value"]).dropDuplicates(["day"]),
     "the second side of a union": lambda rows: dated(rows).union(dated(rows).dropDuplicates(["value"])),
+    "the date of another time": lambda rows: by_text(
+        rows, "timestamp(text) + make_interval(0, 0, 0, cast(value AS int))"
+    ),
+    "the date of a time that is another by chance": lambda rows: by_text(rows, "timestamp_seconds(rand() * value)"),
+    "the date of the other time of a union": lambda rows: (
+        by_text(rows, "timestamp(text)")
+        .drop("day")
+        .union(by_text(rows, "timestamp_seconds(value)").drop("day"))
+        .withColumn("day", F.to_date("at"))
+        .dropDuplicates(["value", "text"])
+    ),
     "others of many columns": lambda rows: wide(rows).dropDuplicates([f"c{n}" for n in range(40)]),
     "another column of that name": lambda rows: dated(
         rows.withColumn("day", F.lit(1)).dropDuplicates(["day", "value"]).drop("day")

@@ -67,6 +67,13 @@ CASES = {
         "LeftOuter join.*without a watermark",
         error=QueryRefusedError,
     ),
+    "a recursion": Case(
+        "def go(numbers):\n    numbers.createOrReplaceTempView('numbers')\n"
+        "    steps = 'SELECT id FROM numbers UNION ALL SELECT id + 1 FROM steps WHERE id < 3'\n"
+        "    return numbers.sparkSession.sql(f'WITH RECURSIVE steps (id) AS ({steps}) SELECT id FROM steps')",
+        "a recursive common table expression reads a source",
+        error=QueryRefusedError,
+    ),
     "a limit in update mode": Case(
         "def go(numbers):\n    return numbers.limit(3)",
         "[Ll]imits? .*not supported.*[Uu]pdate",

@@ -31,7 +31,7 @@ def sink_replaced(stream: Stream, record: Generation | None, sink: SinkState, pl
         return Problem(
             code="SINK_REPLACED",
             file=place,
-            cause=f"this generation has written into a sink of another kind ({was}); declared is {stream.sink.form}",
+            cause=f"this generation has begun with a sink of another kind ({was}); declared is {stream.sink.form}",
             consequence="the rows that were written before would be missing in it for ever",
             remedy="declare the sink as it was; or a new stream with a sink of its own",
         )
@@ -62,7 +62,8 @@ def sink_moved(project: Project, stream: Stream, record: Generation, pending: in
         file=place,
         cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
         consequence="its rows could be in both places",
-        remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then",
+        remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then;"
+        " where it can't be run there, declare a new stream",
     )
 
 

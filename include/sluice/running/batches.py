@@ -154,6 +154,7 @@ class BatchRunner:
         query = self._starts.start(written, once=True)
         self._starts.wait(query)
         committed = self._logs.check_committed(batch.batch_id)
+        self._query = replace(self._query, fits_state=True)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)

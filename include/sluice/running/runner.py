@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -208,7 +208,8 @@ class _Run:
             # A first batch is computed from nothing: what a failed one has left of its state would be in the way.
             self.lease.check()
             home.storage.delete_folder(join(seen.checkpoint.location, "state"))
-        check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
+        fits = check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
+        self.query = query = replace(query, fits_state=fits)
         kept = read_kept_state(query)
         check_kept_state(kept, seen)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1

@@ -114,7 +114,7 @@ def _ambiguous(node: Node, wanted: _Columns | None) -> Iterator[str]:
     """Walk down, with the columns of the node's output that the interval column is made of; None for unknown ones."""
     if node.kind in DEDUPES and node.is_streaming:
         keys = frozenset(ATTRIBUTE.findall(node.rest))
-        if wanted is None or not wanted <= keys:
+        if wanted is None or not all(_is_told(column, keys, node) for column in wanted):
             yield f"{node.kind}{node.rest}"
     below = _origins(node, wanted) if node.kind in MAKES_COLUMNS else wanted
     for child in node.children:
@@ -123,6 +123,23 @@ def _ambiguous(node: Node, wanted: _Columns | None) -> Iterator[str]:
             # Columns of a union are those of its first child, and by position those of the others.
             of_child = _same_positions(node.children[0], child, below)
         yield from _ambiguous(child, of_child)
+
+
+def _is_told(column: str, keys: _Columns, node: Node) -> bool:
+    """Whether a column is one of the keys by which a node drops duplicates, or a time or a date that is cast of one."""
+    if column in keys:
+        return True
+    below = list(node.walk())
+    if any(each.kind == "Union" for each in below):
+        # The second side of a union has columns of its own.
+        return False
+    made = {made: expression for each in below for made, expression in made_columns(each).items()}
+    while column not in keys:
+        cast = next(filter(None, (form.fullmatch(made.get(column, "")) for form in (_NAME, _DATE, _TIME_OF))), None)
+        if cast is None:
+            return False
+        column = next(filter(None, cast.groups()))
+    return True
 
 
 def _origins(node: Node, wanted: _Columns | None) -> _Columns | None:

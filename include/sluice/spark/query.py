@@ -6,6 +6,7 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,12 @@ from sluice.spark.code_shipping import carrying_code, ship_code
 from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
+from sluice.spark.plan_columns import whole_plan
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
 from sluice.spark.query_words import note_query
 from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
+from sluice.spark_setting import spark_setting
 from sluice.stream import Stream
 
 _MOST_EXPLAIN = 50_000
@@ -37,6 +40,10 @@ logger = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+_CHECKS_STATE = "spark.sql.streaming.stateStore.stateSchemaCheck"
+"""Whether Spark looks at each start whether the query fits its state. Columns may be null in a batch with rows and not
+in one without: in a run, whose batches are a start each, it would refuse the state that it has just written."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ class Query:
     """By source, the types of its columns that are names of folders."""
     write: Callable[[DataFrame, int], None] | None = None
     """Writes a batch, in the place of the sink's own stream writer."""
+    fits_state: bool = False
+    """Whether it is known to go on with the state of its checkpoint: Spark need not look whether it does."""
 
     def start(self, checkpoint: str, *, once: bool) -> StreamingQuery:
         """Start it: with Once, which runs the planned batch and stops, or with AvailableNow."""
@@ -66,7 +75,8 @@ class Query:
         writer = writer.outputMode(self.stream.output_mode).option("checkpointLocation", spark_location(checkpoint))
         # One by one: pyspark takes exactly one keyword here.
         writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
-        return writer.start()
+        with spark_setting(self.frame.sparkSession, _CHECKS_STATE, "false") if self.fits_state else nullcontext():
+            return writer.start()
 
     def function_of_batches(self) -> Callable[[DataFrame, int], None] | None:
         """The function that writes its batches, if one does."""
@@ -172,6 +182,7 @@ def build_query(
             where=place,
             remedy="change the transform or the output mode",
         ) from exc
+    _check_recursion(frame, plans, place)
     _check_partition_columns(stream, frame)
     _check_interval_column(stream, frame)
     for function in functions[1:]:
@@ -243,6 +254,16 @@ def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
     needed = [name for name, found in parameters.items() if found.default is inspect.Parameter.empty]
     if not any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()):
         check_parameters(list(parameters), needed, stream, place)
+
+
+def _check_recursion(frame: DataFrame, plans: PlanReader, place: str) -> None:
+    """Spark's own check lets it pass, and the first batch then fails."""
+    if any(node.kind == "UnionLoop" and node.is_streaming for node in whole_plan(frame, plans).walk()):
+        raise QueryRefusedError(
+            "Spark does not run this query as a stream: a recursive common table expression reads a source",
+            where=place,
+            remedy="let it read static tables alone, or write the steps out",
+        )
 
 
 def _check_partition_columns(stream: Stream, frame: DataFrame) -> None:

@@ -43,8 +43,11 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 _NEVER_NULL = re.compile(rb'"(nullable|containsNull|valueContainsNull)":false')
 
 
-def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, *, storage: Storage) -> None:
+def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, *, storage: Storage) -> bool:
     """Make sure that a query can go on with the state of a checkpoint. Of a query on a server, only its run tells.
+
+    Returns:
+        Whether it is sure that it can.
 
     Args:
         frame: The query's result.
@@ -56,8 +59,10 @@ def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMod
         RefusedError: Spark would refuse it.
         StorageError: The checkpoint can't be read.
     """
-    if state.planned is None or is_connected(frame.sparkSession):
-        return
+    if is_connected(frame.sparkSession):
+        return False
+    if state.planned is None:
+        return True
     location = join(state.location, "state")
     schemas = read_state_schemas(location, storage=storage)
     with tempfile.TemporaryDirectory(prefix="sluice-state-") as folder:
@@ -72,6 +77,8 @@ def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMod
                 raise RefusedError(problem) from exc
             # Whatever else is wrong, the batch itself fails with it.
             logger.warning("whether the query fits its state is told when it runs", exc_info=True)
+            return False
+    return True
 
 
 def state_changed(message: str, location: str) -> Problem | None:
