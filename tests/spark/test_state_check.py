@@ -171,3 +171,57 @@ def test_a_change_that_keeps_the_state(lab: Lab) -> None:
 
     assert lab.run(declared(by_id_of_other_rows)).status == "succeeded"
     assert sorted(row.id for row in lab.table("out").collect()) == [0, 1, 2, 3, 4]
+
+
+def in_a_struct(a: DataFrame, *fields: str) -> DataFrame:
+    return a.selectExpr("*", f"named_struct({', '.join(fields)}) AS s")
+
+
+def by_struct(a: DataFrame) -> DataFrame:
+    return in_a_struct(a, "'p'", "id", "'q'", "-id").dropDuplicates(["s"]).select("id")
+
+
+def by_exchanged_struct(a: DataFrame) -> DataFrame:
+    return in_a_struct(a, "'q'", "-id", "'p'", "id").dropDuplicates(["s"]).select("id")
+
+
+def by_renamed_struct(a: DataFrame) -> DataFrame:
+    return in_a_struct(a, "'p'", "id", "'r'", "-id").dropDuplicates(["s"]).select("id")
+
+
+def largest(a: DataFrame) -> DataFrame:
+    rows = in_a_struct(a, "'p'", "id", "'q'", "-id")
+    return rows.groupBy((F.col("id") % 2).alias("id")).agg(F.max("s.p").alias("p"), F.max_by("s", "id").alias("s"))
+
+
+def largest_otherwise(a: DataFrame) -> DataFrame:
+    rows = in_a_struct(a, "'r'", "id", "'p'", "-id")
+    return rows.groupBy((F.col("id") % 2).alias("id")).agg(F.max("s.p").alias("p"), F.max_by("s", "id").alias("s"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mode"),
+    [(by_struct, by_exchanged_struct, "append"), (largest, largest_otherwise, "complete")],
+)
+def test_fields_that_change_their_places(lab: Lab, before: Any, after: Any, mode: str) -> None:
+    """Spark compares their types alone, and takes one for the other."""
+    write_numbers(lab.root / "a", 3)
+    lab.run(declared(before, mode))
+    write_numbers(lab.root / "a", 2, first=3)
+
+    with pytest.raises(RefusedError, match=r"the fields of a struct in it were p, q, and are (q, p|r, p)") as refused:
+        lab.run(replace(declared(before, mode), transform=declared(after).transform))
+
+    assert refused.value.finding is not None
+    assert refused.value.finding.code == "STATE_CHANGED"
+    assert lab.run(declared(before, mode)).status == "succeeded"
+
+
+def test_fields_of_another_name(lab: Lab) -> None:
+    """Of equal types, and in their places, they are what they were."""
+    write_numbers(lab.root / "a", 3)
+    lab.run(declared(by_struct))
+    write_numbers(lab.root / "a", 2, first=3)
+
+    assert lab.run(declared(by_renamed_struct)).status == "succeeded"
+    assert sorted(row.id for row in lab.table("out").collect()) == [0, 1, 2, 3, 4]

@@ -140,6 +140,17 @@ def where(condition: str, how: str = "cross") -> Make:
     return make
 
 
+def side_of(columns: str, taken: str) -> Make:
+    """A join that keeps such columns of one of its sides, as far as they are taken of it."""
+
+    def make(x: DataFrame, y: DataFrame) -> DataFrame:
+        left, right = at(x).selectExpr(*columns.split(", ")), at(y).selectExpr("n AS y_n", "at AS y_at")
+        on = "x_n = y_n AND at = y_at" if "x_n" in left.columns else "n = y_n AND at = y_at"
+        return left.join(right, F.expr(on)).selectExpr(*taken.split(", "), "y_n")
+
+    return make
+
+
 def in_sql(text: str) -> Make:
     def make(x: DataFrame) -> DataFrame:
         x.createOrReplaceTempView("x_of_state")
@@ -327,6 +338,12 @@ REFUSED: dict[str, tuple[Make, Make, OutputMode]] = {
         ),
         "complete",
     ),
+    "columns of a join's side in another order": (
+        side_of("n AS x_n, at, v, u", "x_n, v, u"),
+        side_of("n AS x_n, at, u, v", "x_n, v, u"),
+        "append",
+    ),
+    "column that is taken of a join": (side_of("*", "n AS x_n, v AS z"), side_of("*", "n AS x_n, u AS z"), "append"),
     "join's kind": (joined(), joined(how="left_outer"), "append"),
     "sides of a union": (union_of("k", "j"), union_of("j", "k"), "append"),
     "second side of a union": (over_union("k", "k"), over_union("k", "j"), "append"),
@@ -397,6 +414,11 @@ TAKEN: dict[str, tuple[Make, Make, OutputMode]] = {
         lambda x, y: joined(on="x_key = y_key AND x_at = y_at", how="left_outer")(x, y).where("y_n IS NOT NULL"),
         "append",
     ),
+    "columns of a join's side that nobody takes": (
+        side_of("n AS x_n, at, v, u", "x_n, v"),
+        side_of("u, n AS x_n, at, u + v AS w, v", "x_n, v"),
+        "append",
+    ),
     "conditions in another order": (
         joined(on="x_key = y_key AND y_at >= x_at AND x_v > 3"),
         joined(on="x_v > 3 AND y_at >= x_at AND y_key = x_key"),
@@ -404,7 +426,12 @@ TAKEN: dict[str, tuple[Make, Make, OutputMode]] = {
     ),
     "condition in a filter": (
         joined(on="x_key = y_key AND y_at >= x_at"),
-        lambda x, y: renamed(x, "k", "x").crossJoin(renamed(y, "k", "y")).where("x_key = y_key AND y_at >= x_at"),
+        lambda x, y: (
+            renamed(x, "k", "x")
+            .crossJoin(renamed(y, "k", "y"))
+            .where("x_key = y_key AND y_at >= x_at")
+            .select("x_n", "y_n")
+        ),
         "append",
     ),
     "filter behind an outer join": (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from sluice.storage import Storage
 _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(delta|snapshot|zip|changelog)")
 _JOIN_STORE = re.compile(r"(left|right)-[A-Za-z]+")
 _NO_KEYS = (b'{"type":"struct","fields":[]}', b'{"type":"struct","fields":[{"name":"key","type":"void"')
+_STRUCT = '{"type":"struct"'
 _NUMBER = re.compile(r"\d+")
 _MAX_BYTES = 4 * 1024 * 1024
 
@@ -108,6 +110,38 @@ def read_state_schemas(location: str, *, storage: Storage) -> dict[str, bytes]:
         for below in ("_metadata", "_stateSchema", "0"):
             found |= _schema_files(location, f"{operator}/{below}", storage)
     return found
+
+
+def nested_fields(schema: bytes) -> list[str]:
+    """The names of fields within the columns of a file that says what a store keeps, in their order.
+
+    Spark reads what is kept by the places of the fields.
+
+    Args:
+        schema: The file, with the structs of its keys and of its values, each as JSON.
+    """
+    text, found, at = schema.decode("utf-8", errors="replace"), list[str](), 0
+    while (at := text.find(_STRUCT, at)) >= 0:
+        try:
+            struct, at = json.JSONDecoder().raw_decode(text, at)
+        except (ValueError, RecursionError):
+            # It is for Spark to say what is wrong with it.
+            return []
+        found += _names_within(struct, depth=0)
+    return found
+
+
+def _names_within(kind: object, depth: int) -> Iterator[str]:
+    if not isinstance(kind, dict):
+        return
+    fields = kind.get("fields")
+    for field in fields if isinstance(fields, list) else ():
+        if isinstance(field, dict):
+            if depth:
+                yield str(field.get("name"))
+            yield from _names_within(field.get("type"), depth + 1)
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _names_within(kind.get(part), depth + 1)
 
 
 def _schema_files(location: str, name: str, storage: Storage) -> dict[str, bytes]:

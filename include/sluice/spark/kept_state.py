@@ -40,7 +40,7 @@ from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FORM = 2
+_FORM = 3
 """How plans are read here; another one spells the same state in other words."""
 _BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
 _STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
@@ -178,7 +178,9 @@ def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
         return _Kept(node.kind, columns.outputs(node, _key), [])
     if node.kind == "Join" and all(map(_has_stream, node.children)):
         kind, *written = split(node.rest.strip())
-        return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), [])
+        # Rows of both sides, by the place of each of their columns.
+        rows = [column for side in node.children for column in columns.outputs(side, _value)]
+        return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), rows)
     if _BY_CODE.fullmatch(node.kind) is not None:
         return _Kept(node.kind, _grouping(node, listed, columns), [], _times(node, columns))
     return None
@@ -207,6 +209,10 @@ def _all_of(text: str) -> Iterator[str]:
 
 def _key(column: Column) -> str:
     return column.key
+
+
+def _value(column: Column) -> str:
+    return column.value
 
 
 def _keys(expressions: list[str], node: Node, columns: TracedColumns) -> list[str]:
@@ -241,7 +247,7 @@ def _aggregates(node: Node, listed: list[list[str]], columns: TracedColumns) -> 
         for call in calls if set(ATTRIBUTE.findall(rest)) <= known else [expression]:
             name = call.partition("(")[0]
             spelled = f"{_SYNONYMS.get(name, name)}{call[len(name) :]}"
-            found[columns.spell(spelled, node, lambda column: column.value)] = None
+            found[columns.spell(spelled, node, _value)] = None
     yield from found
 
 

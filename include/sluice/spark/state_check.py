@@ -10,12 +10,13 @@ import json
 import logging
 import re
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.checkpoint.reader import CheckpointState
-from sluice.checkpoint.state_store import read_state_schemas
+from sluice.checkpoint.state_store import nested_fields, read_state_schemas
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.sinks.contract import OutputMode
@@ -65,19 +66,21 @@ def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMod
         return True
     location = join(state.location, "state")
     schemas = read_state_schemas(location, storage=storage)
-    with tempfile.TemporaryDirectory(prefix="sluice-state-") as folder:
-        copy = Path(folder, "state")
-        for name, content in schemas.items():
-            _write(copy, name, content)
-        try:
-            _plan(frame, state, output_mode, copy)
-        except Exception as exc:
-            problem = state_changed(str(exc), location)
-            if problem is not None:
-                raise RefusedError(problem) from exc
-            # Whatever else is wrong, the batch itself fails with it.
-            logger.warning("whether the query fits its state is told when it runs", exc_info=True)
-            return False
+    fields = {name: found for name, content in schemas.items() if (found := _fields(name, content))}
+    try:
+        _planned(frame, state, output_mode, schemas)
+        # Planned anew, Spark says what it would keep.
+        others = {name: content for name, content in schemas.items() if name not in fields}
+        now = _planned(frame, state, output_mode, others) if fields else {}
+    except Exception as exc:
+        problem = state_changed(str(exc), location)
+        if problem is not None:
+            raise RefusedError(problem) from exc
+        # Whatever else is wrong, the batch itself fails with it.
+        logger.warning("whether the query fits its state is told when it runs", exc_info=True)
+        return False
+    for name, then in fields.items():
+        _check_places(then, nested_fields(now.get(name, b"")), location)
     return True
 
 
@@ -91,13 +94,35 @@ def state_changed(message: str, location: str) -> Problem | None:
     found = _REFUSALS.search(message)
     if found is None:
         return None
+    return _changed(f"{found[1]}: {found[2].strip()}", location)
+
+
+def _changed(what: str, location: str) -> Problem:
     return Problem(
         code="STATE_CHANGED",
         file=location,
-        cause=f"the query keeps other state than the checkpoint has ({found[1]}: {found[2].strip()})",
+        cause=f"the query keeps other state than the checkpoint has ({what})",
         consequence="what the stream remembers of earlier rows does not fit the changed transform",
         remedy=STATE_REMEDY,
     )
+
+
+def _fields(name: str, content: bytes) -> list[str]:
+    """The fields within columns of a store of Spark's own operators; none where they are those of windows alone."""
+    found = nested_fields(content) if name.endswith("/_metadata/schema") else []
+    return [] if set(found) <= {"start", "end"} else found
+
+
+def _check_places(then: list[str], now: list[str], location: str) -> None:
+    """Make sure that no field is in the place of another one: of equal types, Spark takes the one for the other.
+
+    Raises:
+        RefusedError: One is.
+    """
+    moved = {(was, found) for was, found in zip(then, now, strict=False) if was != found}
+    if {was for was, _ in moved} & {found for _, found in moved}:
+        order = f"{', '.join(then)}, and are {', '.join(now)}"
+        raise RefusedError(_changed(f"the fields of a struct in it were {order}", location))
 
 
 def _write(copy: Path, name: str, content: bytes) -> None:
@@ -110,12 +135,26 @@ def _write(copy: Path, name: str, content: bytes) -> None:
     file.write_bytes(_NEVER_NULL.sub(rb'"\1":true ', content))
 
 
-def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, copy: Path) -> None:
-    """Let Spark plan the next batch of a query.
+def _planned(
+    frame: DataFrame, state: CheckpointState, output_mode: OutputMode, schemas: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Let Spark plan the next batch of a query over a copy of what is known of its state.
+
+    Returns:
+        What it says then of the stores of its own operators.
 
     Raises:
         Exception: Spark's own, where it refuses.
     """
+    with tempfile.TemporaryDirectory(prefix="sluice-state-") as folder:
+        copy = Path(folder, "state")
+        for name, content in schemas.items():
+            _write(copy, name, content)
+        _plan(frame, state, output_mode, copy)
+        return {str(file.relative_to(copy)): file.read_bytes() for file in copy.rglob("_metadata/schema")}
+
+
+def _plan(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, copy: Path) -> None:
     planned = state.planned
     if planned is None:
         return

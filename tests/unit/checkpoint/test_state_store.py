@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from sluice.checkpoint.state_store import Operator, StateLayout, read_state_layout
+from sluice.checkpoint.state_store import Operator, StateLayout, nested_fields, read_state_layout
 from sluice.storage import Storage
 from tests.builders import put
 from tests.fuzzing import DEEP, damaged, short
@@ -215,3 +215,32 @@ def test_any_metadata(tmp_path_factory: pytest.TempPathFactory, content: bytes) 
     put(state / "0" / "_metadata" / "metadata", content)
 
     assert [operator.operator_id for operator in layout(state, 1).operators] == [0]
+
+
+def struct(**fields: object) -> dict[str, object]:
+    return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def test_nested_fields() -> None:
+    """Fields within columns, in keys, in values, and in what arrays and maps have; the columns themselves are none."""
+    inner = struct(b="long", a=struct(c="string"))
+    key = struct(k=inner)
+    value = struct(v={"type": "array", "elementType": struct(d="long")}, m={"keyType": struct(e="long"), "type": "map"})
+    parts = (json.dumps(found, separators=(",", ":")).encode() for found in (key, value))
+    # What stands before a document is its length, which may be any bytes.
+    schema = b"\x00\x02v2" + b"".join(b"\x00\x00\x00\x01\x00," + part for part in parts)
+
+    assert nested_fields(schema) == ["b", "a", "c", "d", "e"]
+    assert nested_fields(b"v1") == []
+    assert nested_fields(schema[:-3]) == []
+
+
+@given(damaged(json.dumps(struct(k=struct(b="long", a="long")), separators=(",", ":")).encode()))
+def test_damaged_fields(content: bytes) -> None:
+    """Whatever is written there, there are names or none."""
+    assert all(isinstance(name, str) for name in nested_fields(content))
+
+
+def test_deep_fields() -> None:
+    """Types within types, as deep as no schema is."""
+    assert nested_fields(b'{"type":"struct","fields":[{"name":"a","type":' * 5000) == []
