@@ -59,7 +59,9 @@ def _marked(numbers: DataFrame, more: dict[str, DataFrame], mark: int, bad: str)
     if dropping == "once":
         numbers = numbers.dropDuplicates(["n", "day"])
     elif dropping == "late":
-        numbers = numbers.withWatermark("at", f"{DELAY_HOURS} hours").dropDuplicatesWithinWatermark(["n", "day"])
+        # So that the plan tells that a row is as late as its day.
+        dated = numbers.withColumn("day", functions.to_date("at"))
+        numbers = dated.withWatermark("at", f"{DELAY_HOURS} hours").dropDuplicatesWithinWatermark(["n", "day"])
     static = session.conf.get(STATIC_TABLE, "")
     if static:
         rows = numbers.join(session.read.format("delta").load(static), "day")
