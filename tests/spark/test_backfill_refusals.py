@@ -35,8 +35,10 @@ def counted_per_batch(days: DataFrame) -> DataFrame:
         state.update((seen,))
         yield pd.DataFrame({"n": [key[0]], "seen": [seen]})
 
-    counted = days.groupBy("n").applyInPandasWithState(
-        follow, "n bigint, seen bigint", "seen bigint", "append", "NoTimeout"
+    counted = (
+        days.withWatermark("at", "0 seconds")
+        .groupBy("n")
+        .applyInPandasWithState(follow, "n bigint, seen bigint", "seen bigint", "append", "NoTimeout")
     )
     return counted.withColumn("day", F.lit("2026-01-02").cast("date"))
 
@@ -99,16 +101,18 @@ def numbers(lab: Lab, path: str = "out") -> list[int]:
 
 
 def test_rows_that_depend_on_the_batches(lab: Lab) -> None:
-    """Three batches made three rows, one batch of all three files would make one."""
+    """Three batches made three rows, one batch of all three files would make one, and the watermark has passed them."""
     for number in range(3):
-        arrive(lab, number, (7, "01:00:00"))
+        arrive(lab, number, (7, f"0{number + 1}:00:00"))
+    later = {"n": 8, "at": "2026-01-09T00:00:00Z", "day": "2026-01-09"}
+    write_files(lab.root / "land", {"3.json": json.dumps(later)}, first=3)
     declared = stream("counted_per_batch")
     lab.run(declared)
-    assert numbers(lab) == [7, 7, 7]
+    assert numbers(lab) == [7, 7, 7, 8]
 
     read_remedy(refusal(lab, declared), "BACKFILL_BATCH_BY_BATCH", "let a new one, with a table of its own, read every")
     lab.run(stream("counted_per_batch", "anew", sink=sinks.delta("anew")))
-    assert numbers(lab, "anew") == [7, 7, 7]
+    assert numbers(lab, "anew") == [7, 7, 7, 8]
 
 
 @in_campaigns
