@@ -343,6 +343,16 @@ REFUSED: dict[str, tuple[Make, Make, OutputMode]] = {
         side_of("n AS x_n, at, u, v", "x_n, v, u"),
         "append",
     ),
+    "columns of a join's side with a generator": (
+        side_of("n AS x_n, at, v, u, explode(array(v,n)) AS w", "x_n, v, u, w"),
+        side_of("n AS x_n, at, u, v, explode(array(v,n)) AS w", "x_n, v, u, w"),
+        "append",
+    ),
+    "column that is taken of a join with a generator": (
+        side_of("*, explode(array(v,n)) AS w", "n, v AS z, w"),
+        side_of("*, explode(array(v,n)) AS w", "n, u AS z, w"),
+        "append",
+    ),
     "column that is taken of a join": (side_of("*", "n AS x_n, v AS z"), side_of("*", "n AS x_n, u AS z"), "append"),
     "join's kind": (joined(), joined(how="left_outer"), "append"),
     "sides of a union": (union_of("k", "j"), union_of("j", "k"), "append"),

@@ -178,12 +178,22 @@ def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
         return _Kept(node.kind, columns.outputs(node, _key), [])
     if node.kind == "Join" and all(map(_has_stream, node.children)):
         kind, *written = split(node.rest.strip())
-        # Rows of both sides, by the place of each of their columns.
-        rows = [column for side in node.children for column in columns.outputs(side, _value)]
+        rows = [column for side in node.children for column in _row(side, columns)]
         return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), rows)
     if _BY_CODE.fullmatch(node.kind) is not None:
         return _Kept(node.kind, _grouping(node, listed, columns), [], _times(node, columns))
     return None
+
+
+def _row(node: Node, columns: TracedColumns) -> list[str]:
+    """The columns of a row that a join keeps, which Spark knows by their places.
+
+    Of a node that the text tells no output of, such as `Generate`, what it adds to the rows that it takes.
+    """
+    if found := columns.outputs(node, _value):
+        return found
+    added = [columns.spell(item, node, _value) for listed in lists(node.rest) for item in listed]
+    return [*added, *(column for child in node.children for column in _row(child, columns))]
 
 
 def _conditions(written: str, node: Node, columns: TracedColumns) -> list[str]:
