@@ -73,9 +73,6 @@ class ClassicPlans:
                 reached[str(entry._1().toString())] = int(entry._2().get())
         return {node.input: reached[node.key] + node.delay_ms for node in nodes if node.key in reached}
 
-    def has_timers(self, frame: DataFrame) -> bool:
-        return "ProcessingTime" in self.analysed_text(frame)
-
     def analysed_text(self, frame: DataFrame) -> str:
         return str(_analysed(frame).toString())
 

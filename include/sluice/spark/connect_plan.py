@@ -115,9 +115,6 @@ class ConnectPlans:
                 found[node.input] = max(times)
         return found
 
-    def has_timers(self, frame: DataFrame) -> bool:
-        return "ProcessingTime" in _analysed(frame)
-
     def analysed_text(self, frame: DataFrame) -> str:
         return _analysed(frame)
 

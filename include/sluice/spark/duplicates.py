@@ -67,20 +67,19 @@ def find_dropped(frame: DataFrame, column: str, plans: PlanReader) -> Dropped:
     # A projection, so that the root names the column.
     root = whole_plan(frame.select(f"`{column}`"), plans)
     wanted = ATTRIBUTE.findall(root.rest)
-    across = next(_ambiguous(root, frozenset(wanted)), None)
+    made = {made: expression for node in root.walk() for made, expression in made_columns(node).items()}
+    across = next(_ambiguous(root, frozenset(wanted), made), None)
     is_utc = session.conf.get("spark.sql.session.timeZone") in _UTC
-    return Dropped(across, next(_timeless(root, wanted[0], takes_dates=is_utc), None))
+    return Dropped(across, next(_timeless(root, wanted[0], made, takes_dates=is_utc), None))
 
 
-def _timeless(root: Node, wanted: str, *, takes_dates: bool) -> Iterator[str]:
-    made = {column: expression for node in root.walk() for column, expression in made_columns(node).items()}
+def _timeless(root: Node, wanted: str, made: Mapping[str, str], *, takes_dates: bool) -> Iterator[str]:
     for node in root.walk():
         if node.kind not in DEDUPES or not node.is_streaming or _OF_EVENT_TIME.search(node.rest):
             continue
         below = list(node.walk())
         times = {found[1] for each in below if (found := _WATERMARK.fullmatch(each.rest)) is not None}
-        # The second side of a union has columns of its own.
-        is_traced = all(each.kind != "Union" for each in below)
+        is_traced = not _is_over_union(node)
         is_told = _is_time(wanted, made, times, takes_dates=takes_dates) or _tell_times(node, made, times)
         if times and not (is_traced and is_told):
             yield f"{node.kind}{node.rest}"
@@ -110,11 +109,17 @@ def _unnamed(column: str, made: Mapping[str, str]) -> str:
     return column
 
 
-def _ambiguous(node: Node, wanted: _Columns | None) -> Iterator[str]:
+def _is_over_union(node: Node) -> bool:
+    """Whether columns can't be traced by what is made: the second side of a union has columns of its own."""
+    return any(each.kind == "Union" for each in node.walk())
+
+
+def _ambiguous(node: Node, wanted: _Columns | None, made: Mapping[str, str]) -> Iterator[str]:
     """Walk down, with the columns of the node's output that the interval column is made of; None for unknown ones."""
     if node.kind in DEDUPES and node.is_streaming:
         keys = frozenset(ATTRIBUTE.findall(node.rest))
-        if wanted is None or not all(_is_told(column, keys, node) for column in wanted):
+        traced = {} if _is_over_union(node) else made
+        if wanted is None or not all(_is_told(column, keys, traced) for column in wanted):
             yield f"{node.kind}{node.rest}"
     below = _origins(node, wanted) if node.kind in MAKES_COLUMNS else wanted
     for child in node.children:
@@ -122,18 +127,11 @@ def _ambiguous(node: Node, wanted: _Columns | None) -> Iterator[str]:
         if node.kind == "Union" and child is not node.children[0]:
             # Columns of a union are those of its first child, and by position those of the others.
             of_child = _same_positions(node.children[0], child, below)
-        yield from _ambiguous(child, of_child)
+        yield from _ambiguous(child, of_child, made)
 
 
-def _is_told(column: str, keys: _Columns, node: Node) -> bool:
+def _is_told(column: str, keys: _Columns, made: Mapping[str, str]) -> bool:
     """Whether a column is one of the keys by which a node drops duplicates, or a time or a date that is cast of one."""
-    if column in keys:
-        return True
-    below = list(node.walk())
-    if any(each.kind == "Union" for each in below):
-        # The second side of a union has columns of its own.
-        return False
-    made = {made: expression for each in below for made, expression in made_columns(each).items()}
     while column not in keys:
         cast = next(filter(None, (form.fullmatch(made.get(column, "")) for form in (_NAME, _DATE, _TIME_OF))), None)
         if cast is None:

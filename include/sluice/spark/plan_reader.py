@@ -63,9 +63,6 @@ class PlanReader(Protocol):
             By input, milliseconds since the epoch; inputs without an event are absent. None when Spark does not tell.
         """
 
-    def has_timers(self, frame: DataFrame) -> bool:
-        """Whether an operator of the query has processing-time timers."""
-
     def analysed_text(self, frame: DataFrame) -> str:
         """The tree of the analysed plan, a line for each node; streaming ones are marked by `~`."""
 

@@ -24,14 +24,16 @@ from sluice.spark.code_shipping import carrying_code, ship_code
 from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
-from sluice.spark.plan_columns import whole_plan
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
+from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query_words import note_query
 from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
 from sluice.spark_setting import spark_setting
 from sluice.stream import Stream
 
+_TIMERS = "ProcessingTime"
+"""What the analysed plan says of an operator with processing-time timers."""
 _MOST_EXPLAIN = 50_000
 """How many characters of Spark's plan are kept: a record is written anew with every batch."""
 
@@ -182,7 +184,8 @@ def build_query(
             where=place,
             remedy="change the transform or the output mode",
         ) from exc
-    _check_recursion(frame, plans, place)
+    analysed = plans.analysed_text(frame)
+    _check_recursion(analysed, place)
     _check_partition_columns(stream, frame)
     _check_interval_column(stream, frame)
     for function in functions[1:]:
@@ -193,7 +196,7 @@ def build_query(
             "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
         )
     folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
-    return Query(project, stream, frame, lines, plans.has_timers(frame), plans.watermarks(frame), folders)
+    return Query(project, stream, frame, lines, _TIMERS in analysed, plans.watermarks(frame), folders)
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
@@ -256,9 +259,9 @@ def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
         check_parameters(list(parameters), needed, stream, place)
 
 
-def _check_recursion(frame: DataFrame, plans: PlanReader, place: str) -> None:
+def _check_recursion(analysed: str, place: str) -> None:
     """Spark's own check lets it pass, and the first batch then fails."""
-    if any(node.kind == "UnionLoop" and node.is_streaming for node in whole_plan(frame, plans).walk()):
+    if any(node.kind == "UnionLoop" and node.is_streaming for node in parse_plan(analysed).walk()):
         raise QueryRefusedError(
             "Spark does not run this query as a stream: a recursive common table expression reads a source",
             where=place,

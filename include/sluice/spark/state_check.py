@@ -47,14 +47,14 @@ _NEVER_NULL = re.compile(rb'"(nullable|containsNull|valueContainsNull)":false')
 def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, *, storage: Storage) -> bool:
     """Make sure that a query can go on with the state of a checkpoint. Of a query on a server, only its run tells.
 
-    Returns:
-        Whether it is sure that it can.
-
     Args:
         frame: The query's result.
         state: What the checkpoint says now.
         output_mode: The query's.
         storage: Where the checkpoint is.
+
+    Returns:
+        Whether it is sure that it can.
 
     Raises:
         RefusedError: Spark would refuse it.
