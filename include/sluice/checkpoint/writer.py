@@ -6,6 +6,7 @@ in between leaves an orphan entry in a source's log, which the next plan adopts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from sluice.checkpoint.offsets import OffsetFile, encode_offset_file
@@ -13,6 +14,9 @@ from sluice.checkpoint.source_log import LogEntry, SourceLog, encode_source_log
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.storage import Storage
+
+_UNFINISHED = re.compile(r"\.+\d+\.[0-9a-f-]{32,36}\.tmp(?:\.crc)?")
+"""What Spark and Sluice call a file of a log until it is whole."""
 
 
 def write_metadata(location: str, query_id: str, *, storage: Storage) -> None:
@@ -50,6 +54,18 @@ def write_planned_batch(
         name, content = encode_source_log(logs.get(key, SourceLog()), log_id, added)
         _put(join(location, "sources", key, name), content, storage)
     _put(join(location, "offsets", str(planned.batch_id)), encode_offset_file(planned), storage)
+
+
+def clear_unfinished(location: str, *, storage: Storage) -> None:
+    """Delete what a kill has left of an offset file in the making: Spark begins a checkpoint in an empty folder.
+
+    Raises:
+        StorageError: It can't be deleted.
+    """
+    offsets = join(location, "offsets")
+    listed = storage.list_folder(offsets)
+    for name in filter(_UNFINISHED.fullmatch, listed.files if listed is not None else ()):
+        storage.delete(join(offsets, name))
 
 
 def _put(file: str, content: bytes, storage: Storage) -> None:

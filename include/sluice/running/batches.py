@@ -17,7 +17,7 @@ from sluice.checkpoint.offsets import CommitFile, OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state
-from sluice.checkpoint.writer import write_planned_batch
+from sluice.checkpoint.writer import clear_unfinished, write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.plan import Plan, PlannedBatch, SourceRange
@@ -212,6 +212,8 @@ class BatchRunner:
         files = DrainedFiles(self._files, self._logged, is_guarded)
         files.begin(self._plan.batches)
         first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
+        if first == 0:
+            clear_unfinished(self._state.location, storage=self._storage)
         query = self._starts.start(self._guarded(written, self._logged.must_be_read_once), once=False)
         ended_with: SluiceError | None = None
         try:
