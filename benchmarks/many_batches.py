@@ -1,7 +1,4 @@
-"""A run of many planned batches against one AvailableNow start of the same query, written by hand, in a warm session.
-
-By hand, checkpoints are written as Spark writes them unless told: see `docs/startup.md`.
-"""
+"""A run of many planned batches against one AvailableNow start by hand of the same query, in a warm session."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
 
 BATCHES = 40
 ROWS = 2000
-_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def stateless(events: DataFrame) -> DataFrame:
@@ -75,10 +71,7 @@ def _sluice(project: Project, session: SparkSession, transform: Callable[..., Da
 
 def _by_hand(project: Project, session: SparkSession, transform: Callable[..., DataFrame], number: int) -> None:
     root, name = Path(project.root), transform.__name__
-    ours = session.conf.get(_MANAGER)
-    session.conf.set(_MANAGER, str(ours).replace("FileSystemBased", "FileContextBased"))
     events = session.readStream.format("json").schema(SCHEMA).option("maxFilesPerTrigger", 1).load(str(root / "in"))
     writer = transform(events).writeStream.format("delta").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(root / f"checkpoint_{name}{number}"))
     writer.start(str(root / f"by_hand_{name}{number}")).awaitTermination()
-    session.conf.set(_MANAGER, str(ours))
