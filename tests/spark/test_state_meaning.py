@@ -338,6 +338,26 @@ REFUSED: dict[str, tuple[Make, Make, OutputMode]] = {
         ),
         "complete",
     ),
+    "aggregate behind a literal of two lines": (
+        totals("k", add=r"sum(size(split(k, '\n'))) AS a; sum(v) AS b"),
+        totals("k", add=r"sum(size(split(k, '\n'))) AS a; sum(u) AS b"),
+        "complete",
+    ),
+    "number of many digits": (
+        totals("k", add="sum(v * 0.3333333333333333D)"),
+        totals("k", add="sum(v * 0.1428571428571428D)"),
+        "complete",
+    ),
+    "text with a number behind an @": (
+        totals("k", add="sum(if(j = 'lib@1', v, 0))"),
+        totals("k", add="sum(if(j = 'lib@2', v, 0))"),
+        "complete",
+    ),
+    "equality that is safe for nulls": (
+        joined(on="x_key = y_key AND x_at = y_at AND concat(x_key, y_n) = concat(y_key, x_n)", how="left_outer"),
+        joined(on="x_key = y_key AND x_at = y_at AND concat(x_key, y_n) <=> concat(y_key, x_n)", how="left_outer"),
+        "append",
+    ),
     "columns of a join's side in another order": (
         side_of("n AS x_n, at, v, u", "x_n, v, u"),
         side_of("n AS x_n, at, u, v", "x_n, v, u"),
@@ -410,8 +430,8 @@ TAKEN: dict[str, tuple[Make, Make, OutputMode]] = {
     ),
     "aggregate that nobody takes": (taking("a"), taking("a", "sum(v) AS a; max(u) AS b; count(1) AS c"), "complete"),
     "aggregate by another name": (
-        totals("k", add="avg(v); bool_or(v > 3)"),
-        totals("k", add="mean(v); any(v > 3)"),
+        totals("k", add="avg(v); bool_or(v > 3); stddev_samp(v); std(u); var_samp(v)"),
+        totals("k", add="mean(v); any(v > 3); stddev(v); stddev_samp(u); variance(v)"),
         "complete",
     ),
     "aggregates taken in the old order": (

@@ -40,7 +40,7 @@ from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FORM = 3
+_FORM = 4
 """How plans are read here; another one spells the same state in other words."""
 _BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
 _STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
@@ -60,7 +60,7 @@ _SPARKS_AGGREGATES = """
     var_pop var_samp variance"""
 """Those of Spark. Of a function that is not among them, what is made of its value counts as well."""
 _AGGREGATES = frozenset(_SPARKS_AGGREGATES.split())
-_SYNONYMS = {"mean": "avg"}
+_SYNONYMS = {"mean": "avg", "std": "stddev_samp", "stddev": "stddev_samp", "variance": "var_samp"}
 
 
 def read_kept_state(query: Query) -> KeptState:
@@ -201,9 +201,10 @@ def _conditions(written: str, node: Node, columns: TracedColumns) -> list[str]:
     equal: list[str] = []
     others: list[str] = []
     for condition in _all_of(written):
-        parts = next((found for equals in _EQUALS if len(found := split(condition[1:-1], equals)) > 1), [condition])
+        equals = next((found for found in _EQUALS if len(split(condition[1:-1], found)) > 1), "")
+        parts = split(condition[1:-1], equals) if equals else [condition]
         spelled = sorted(columns.spell(part, node, _key) for part in parts)
-        (equal if len(parts) > 1 and all(map(ATTRIBUTE.search, parts)) else others).append(" = ".join(spelled))
+        (equal if equals and all(map(ATTRIBUTE.search, parts)) else others).append(equals.join(spelled))
     return [*equal, *sorted(others)]
 
 

@@ -35,8 +35,10 @@ def parse_plan(text: str) -> Node:
     above: list[tuple[int, Node]] = []
     for line in text.split("\n"):
         found = _NODE.fullmatch(line)
-        # A literal may go on in another line; only the root stands at the margin.
         if found is None or (above and not found["indent"]):
+            # A literal goes on in another line; only the root stands at the margin.
+            if line and above:
+                above[-1][1].rest += f"\n{line}"
             continue
         depth = len(found["indent"]) // _LEVEL
         node = Node(found["kind"], "~" in found["mark"], found["rest"])

@@ -15,7 +15,7 @@ _TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
 _NAMED = re.compile(rf"(?:.*? AS )?(?P<name>.*){_TAGGED.pattern}", re.DOTALL)
 _MAKES = {"Expand", "Generate"}
 _PASSING = re.compile(
-    r"@[0-9a-f]+|\bSome\([^()]*\)|\b(?:rand|randn|random|uniform)\([^()]*\)|\b\d{16,}\b"
+    r"(?<=\w)@[0-9a-f]{5,8}\b|\bSome\([^()]*\)|\b(?:rand|randn|random|uniform)\([^()]*\)|(?<!\.)\b\d{16,}\b"
     r"|\b\d{4,}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
 )
 """What an expression may have that is another one at every start: objects, time zones, seeds, times and run ids."""
