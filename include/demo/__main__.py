@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from demo.bad_day import Stopped, release_bad_day
 from demo.comparison import compare
 from demo.landing import BAD_DAY, flights_archive, land_flights
@@ -25,6 +23,7 @@ from sluice.project import find_project
 from sluice.runs.lease import LeaseFile
 from sluice.runs.record import QualityRecord, RunRecord, RunRecords, describe_batch
 from sluice.times import system_clock
+from sluice.typed_json import decode_as
 
 WORK = REPOSITORY / "var" / "demo"
 LANDING = WORK / "data" / "landing" / "flights"
@@ -121,7 +120,7 @@ def _kill_driver(home: StreamHome, began: float) -> bool:
     if planned <= committed:
         return False
     leases = sorted(Path(home.lease_folder(1)).glob("*.json"), key=lambda file: int(file.stem))
-    lease = msgspec.json.decode(leases[-1].read_bytes(), type=LeaseFile)
+    lease = decode_as(leases[-1].read_bytes(), LeaseFile)
     if lease.is_released or len(lease.processes) < 2:
         return False
     for process in lease.processes:

@@ -8,6 +8,7 @@ import msgspec
 
 from sluice.errors import Problem, RefusedError
 from sluice.storage import Storage
+from sluice.typed_json import decode_as
 
 FORMAT = 1
 """The newest document format that this version reads, and the one it writes."""
@@ -37,7 +38,7 @@ def read_document(storage: Storage, location: str, kind: type[D]) -> D | None:
     if content is None:
         return None
     try:
-        document_format = msgspec.json.decode(content, type=Document).format
+        document_format = decode_as(content, Document).format
         if document_format > FORMAT:
             raise RefusedError(
                 Problem(
@@ -48,7 +49,7 @@ def read_document(storage: Storage, location: str, kind: type[D]) -> D | None:
                     remedy="upgrade Sluice",
                 )
             )
-        return msgspec.json.decode(content, type=kind)
+        return decode_as(content, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise damaged_document(location, f"the file does not parse: {exc}", kind) from exc
 

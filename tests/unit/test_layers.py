@@ -17,7 +17,7 @@ GROUND = (
     "errors", "amounts", "extras", "redaction", "declaring", "other_names", "memory", "option_values", "schema_text",
     "sql_text", "declared_settings", "spark_master", "spark_options", "spark_setting", "foreign_code", "exit_code",
     "times", "interval", "paths", "locations", "local_disk", "storage_failures", "storage", "storage_options",
-    "documents", "delta_checkpoint", "delta_table", "watermarks",
+    "typed_json", "documents", "delta_checkpoint", "delta_table", "watermarks",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,

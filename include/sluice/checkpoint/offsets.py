@@ -10,6 +10,7 @@ import msgspec
 
 from sluice.checkpoint.log import LogFile, damaged, read_log_file
 from sluice.storage import Storage
+from sluice.typed_json import decode_as
 
 NO_OFFSET = "-"
 """The line of a source that has no offset yet."""
@@ -132,6 +133,6 @@ def _parse(file: LogFile, line: bytes, kind: Any, place: str) -> Any:
         if kind is msgspec.Raw:
             # Any well-formed JSON will do; what it means is the source's business.
             return msgspec.json.decode(line)
-        return msgspec.json.decode(line, type=kind)
+        return decode_as(line, kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise damaged(file.location, f"{place} does not parse: {exc}") from exc

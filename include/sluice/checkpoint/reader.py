@@ -19,6 +19,7 @@ from sluice.checkpoint.state_store import Operator, read_state_layout
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.storage import Storage
+from sluice.typed_json import decode_as
 
 _METADATA_MAX_BYTES = 1024 * 1024
 _SINCE_SPARK_4_0 = "spark.sql.streaming.stateStore.encodingFormat"
@@ -158,7 +159,7 @@ def _read_query_id(
             )
         return None
     try:
-        return msgspec.json.decode(content, type=_Metadata).id
+        return decode_as(content, _Metadata).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         problems.append(
             Problem(

@@ -14,6 +14,7 @@ from sluice.checkpoint.log import read_log_file
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.storage import Storage
+from sluice.typed_json import decode_as
 
 _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(delta|snapshot|zip|changelog)")
 _JOIN_STORE = re.compile(r"(left|right)-[A-Za-z]+")
@@ -199,7 +200,7 @@ def _read_metadata(operator: str, storage: Storage, problems: list[Problem]) -> 
     try:
         file = read_log_file(location, storage=storage, max_version=2, max_bytes=_MAX_BYTES)
         if file is not None and file.lines:
-            return msgspec.json.decode(file.lines[0], type=_OperatorMetadata)
+            return decode_as(file.lines[0], _OperatorMetadata)
         cause = "the operator's metadata is missing" if file is None else "the operator's metadata is empty"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RefusedError) as exc:
         cause = f"the operator's metadata does not parse: {exc}"

@@ -17,6 +17,7 @@ from sluice.errors import StorageError
 from sluice.home import StreamHome
 from sluice.locations import is_local, join
 from sluice.storage import Storage
+from sluice.typed_json import decode_as
 
 _QUIET_SECONDS = 3.0
 """A folder's time may stand still over two commits (file systems count in steps of up to 2 s): the folder is listed
@@ -108,7 +109,7 @@ class ProgressReader:
 def _read_query_id(checkpoint: str, storage: Storage) -> str | None:
     content = storage.read(join(checkpoint, "metadata"), max_bytes=_METADATA_MAX_BYTES)
     try:
-        return None if content is None else msgspec.json.decode(content, type=_Metadata).id
+        return None if content is None else decode_as(content, _Metadata).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Planning refuses such a checkpoint, with a remedy; how far it came is known nevertheless.
         return None

@@ -21,6 +21,7 @@ import msgspec
 from sluice.errors import DeclarationError
 from sluice.quality.distant_times import DistantTime
 from sluice.quality.suite import Policy, Suite
+from sluice.typed_json import decode_as
 
 Metric = Literal["row_count", "freshness"]
 
@@ -70,7 +71,7 @@ def history_rules(suite: Suite) -> tuple[HistoryRule, ...]:
     declared = ours.get("history", []) if isinstance(ours, Mapping) else None
     where = f"{suite.source}, meta.sluice.history"
     try:
-        rules = tuple(msgspec.convert(declared, list[HistoryRule]))
+        rules = tuple(decode_as(msgspec.json.encode(declared), list[HistoryRule]))
     except msgspec.ValidationError as exc:
         raise DeclarationError(
             f"a rule about history does not parse: {exc}", where=where, remedy="see docs/quality.md for what it takes"

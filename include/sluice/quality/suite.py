@@ -17,6 +17,7 @@ from sluice.foreign_code import foreign_code
 from sluice.quality.expectations import EXPECTATIONS, Kind
 from sluice.quality.patterns import like_problem, regex_problem
 from sluice.storage import Storage
+from sluice.typed_json import decode_as
 
 Policy = Literal["warn", "drop", "quarantine", "fail"]
 """What happens when an expectation fails."""
@@ -182,7 +183,7 @@ def parse_suite(content: bytes, *, source: str) -> Suite:
     try:
         # Some editors put a mark at the beginning that nobody sees.
         content = content.removeprefix(codecs.BOM_UTF8)
-        file, written = msgspec.json.decode(content, type=_File), msgspec.json.decode(content, type=_Keys)
+        file, written = decode_as(content, _File), decode_as(content, _Keys)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         is_old = any(name in content for name in (b'"expectation_type"', b'"expectation_suite_name"'))
         raise DeclarationError(

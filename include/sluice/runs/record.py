@@ -20,6 +20,7 @@ from sluice.plan_document import PlanDocument
 from sluice.runs.kept_table import Table
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.times import iso_time
+from sluice.typed_json import decode_as
 
 _RECORD_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}\.json")
 """Others in the folder are none of ours."""
@@ -374,7 +375,7 @@ class _Fenced(msgspec.Struct):
 def _token(content: bytes | None) -> int:
     """The token that a record bears; 0 for none, and for a file that is no record any more."""
     try:
-        return (msgspec.json.decode(content, type=_Fenced).token or 0) if content else 0
+        return (decode_as(content, _Fenced).token or 0) if content else 0
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 0
 

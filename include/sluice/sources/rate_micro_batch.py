@@ -29,6 +29,7 @@ from sluice.sources.contract import (
     offset_of_another_kind,
     parse_starting,
 )
+from sluice.typed_json import decode_as
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +125,7 @@ class RateMicroBatchSource(Source):
         if offset is None:
             return _Offset(0, self.start_ms)
         try:
-            found = msgspec.json.decode(offset, type=_Offset)
+            found = decode_as(offset, _Offset)
         except msgspec.ValidationError as exc:
             raise RefusedError(offset_of_another_kind(offset, _FORMAT, self.location)) from exc
         batches, rest = divmod(found.offset, self.rows_per_batch)

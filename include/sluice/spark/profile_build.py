@@ -20,6 +20,7 @@ from sluice.errors import LaunchProfileError, SluiceError
 from sluice.spark.driver_jvm import Gateway, attach, launch_jvm
 from sluice.spark.launch_profile import MAIN_CLASS, LaunchProfile, ProfileRecord, current_profile, profiles_folder
 from sluice.storage import Storage
+from sluice.typed_json import decode_as
 
 _LAUNCHER_SECONDS = 60
 _ARCHIVE_SECONDS = 300
@@ -200,7 +201,7 @@ def _remove_orphans(built: LaunchProfile) -> None:
     """Remove the profiles of Sparks and Javas that are gone, or that this Spark had with other jars: 200 MB each."""
     for file in profiles_folder().glob("*/profile.json"):
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            known = msgspec.json.decode(file.read_bytes(), type=ProfileRecord)
+            known = decode_as(file.read_bytes(), ProfileRecord)
             is_replaced = known.spark_home == built.installation.spark_home and file != built.record_file
             if is_replaced or not (os.path.exists(known.java) and os.path.exists(known.spark_home)):
                 shutil.rmtree(file.parent)

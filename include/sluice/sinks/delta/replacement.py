@@ -36,6 +36,7 @@ from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 from sluice.storage_failures import library_call
+from sluice.typed_json import decode_as
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -299,7 +300,7 @@ def _noted(commit: Commit | None) -> _Note | None:
     if commit is None or commit.user_metadata is None:
         return None
     try:
-        return msgspec.json.decode(commit.user_metadata, type=_Noted).sluice_backfill
+        return decode_as(commit.user_metadata, _Noted).sluice_backfill
     except (msgspec.DecodeError, RecursionError):
         return None
 

@@ -8,6 +8,7 @@ import msgspec
 
 from sluice.errors import RefusedError
 from sluice.sources.contract import offset_of_another_kind
+from sluice.typed_json import decode_as
 
 
 class Offset(msgspec.Struct, rename="camel", frozen=True):
@@ -39,6 +40,6 @@ def read_offset(offset: str, path: str) -> Offset:
         RefusedError: It is none of a Delta source.
     """
     try:
-        return msgspec.json.decode(offset, type=Offset)
+        return decode_as(offset, Offset)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise RefusedError(offset_of_another_kind(offset, "Delta", path)) from exc
