@@ -11,6 +11,7 @@ from sluice.home import SourceLine
 from sluice.locations import local_path
 from sluice.sinks.contract import OutputMode
 from sluice.sources.contract import SOURCE_TAG
+from sluice.spark.plan_columns import PYTHON
 from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
 
 if TYPE_CHECKING:
@@ -77,8 +78,14 @@ class ClassicPlans:
         return str(_analysed(frame).toString())
 
     def optimised_text(self, frame: DataFrame) -> str:
-        optimiser = frame.sparkSession._jsparkSession.sessionState().optimizer()
-        return str(optimiser.execute(frame._jdf.queryExecution().analyzed()).toString())
+        return str(_optimised(frame).toString())
+
+    def python_functions(self, frame: DataFrame) -> Iterator[tuple[str, bytes]]:
+        for node in _below(_optimised(frame)):
+            if _class_name(node) in PYTHON:
+                for call in _below(*_each(node.udfs())):
+                    if _class_name(call) == "PythonUDF":
+                        yield str(call.name()), bytes(call.func().command().unsafeArray())
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         found = {}
@@ -158,6 +165,22 @@ def _analysed(frame: DataFrame) -> Any:
     inline = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.InlineCTE")
     always, keeps_unused = True, False
     return inline(always, keeps_unused).apply(frame._jdf.queryExecution().analyzed())
+
+
+def _optimised(frame: DataFrame) -> Any:
+    optimiser = frame.sparkSession._jsparkSession.sessionState().optimizer()
+    return optimiser.execute(frame._jdf.queryExecution().analyzed())
+
+
+def _below(*nodes: Any) -> Iterator[Any]:
+    """Nodes of a tree, with all below them."""
+    for node in nodes:
+        yield node
+        yield from _below(*_each(node.children()))
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(index) for index in range(sequence.size()))
 
 
 def _watermark_nodes(node: Any) -> Generator[tuple[Any, list[str]], None, list[str]]:

@@ -123,13 +123,22 @@ class ConnectPlans:
         found = _logical(frame)
         return found["analysed" if _REFUSED_PLAN.match(found["optimised"]) else "optimised"]
 
+    def python_functions(self, frame: DataFrame) -> Iterator[tuple[str, bytes]]:
+        """Those that a query in SQL calls, the server knows, and does not tell."""
+        plan: Any = frame
+        for found in _messages(plan._plan.to_proto(frame.sparkSession.client)):
+            if found.DESCRIPTOR.name == "CommonInlineUserDefinedFunction":
+                yield found.function_name, found.python_udf.command
+
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """The text of a plan does not tell them."""
         return {}
 
     def literals(self, frame: DataFrame) -> Iterator[str]:
         plan: Any = frame
-        yield from _literals(plan._plan.to_proto(frame.sparkSession.client))
+        for found in _messages(plan._plan.to_proto(frame.sparkSession.client)):
+            if found.DESCRIPTOR.name == "Literal" and found.HasField("string"):
+                yield found.string
 
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Start it with an option that Spark refuses right after its checks, before it has read or written anything."""
@@ -208,14 +217,13 @@ def delay_ms(text: str) -> int:
     return sum(int(Decimal(amount) * _UNIT_MS[unit]) for amount, unit in zip(words[::2], words[1::2], strict=True))
 
 
-def _literals(message: Any) -> Iterator[str]:
-    """The texts among the literals of a client's plan."""
+def _messages(message: Any) -> Iterator[Any]:
+    """What a client's plan is made of."""
+    yield message
     for field, value in message.ListFields():
-        if message.DESCRIPTOR.name == "Literal" and field.name == "string":
-            yield value
-        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for part in value if isinstance(value, Sequence) or hasattr(value, "append") else [value]:
-                yield from _literals(part)
+                yield from _messages(part)
 
 
 def _streaming_leaves(node: Node, source: str | None = None) -> Iterator[tuple[str | None, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -19,10 +20,12 @@ from sluice.plan_notes import KeptState, StatefulOperator
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected
+from sluice.spark.function_code import function_digests
 from sluice.spark.plan_columns import (
     ALIAS,
     ATTRIBUTE,
     DEDUPES,
+    PYTHON,
     closed,
     is_nested,
     lists,
@@ -35,12 +38,19 @@ from sluice.spark.query import Query, plan_reader, spark_failed
 from sluice.spark.session import TIME_ZONE
 from sluice.spark.shown_plan import masked_expression
 from sluice.spark.state_check import STATE_REMEDY
-from sluice.spark.traced_columns import WINDOW_DIGEST, Column, TracedColumns, is_streaming_leaf, source_prefixes
+from sluice.spark.traced_columns import (
+    NOT_SHOWN,
+    Column,
+    TracedColumns,
+    is_streaming_leaf,
+    source_prefixes,
+    without_variables,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FORM = 4
+_FORM = 5
 """How plans are read here; another one spells the same state in other words."""
 _BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
 _STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
@@ -78,7 +88,9 @@ def read_kept_state(query: Query) -> KeptState:
         root = optimised_plan(query.frame, plans)
     except Exception as exc:
         raise spark_failed(exc, where=query.stream.place, consequence="nothing is planned") from exc
-    columns = TracedColumns(root, source_prefixes(root, analysed, query.lines))
+    is_called = any(node.kind in PYTHON for node in root.walk())
+    functions = function_digests(plans.python_functions(query.frame)) if is_called else {}
+    columns = TracedColumns(root, source_prefixes(root, analysed, query.lines), functions)
     found = (_operator(node, columns) for node in root.walk() if _is_stateful(node))
     return KeptState(_reader(session), tuple(operator for operator in found if operator is not None), zone)
 
@@ -130,7 +142,8 @@ def _shown(operator: StatefulOperator | None) -> str:
 
 
 def _reader(session: SparkSession) -> str:
-    return f"{_FORM}, Spark {session.version}{', a server' if is_connected(session) else ''}"
+    where = ", a server" if is_connected(session) else ""
+    return f"{_FORM}, Spark {session.version}, Python {'.'.join(map(str, sys.version_info[:2]))}{where}"
 
 
 def _is_stateful(node: Node) -> bool:
@@ -154,13 +167,17 @@ def _operator(node: Node, columns: TracedColumns) -> StatefulOperator | None:
     kept = _kept(node, columns)
     if kept is None:
         return None
-    known = frozenset(columns.spelled)
-    parts = ([masked_expression(part, known) for part in found] for found in (kept.keys, kept.values))
+    known = frozenset(map(_readable, columns.spelled))
+    parts = ([masked_expression(_readable(part), known) for part in found] for found in (kept.keys, kept.values))
     keys, values = map(", ".join, parts)
-    times = f", with the watermark of {', '.join(kept.times)}" if kept.times else ""
-    shown = WINDOW_DIGEST.sub("", f"{kept.what} by {keys or 'nothing'}{f': {values}' if values else ''}{times}")
+    times = f", with the watermark of {_readable(', '.join(kept.times))}" if kept.times else ""
+    shown = f"{kept.what} by {keys or 'nothing'}{f': {values}' if values else ''}{times}"
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
     return StatefulOperator(shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...", digest)
+
+
+def _readable(spelled: str) -> str:
+    return NOT_SHOWN.sub("", spelled)
 
 
 def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
@@ -251,7 +268,7 @@ def _aggregates(node: Node, listed: list[list[str]], columns: TracedColumns) -> 
     found: dict[str, None] = {}
     for item in results:
         alias = ALIAS.fullmatch(item)
-        expression = alias["expression"] if alias is not None else item
+        expression = without_variables(alias["expression"] if alias is not None else item)
         calls, rest = _calls(expression)
         for key in grouping:
             rest = rest.replace(key, "")

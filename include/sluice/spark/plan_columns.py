@@ -19,6 +19,8 @@ ALIAS = re.compile(r"(?P<expression>.*?) AS (?P<name>.*)#(?P<id>\d+)L?(?:-T\d+ms
 """One of those: what Spark calls a column that nobody has named may have an AS of its own."""
 DEDUPES = {"Deduplicate", "DeduplicateWithinWatermark"}
 """Operators that keep one row of each key; their first list has the keys."""
+PYTHON = {"ArrowEvalPython", "BatchEvalPython"}
+"""Operators that call functions in Python: their lists are the calls, and the columns of the results."""
 _KEEPS_COLUMNS = {
     *("CollectMetrics", "Distinct", "EventTimeWatermark", "Filter", "GlobalLimit", "LocalLimit", "Repartition"),
     *("RepartitionByExpression", "ResolvedHint", "Sort", "SubqueryAlias", "View"),
@@ -58,9 +60,17 @@ def output_columns(node: Node) -> list[str] | None:
     if node.kind == "Join" and node.rest.split(",")[0].strip() not in _ONE_SIDED:
         sides = [output_columns(child) for child in node.children]
         return None if None in sides else [column for side in sides for column in side or ()]
+    if node.kind in PYTHON:
+        below = output_columns(node.children[0])
+        return None if below is None else [*below, *called_columns(node)]
     if node.kind in _KEEPS_COLUMNS or node.kind in {"Union", "Join"}:
         return output_columns(node.children[0])
     return None
+
+
+def called_columns(node: Node) -> list[str]:
+    """The results of an operator that calls functions in Python, in the order of the calls."""
+    return ATTRIBUTE.findall(" ".join(lists(node.rest)[-1]))
 
 
 def lists(rest: str) -> list[list[str]]:

@@ -69,6 +69,9 @@ class PlanReader(Protocol):
     def optimised_text(self, frame: DataFrame) -> str:
         """The optimised plan of a query, as a tree: what Spark computes, and keeps, of what the query says."""
 
+    def python_functions(self, frame: DataFrame) -> Iterator[tuple[str, bytes]]:
+        """The functions in Python that a query calls for its columns: names, and what Spark sends to its workers."""
+
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """By location, the versions of the Delta tables that a query reads beside its streams, where the plan tells."""
 

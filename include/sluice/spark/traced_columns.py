@@ -6,14 +6,31 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from sluice.home import SourceLine
-from sluice.spark.plan_columns import ATTRIBUTE, MAKES_COLUMNS, items, lists, made_columns, output_columns, split
+from sluice.spark.plan_columns import (
+    ALIAS,
+    ATTRIBUTE,
+    MAKES_COLUMNS,
+    PYTHON,
+    called_columns,
+    items,
+    lists,
+    made_columns,
+    output_columns,
+    split,
+)
 from sluice.spark.plan_tree import Node
 
+MARK = "`"
+"""What stands before and behind a column in an expression that is spelled: a literal may be of the same letters."""
 _TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
 _NAMED = re.compile(rf"(?:.*? AS )?(?P<name>.*){_TAGGED.pattern}", re.DOTALL)
-_MAKES = {"Expand", "Generate"}
+_MAKES = {"Expand", "Generate", *PYTHON}
+_VARIABLE = re.compile(r"\blambda [\w$]+#\d+L?")
+_SUBQUERY = re.compile(r"subquery#\d+ \[")
+_GROUPING_ID = "spark_grouping_id"
 _PASSING = re.compile(
     r"(?<=\w)@[0-9a-f]{5,8}\b|\bSome\([^()]*\)|\b(?:rand|randn|random|uniform)\([^()]*\)|(?<!\.)\b\d{16,}\b"
     r"|\b\d{4,}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
@@ -22,8 +39,8 @@ _PASSING = re.compile(
 _WINDOW = re.compile(r"named_struct\(start, .*precisetimestampconversion\(", re.DOTALL)
 _TAKEN_OUT = re.compile(r"_groupingexpression|_common_expr_\d+|_extract_.*|_gen_alias_\d+|_nondeterministic")
 """What Spark calls an expression of an operator that it computes before it."""
-WINDOW_DIGEST = re.compile(r"~[0-9a-f]{8}")
-"""What stands behind a window, and is not for people: it tells those apart that have the same lengths."""
+NOT_SHOWN = re.compile(rf"~[0-9a-f]{{8}}|{MARK}")
+"""What is not for people: marks of columns, and digests of what is told in short, such as windows."""
 _LENGTHS = re.compile(r"\b\d+ (?:year|month|week|day|hour|minute|second|millisecond)s?\b|\b\d{4,}\b")
 
 
@@ -38,10 +55,16 @@ class Column:
     """Whether it is one of those as it is, under whatever name."""
     is_expression: bool = False
     """Whether it stands for an expression of the operator itself, literals included."""
+    call: str | None = None
+    """The call of a function in Python whose result it is: as long as it has no name, that is what it stands for."""
+    is_alone: bool = True
+    """Whether no join has a column of its name that is computed on the other side."""
 
     @property
     def key(self) -> str:
         """How it is spelled where rows are told apart by it: what it is made of belongs to it."""
+        if self.call is not None:
+            return self.call
         if self.is_plain or (len(self.sources) == 1 and self._own):
             return self.sources[0]
         return f"{self.name}({' + '.join(self.sources)})"
@@ -49,6 +72,8 @@ class Column:
     @property
     def value(self) -> str:
         """How it is spelled where it is added up: by what it is computed may change, as for any other row."""
+        if self.call is not None or not (self.is_plain or self.is_alone):
+            return self.key
         return " + ".join(self.sources if self.is_plain else self._own) or self.name
 
     @property
@@ -63,22 +88,30 @@ class TracedColumns:
     Args:
         root: The plan.
         prefixes: What stands before the columns of each source, by the id of its leaf.
+        functions: By name, what tells the functions in Python that the query calls from others.
     """
 
     root: Node
     prefixes: Mapping[int, str]
+    functions: Mapping[str, str] = field(default_factory=dict)
     spelled: set[str] = field(default_factory=set)
     """Every column that has been spelled, as it was."""
 
     def __post_init__(self) -> None:
         self._names: dict[str, set[str]] = {}
+        self._given: dict[str, str] = {}
         self._known: dict[tuple[int, str], Column | None] = {}
         self._made: dict[int, dict[str, str]] = {id(node): made_columns(node) for node in self.root.walk()}
         for node in self.root.walk():
             # What else stands in the lists of those are expressions.
             listed = [items(node.rest)] if node.kind in MAKES_COLUMNS | {"Expand"} else lists(node.rest)
+            listed = listed[-1:] if node.kind in PYTHON else listed
             for found in (found for one in listed for item in one if (found := _NAMED.fullmatch(item)) is not None):
                 self._names.setdefault(found["id"], set()).add(found["name"])
+            if node.kind in MAKES_COLUMNS:
+                given = (found for item in items(node.rest) if (found := ALIAS.fullmatch(item)) is not None)
+                self._given |= {found["id"]: found["name"] for found in given}
+        self._twins = set(chain.from_iterable(map(self._named_twice, self.root.walk())))
         # From the sources up, so that no call has to go down a thousand projections.
         for node in reversed(list(self.root.walk())):
             for number in self._made[id(node)]:
@@ -86,6 +119,7 @@ class TracedColumns:
 
     def spell(self, expression: str, node: Node, how: Callable[[Column], str]) -> str:
         """An expression of a node, with its columns spelled as they are to be."""
+        expression = without_variables(expression)
         shown, at = "", 0
         for tag, written, column in self._mentioned(expression, node):
             before = expression[at : tag.start()]
@@ -93,10 +127,14 @@ class TracedColumns:
                 text = how(column)
                 if not column.is_expression:
                     self.spelled.add(text)
-                before = before[: len(before) - len(written)] + text
+                before = before[: len(before) - len(written)] + f"{MARK}{text}{MARK}"
             shown += before
             at = tag.end()
-        return _PASSING.sub("?", shown + expression[at:])
+        whole = _PASSING.sub("?", shown + expression[at:])
+        if _SUBQUERY.search(expression) is not None:
+            whole += _digest(_subqueries(node))
+        called = [text for name, text in sorted(self.functions.items()) if f"{name}(" in expression]
+        return whole + _digest(called) if called else whole
 
     def outputs(self, node: Node, how: Callable[[Column], str]) -> list[str]:
         """The columns of a node's output, spelled; none where the plan does not tell."""
@@ -110,10 +148,11 @@ class TracedColumns:
         return max(found, key=len) if found else re.split(r"[^\w$.]", before)[-1]
 
     def _any_name(self, number: str) -> str:
-        return min(self._names.get(number, ("",)))
+        return self._given.get(number) or min(self._names.get(number, ("",)))
 
     def _mentioned(self, expression: str, node: Node) -> Iterator[tuple[re.Match[str], str, Column | None]]:
         """What an expression mentions: number and name as written, and the column; None where it is no column."""
+        expression = without_variables(expression)
         for tag in _TAGGED.finditer(expression):
             before, names = expression[: tag.start()].casefold(), self._names.get(tag["id"])
             if names is not None and not any(before.endswith(name.casefold()) for name in names):
@@ -121,6 +160,9 @@ class TracedColumns:
                 continue
             written = self._written(expression[: tag.start()], tag["id"])
             column = self._below(node, tag["id"])
+            if column is None and not written and not before.endswith(")"):
+                # Nor is that one a column. Behind brackets stands the number of a call.
+                continue
             if column is None and written:
                 # It is made by code, or read from something that is no stream.
                 column = Column(written, (written,), is_plain=True)
@@ -150,7 +192,12 @@ class TracedColumns:
             place = outputs.index(number)
             rows = [split(row.strip()[1:-1]) for row in lists(node.rest)[0]]
             cells = dict.fromkeys(row[place] for row in rows if place < len(row))
+            if self._any_name(number) == _GROUPING_ID:
+                sets = f"{_GROUPING_ID} {', '.join(sorted(cells))}"
+                return Column(_GROUPING_ID, (sets,), is_plain=True, is_expression=True)
             return self._computed(node, number, ", ".join(cells))
+        if node.kind in PYTHON and number in (results := called_columns(node)):
+            return self._called(node, lists(node.rest)[0][results.index(number)])
         if node.kind == "Generate" and number in ATTRIBUTE.findall(" ".join(items(node.rest))):
             return self._computed(node, number, split(node.rest.strip())[0])
         return self._below(node, number)
@@ -177,6 +224,11 @@ class TracedColumns:
             return first
         return Column(first.name, tuple(dict.fromkeys(column.key for column in found)))
 
+    def _called(self, node: Node, call: str) -> Column:
+        """What a function in Python makes."""
+        whole = self.spell(call, node, lambda column: column.key)
+        return Column("", self._sources(call, node), is_expression=True, call=whole)
+
     def _computed(self, node: Node, number: str, expression: str) -> Column:
         name = self._any_name(number)
         if _WINDOW.match(expression) is not None:
@@ -186,10 +238,23 @@ class TracedColumns:
             return Column(name, (whole,), is_plain=True, is_expression=True)
         mentioned = [found for found in self._mentioned(expression, node) if found[2] is not None]
         for tag, written, column in mentioned:
-            if column is not None and written + tag[0] == expression:
+            if column is not None and column.call is None and written + tag[0] == expression:
                 return Column(name, column.sources, is_plain=True) if column.is_plain else column
-        sources = {source for _, _, column in mentioned if column is not None for source in column.sources}
-        return Column(name, tuple(sorted(sources)))
+        return Column(name, self._sources(expression, node), is_alone=name.casefold() not in self._twins)
+
+    def _sources(self, expression: str, node: Node) -> tuple[str, ...]:
+        columns = (column for _, _, column in self._mentioned(expression, node) if column is not None)
+        return tuple(sorted({source for column in columns for source in column.sources}))
+
+    def _named_twice(self, node: Node) -> set[str]:
+        """The names of columns that both sides of a join compute."""
+        if node.kind != "Join":
+            return set()
+        sides = ({name for below in side.walk() for name in self._names_given(below)} for side in node.children)
+        return set.intersection(*sides)
+
+    def _names_given(self, node: Node) -> Iterator[str]:
+        return (self._given[number].casefold() for number in self._made[id(node)])
 
     def _window(self, node: Node, expression: str) -> str:
         """A window by its column and its lengths: Spark's own expression tells it from others, and not people."""
@@ -197,7 +262,28 @@ class TracedColumns:
         time = next((column.key for _, _, column in self._mentioned(expression, node) if column is not None), "")
         rest = _TAGGED.sub("", expression)
         lengths = list(dict.fromkeys(_length(found) for found in _LENGTHS.findall(rest)))
-        return f"window({', '.join([time, *lengths])})~{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+        return f"window({', '.join([time, *lengths])}){_digest(whole)}"
+
+
+def without_variables(expression: str) -> str:
+    """An expression with the variables of its lambdas by their order: Spark counts those of a session."""
+    order: dict[str, str] = {}
+    return _VARIABLE.sub(lambda found: order.setdefault(found[0], f"lambda {len(order) + 1}"), expression)
+
+
+def _subqueries(node: Node) -> list[str]:
+    """The subqueries of a node, which stand before what it reads, with columns by their order."""
+    order: dict[str, str] = {}
+    reads = 2 if node.kind == "Join" else 1
+    below = chain.from_iterable(child.walk() for child in node.children[:-reads])
+    return [
+        _TAGGED.sub(lambda found: order.setdefault(found[0], str(len(order))), _PASSING.sub("?", each.kind + each.rest))
+        for each in below
+    ]
+
+
+def _digest(found: object) -> str:
+    return f"~{hashlib.sha256(repr(found).encode()).hexdigest()[:8]}"
 
 
 def is_streaming_leaf(node: Node) -> bool:
