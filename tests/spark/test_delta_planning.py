@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from pyspark.sql import DataFrame, SparkSession
 from sluice import Stream, sinks, sources
 from sluice.delta_table import open_log, snapshot_files
 from sluice.errors import RefusedError
+from sluice.interval import Interval
 from sluice.locations import spark_location
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sources.contract import Bound, Position
 from sluice.storage import Storage
 from tests.campaign import rarely
@@ -340,6 +344,28 @@ def test_excluded_files(lab: Lab, partitioned: Path) -> None:
     taken = source.slice(Position(json.dumps(end)), None, storage=Storage())
     assert taken.amount["files"] == 4
     assert ids(source.read_batch(lab.spark, name="numbers", taken=taken)) == expected
+
+
+def dated(numbers: DataFrame) -> DataFrame:
+    return numbers.selectExpr("id", "date_add(date'2026-01-01', int(id % 2)) AS day")
+
+
+def test_a_backfill_without_excluded_files(lab: Lab, partitioned: Path) -> None:
+    """It reads no more than the live stream has."""
+    stream = replace(
+        declared(partitioned, sinks.delta("out"), exclude_regex="part=(a%20b|x%253Ay)/", starting_version=0),
+        transform=f"{__name__}:dated",
+        interval_column="day",
+    )
+    lab.run(stream)
+    live = ids(lab.table("out"))
+    interval = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+
+    request = BackfillRequest(lab.project.resolve(stream), interval)
+    record = backfill_stream(lab.project, request, session=lab.spark)
+
+    assert record.status == "succeeded"
+    assert ids(lab.table("out")) == live == [0, 3, 4]
 
 
 def kinds(numbers: DataFrame) -> DataFrame:
