@@ -102,13 +102,17 @@ class GateChoice:
 
 
 StageKind = Literal["lease", "session", "settle", "begin", "batch", "drain", "no_data", "audit", "record"]
+"""Of a run of the live stream."""
+BackfillStageKind = Literal[
+    "lease", "live_lease", "session", "begin", "compute", "audit", "replace", "quarantine", "record"
+]
 
 
 @dataclass(frozen=True)
 class Stage:
     """One step of a run."""
 
-    kind: StageKind
+    kind: StageKind | BackfillStageKind
     text: str
     """What it does, for people."""
     batch_id: int | None = None

@@ -146,7 +146,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[ProblemDocument, ...] = ()
     quality: GateDocument | None = None
     watermarks: WatermarksDocument | UnsetType | None = UNSET
-    """This and the next one: of a run of the live stream."""
+    """Of a run of the live stream."""
     stages: tuple[StageDocument, ...] | UnsetType = UNSET
     left_to_spark: tuple[str, ...] | UnsetType = UNSET
     """Of a backfill."""

@@ -113,6 +113,33 @@ def test_rows_that_fail_leave_for_the_quarantine(days: Days, partitions: list[st
     assert (days.numbers(), days.numbers("out_quarantine")) == ([2, 4, 6, 10, 30], [8, 50, 70])
 
 
+@pytest.mark.parametrize("partitions", [["day"], []], ids=["by metadata", "by Spark"])
+def test_the_runner_takes_what_the_plan_says(
+    days: Days, monkeypatch: pytest.MonkeyPatch, partitions: list[str]
+) -> None:
+    """Stage by stage, once it has the lease of the interval."""
+    from sluice.running import backfill
+
+    taken, take = [], backfill._Backfill._take
+
+    def spy(work: Any, stage: Any) -> None:
+        taken.append(stage.kind)
+        take(work, stage)
+
+    monkeypatch.setattr(backfill._Backfill, "_take", spy)
+    sink = sinks.delta("out", partition_by=partitions)
+    days.declare(up_to(6, "quarantine"))
+    days.arrive(1, 8)
+    days.lab.run(days.stream(sink=sink))
+
+    record = days.backfill(sink=sink)
+
+    stages = [stage.kind for stage in record.plan.stages or ()]
+    assert stages == ["lease", *taken]
+    alone = [] if partitions else ["live_lease"]
+    assert taken == [*alone, "session", "begin", "compute", "audit", "replace", "quarantine", "record"]
+
+
 def test_rows_come_back_from_the_quarantine(days: Days) -> None:
     """Once the suite lets them pass, a backfill publishes them, and the quarantine has them no more."""
     days.declare(up_to(6, "quarantine"))

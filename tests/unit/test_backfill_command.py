@@ -138,6 +138,13 @@ def test_dry_run_for_people(project: Path) -> None:
     assert done.stdout.splitlines() == [
         "visits, generation 1: run (`visits`: 3 files, read up to batch 2, replace the interval in version 2)",
         "  from 2026-01-02T00:00:00.000Z to 2026-01-03T00:00:00.000Z, exclusive",
+        "  stages",
+        "    lease    take the lease of the interval",
+        "    session  start Spark, and analyse `tests.builders:anything`",
+        "    begin    note that the rows of version 2 are to be replaced",
+        "    compute  the rows of the interval, from all that was read up to batch 2",
+        "    replace  write them aside, replace those of the table by one commit of metadata",
+        "    record   close the record",
         "  checked by Spark at the start, before anything is replaced:",
         "    duplicates are dropped by keys that tell `day` (BACKFILL_DUPLICATES)",
         "    no key that came too late may come again in time (BACKFILL_LATE_ROWS)",

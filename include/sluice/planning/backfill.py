@@ -21,7 +21,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
 from sluice.interval import Interval
 from sluice.locations import join, same_for_every_name
-from sluice.plan import GateChoice
+from sluice.plan import GateChoice, Stage
 from sluice.plan_document import DownstreamDocument, IntervalDocument, PlanDocument, ProblemDocument, SliceDocument
 from sluice.planning.backfill_refusals import (
     check_state,
@@ -113,6 +113,8 @@ class BackfillPlan:
     """How its rows are judged before they replace any; None without a suite, and when nothing is to be done."""
     left_to_spark: tuple[str, ...] = ()
     """What only Spark can tell, and refuses at its start, before anything is replaced."""
+    stages: tuple[Stage, ...] = ()
+    """What the backfill does, in this order; empty when nothing is to be done."""
 
     def refused(self, problem: Problem) -> BackfillPlan:
         """The same, refused."""
@@ -144,6 +146,7 @@ class BackfillPlan:
             ),
             problem=None if self.problem is None else ProblemDocument.of(self.problem),
             quality=None if self.quality is None else self.quality.document,
+            stages=tuple(stage.document for stage in self.stages),
             left_to_spark=self.left_to_spark,
         )
 

@@ -1,14 +1,16 @@
-"""The stages of a run, in their order: the runner takes them, `sluice plan` and the pages tell them."""
+"""The stages of a run or a backfill, in their order: the runner takes them, plans and pages tell them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from sluice.plan import GateChoice, Plan, Stage
+from sluice.planning.backfill import BackfillPlan
 from sluice.planning.survey import Survey
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink, StagingSink
 from sluice.storage import Storage
+from sluice.stream import Stream
 
 _MEASURED = {"observe": "measure it on the way", "pass": "measure it in a pass of its own"}
 
@@ -55,7 +57,35 @@ def _stages(plan: Plan, project: Project, seen: Survey, unjudged: str | None, st
         yield Stage("drain", f"batches as Spark decides them: {how}")
     yield _no_data()
     if chosen is not None:
-        yield Stage("audit", f"judge the run by {chosen.checks} check{'' if chosen.checks == 1 else 's'}")
+        yield Stage("audit", f"judge the run by {_checks(chosen)}")
+    yield Stage("record", "close the record")
+
+
+def backfill_stages(plan: BackfillPlan, stream: Stream) -> tuple[Stage, ...]:
+    """What a backfill does by a plan, step by step; nothing where it is to skip or to refuse."""
+    return tuple(_backfill_stages(plan, stream)) if plan.verdict == "run" else ()
+
+
+def _backfill_stages(plan: BackfillPlan, stream: Stream) -> Iterator[Stage]:
+    is_alone, chosen = plan.publish == "replace_where", plan.quality
+    yield Stage("lease", "take the lease of the interval")
+    if is_alone:
+        yield Stage("live_lease", f"wait for the lease of generation {plan.generation}, and take it")
+    yield Stage("session", f"start Spark, and analyse `{stream.transform}`")
+    yield Stage("begin", f"note that the rows of version {plan.version} are to be replaced")
+    how = "" if plan.watermark_ms is None else ", as a stream up to its watermark"
+    yield Stage("compute", f"the rows of the interval, from all that was read up to batch {plan.batch_id}{how}")
+    if chosen is not None:
+        yield Stage("audit", f"judge them by {_checks(chosen)}")
+    aside = "write them aside, replace those of the table by one commit of metadata"
+    yield Stage("replace", "let Spark replace those of the table by them, in one commit" if is_alone else aside)
+    yield from stages_after_replacing(is_judged=chosen is not None)
+
+
+def stages_after_replacing(*, is_judged: bool) -> Iterator[Stage]:
+    """What is left of a backfill once the rows are replaced."""
+    if is_judged:
+        yield Stage("quarantine", "take out of the quarantine what is elsewhere now")
     yield Stage("record", "close the record")
 
 
@@ -78,6 +108,10 @@ def _published(project: Project, seen: Survey, storage: Storage) -> str:
     elif isinstance(sink, BatchSink):
         return f"hand it to `{sink.function}`" if sink.function is not None else "hand it to the sink's function"
     return "write it with the sink's own stream writer"
+
+
+def _checks(chosen: GateChoice) -> str:
+    return f"{chosen.checks} check{'' if chosen.checks == 1 else 's'}"
 
 
 def _judged(chosen: GateChoice) -> str:

@@ -6,9 +6,9 @@ the retry finds in the sink's own log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,9 +18,11 @@ from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
 from sluice.auditing.dead_backfills import tidy_quarantine
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.locations import join
+from sluice.plan import Stage
 from sluice.planning.backfill import BackfillPlan
 from sluice.planning.backfill_refusals import duplicates_problem
 from sluice.planning.begun_stream import as_begun
+from sluice.planning.stages import stages_after_replacing
 from sluice.project import Project
 from sluice.quality.gate import quality_failed
 from sluice.running.backfill_as_stream import run_bounded_stream
@@ -93,63 +95,47 @@ def backfill_stream(
         plan = preparation.plan()
         if (ended := preparation.end_without_spark(plan)) is not None:
             return ended
-    record = preparation.open_record(plan)
-    with preparation.take_lease(record.run_id) as lease:
-        preparation = preparation.under(lease)
-        preparation.close_dead(lease, record.run_id)
-        preparation.check_no_release()
-        with following_requests(preparation.home, record.run_id, stop or StopEvent(), lease):
-            return _Backfill(preparation, observer, session, record, lease).execute(plan)
+    with ExitStack() as held:
+        record = preparation.open_record(plan)
+        return _Backfill(preparation, observer, stop or StopEvent(), session, held, record, plan).walk()
 
 
 @dataclass
 class _Backfill:
+    """One backfill, on its way through the stages of its plan."""
+
     preparation: BackfillPreparation
     observer: Observer
+    stop: StopEvent
     session: SparkSession | None
+    held: ExitStack
+    """What is given back when it ends: the lease of the interval, the session, whoever listens for requests to stop."""
     record: RunRecord
-    lease: Lease
+    plan: BackfillPlan | None
+    """None where the rows are replaced already, and only the quarantine is left."""
+    lease: Lease = field(init=False)
     """The right to backfill the interval."""
-    size_bytes: int | None = None
-    """How much is going to be read; None when nobody knows."""
+    live_lease: Lease | None = None
+    """The right to write the table, where Spark is to replace the rows."""
+    attempt: ExitStack = field(init=False)
+    """What is given back when an attempt ends: the live stream's lease, and what the audit has kept."""
+    wanted: Replacement = field(init=False)
+    frame: DataFrame = field(init=False)
+    """The rows that are to be published."""
+    audit: BackfillAudit | None = None
+    replaced: Replaced | None = None
     _opened: SparkSession | None = None
     """The session, if it is this backfill's own."""
 
-    def execute(self, plan: BackfillPlan | None) -> RunRecord:
-        """Do what is planned; nothing is where the rows are replaced already, and only the quarantine is left."""
-        self._save(token=self.lease.token)
-        try:
-            if plan is not None:
-                # A wrong reference need not wait for Spark.
-                self.preparation.project.check_function(self.preparation.request.stream.transform)
-            self._save(status="running", started_at=iso_time(self.preparation.journal.clock()))
-            return self._run(plan)
-        except BaseException as exc:
-            self.preparation.journal.close_failed(self.record, exc)
-            raise
-        finally:
-            self.preparation.clean_up(self.record.run_id)
-            if self._opened is not None:
-                close_session(self._opened)
-
-    def _run(self, plan: BackfillPlan | None) -> RunRecord:
-        if (found := self.preparation.find_replaced(self.record)) is not None:
-            # A try before has replaced the rows, and died before it was done with the quarantine.
-            return self._finish(found)
-        plan = plan or self._plan_again()
-        self.size_bytes = plan.size_bytes
+    def walk(self) -> RunRecord:
+        """Take one stage after the other; where others have changed the rows meanwhile, plan anew and begin again."""
+        self._take_lease()
         for _ in range(_MOST_ATTEMPTS):
-            if plan.publish == "metadata":
-                replaced = self._replace_beside(plan)
-            else:
-                waiting = self._phase
-                with self.preparation.take_live_lease(plan.generation, self.record.run_id, waiting) as lease:
-                    replaced = self._replace_alone(lease)
-            if replaced is not None and replaced.conflict is None:
-                return self._finish(replaced)
-            self._note_damage(plan, replaced)
-            self._phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
-            plan = self._plan_again()
+            self.live_lease, self.audit = None, None
+            with ExitStack() as self.attempt:
+                if self._takes_all():
+                    return self.record
+            self._plan_anew()
         damage = self.record.backfill.damage if self.record.backfill else None
         raise BatchFailedError(
             f"the rows of the interval were changed by others {_MOST_ATTEMPTS} times while they were recomputed"
@@ -159,15 +145,161 @@ class _Backfill:
             + ("" if damage is None else ": the rows are wrong until a backfill of the interval succeeds"),
         )
 
-    def _finish(self, replaced: Replaced) -> RunRecord:
-        """Close the run, once the quarantine has no row of the interval that is elsewhere now."""
-        preparation = self.preparation
-        table = preparation.quarantine_left(self.record, replaced)
-        if table is not None:
-            session, stream, storage = self._open_session(), preparation.request.stream, preparation.home.storage
-            self._phase("settling the quarantine")
-            self._write(lambda: tidy_quarantine(self.record, replaced, table, stream, session, storage=storage))
-        return preparation.close(self.record, replaced)
+    def _takes_all(self) -> bool:
+        """Whether the stages behind the lease came to their end."""
+        stages = tuple(stages_after_replacing(is_judged=True)) if self.plan is None else self.plan.stages[1:]
+        for stage in stages:
+            self._take(stage)
+            if stage.kind == "replace" and (self.replaced is None or self.replaced.conflict is not None):
+                return False
+        return True
+
+    def _take(self, stage: Stage) -> None:
+        match stage.kind:
+            case "live_lease":
+                self._take_live_lease()
+            case "session":
+                self._start_session()
+            case "begin":
+                self._begin()
+            case "compute":
+                self.frame = self._result()
+            case "audit":
+                self._judge()
+            case "replace":
+                self._replace()
+            case "quarantine":
+                self._settle_quarantine()
+            case "record":
+                self._close()
+
+    def _take_lease(self) -> None:
+        preparation, run_id = self.preparation, self.record.run_id
+        self.lease = self.held.enter_context(preparation.take_lease(run_id))
+        self.preparation = preparation = preparation.under(self.lease)
+        preparation.close_dead(self.lease, run_id)
+        preparation.check_no_release()
+        self.held.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
+        self.held.callback(self._clean_up)
+        self.held.push(self._close_failed)
+        self._save(token=self.lease.token)
+        if self.plan is not None:
+            # A wrong reference need not wait for Spark.
+            preparation.project.check_function(preparation.request.stream.transform)
+        self._save(status="running", started_at=iso_time(preparation.journal.clock()))
+        self.replaced = preparation.find_replaced(self.record)
+        if self.replaced is not None:
+            # A try before has replaced the rows, and died before it was done with the quarantine.
+            self.plan = None
+        elif self.plan is None:
+            self._plan_anew()
+
+    def _clean_up(self) -> None:
+        self.preparation.clean_up(self.record.run_id)
+        if self._opened is not None:
+            close_session(self._opened)
+
+    def _close_failed(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
+        if exc is not None:
+            self.preparation.journal.close_failed(self.record, exc)
+
+    def _take_live_lease(self) -> None:
+        """Keep the live stream from writing; what it has written meanwhile is planned with."""
+        preparation, run_id = self.preparation, self.record.run_id
+        taking = preparation.take_live_lease(self._planned.generation, run_id, self._phase)
+        self.live_lease = lease = self.attempt.enter_context(taking)
+        preparation.close_dead(lease, run_id)
+        how = self._planned.publish
+        self.plan = replace(self._plan_anew(), publish=how)
+
+    def _start_session(self) -> None:
+        session = self._open_session()
+        if self.live_lease is not None:
+            name_writer(self.preparation.project, session, self.live_lease)
+
+    def _begin(self) -> None:
+        """Note what is going to be replaced, before anything is written."""
+        plan, before = self._planned, self.record.backfill
+        attempt = before.attempt + 1 if before is not None else 0
+        version = plan.version or 0
+        damage = before.damage if before is not None else None
+        request = self.preparation.request
+        table = request.stream.quarantine_table if request.stream.quality is not None else None
+        begun = BackfillRecord(
+            attempt=attempt,
+            version=version,
+            batch_id=plan.batch_id,
+            interval_column=request.stream.interval_column,
+            quarantine=None if table is None else Table.of(table, self.preparation.project),
+            damage=damage,
+        )
+        self._save(plan=plan.document, backfill=begun)
+        self.wanted = Replacement(
+            column=request.stream.interval_column or "",
+            interval=request.interval,
+            version=version,
+            application=application_of(self.record.run_id),
+            attempt=attempt,
+        )
+
+    def _judge(self) -> None:
+        """Make sure that the rows may be published, and find those that are not to be.
+
+        Raises:
+            QualityFailedError: They fail.
+        """
+        preparation, wanted, frame = self.preparation, self.wanted, self.frame
+        declared, storage = preparation.declared(), preparation.home.storage
+        self._phase("auditing")
+        now = preparation.journal.clock()
+        self.audit = audit = self._write(lambda: audit_interval(declared, frame, wanted, now=now, storage=storage))
+        if audit is None:
+            return
+        self.attempt.callback(audit.end)
+        self.frame = audit.kept
+        self._save(quality=audit.recorded())
+        self.observer.audited(audit.recorded())
+        if audit.judged.verdict == "fail":
+            remedy = "nothing was replaced; correct the transform or the suite, and run the backfill again"
+            raise quality_failed(audit.judged, audit.plan.suite, remedy)
+
+    def _replace(self) -> None:
+        plan = self._planned
+        self.replaced = replaced = self._replace_beside() if self.live_lease is None else self._replace_alone()
+        if replaced is not None and replaced.conflict is None:
+            return
+        self._note_damage(plan, replaced)
+        self._phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
+
+    def _replace_beside(self) -> Replaced | None:
+        """Replace whole partitions by one commit of metadata; the live stream may go on meanwhile."""
+        sink, wanted, storage = self.preparation.sink, self.wanted, self.preparation.home.storage
+        self._phase("writing the rows aside")
+        aside = self._write(lambda: sink.write_aside(self.frame, wanted, storage=storage))
+        self._put_aside()
+        self._phase("publishing")
+        self.lease.check()
+        return sink.publish(wanted, aside, storage=storage)
+
+    def _replace_alone(self) -> Replaced | None:
+        """Let Spark replace the rows, while the lease keeps the live stream from writing."""
+        sink, wanted = self.preparation.sink, self.wanted
+        if self.live_lease is not None:
+            self.live_lease.check()
+        # Other columns are refused before anything of it is in the quarantine.
+        rows = sink.interval_rows(self.frame, wanted)
+        self._put_aside()
+        self._phase("replacing the rows")
+        self._write(lambda: sink.replace_rows(rows, wanted))
+        return sink.find_replacement(wanted.application, wanted.version, storage=self.preparation.home.storage)
+
+    def _put_aside(self) -> None:
+        """Put the rows that are not to be published into the quarantine."""
+        audit, preparation, wanted = self.audit, self.preparation, self.wanted
+        if audit is None:
+            return
+        batch_id, run_id = self._planned.batch_id or 0, self.record.run_id
+        self._write(lambda: audit.put_aside(wanted, run_id, batch_id, preparation.project, preparation.home))
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
         """Record what a commit has done that was not alone: a kill, or a later attempt's failure, leaves it so."""
@@ -178,109 +310,39 @@ class _Backfill:
         noted = msgspec.structs.replace(self.record.backfill, sink_version=replaced.version, damage=damage)
         self._save(backfill=noted)
 
-    def _plan_again(self) -> BackfillPlan:
-        plan = self.preparation.plan()
+    def _settle_quarantine(self) -> None:
+        """See to it that the quarantine has no row of the interval that is elsewhere now."""
+        preparation, replaced = self.preparation, self._done
+        table = preparation.quarantine_left(self.record, replaced)
+        if table is not None:
+            session, stream, storage = self._open_session(), preparation.request.stream, preparation.home.storage
+            self._phase("settling the quarantine")
+            self._write(lambda: tidy_quarantine(self.record, replaced, table, stream, session, storage=storage))
+
+    def _close(self) -> None:
+        self.record = self.preparation.close(self.record, self._done)
+
+    @property
+    def _planned(self) -> BackfillPlan:
+        if self.plan is None:  # pragma: no cover - the stages before the quarantine's have one
+            raise ValueError(self.record.run_id)
+        return self.plan
+
+    @property
+    def _done(self) -> Replaced:
+        if self.replaced is None:  # pragma: no cover - the quarantine's stage comes after that
+            raise ValueError(self.record.run_id)
+        return self.replaced
+
+    def _plan_anew(self) -> BackfillPlan:
+        self.plan = plan = self.preparation.plan()
         if plan.problem is not None:
             raise RefusedError(plan.problem)
         return plan
 
-    def _replace_beside(self, plan: BackfillPlan) -> Replaced | None:
-        """Replace whole partitions by one commit of metadata; the live stream may go on meanwhile."""
-        sink, storage = self.preparation.sink, self.preparation.home.storage
-        wanted = self._begin(plan)
-        with self._audited(plan, wanted) as (frame, put_aside):
-            self._phase("writing the rows aside")
-            aside = self._write(lambda: sink.write_aside(frame, wanted, storage=storage))
-            put_aside()
-        self._phase("publishing")
-        self.lease.check()
-        return sink.publish(wanted, aside, storage=storage)
-
-    def _replace_alone(self, lease: Lease) -> Replaced | None:
-        """Let Spark replace the rows, while the lease keeps the live stream from writing."""
-        self.preparation.close_dead(lease, self.record.run_id)
-        name_writer(self.preparation.project, self._open_session(), lease)
-        sink = self.preparation.sink
-        plan = self._plan_again()
-        wanted = self._begin(plan)
-        with self._audited(plan, wanted) as (frame, put_aside):
-            lease.check()
-            # Other columns are refused before anything of it is in the quarantine.
-            rows = sink.interval_rows(frame, wanted)
-            put_aside()
-            self._phase("replacing the rows")
-            self._write(lambda: sink.replace_rows(rows, wanted))
-        return sink.find_replacement(wanted.application, wanted.version, storage=self.preparation.home.storage)
-
-    def _begin(self, plan: BackfillPlan) -> Replacement:
-        """Note what is going to be replaced, before anything is written."""
-        before = self.record.backfill
-        attempt = before.attempt + 1 if before is not None else 0
-        version = plan.version or 0
-        damage = before.damage if before is not None else None
-        stream = self.preparation.request.stream
-        table = stream.quarantine_table if stream.quality is not None else None
-        begun = BackfillRecord(
-            attempt=attempt,
-            version=version,
-            batch_id=plan.batch_id,
-            interval_column=stream.interval_column,
-            quarantine=None if table is None else Table.of(table, self.preparation.project),
-            damage=damage,
-        )
-        self._save(plan=plan.document, backfill=begun)
-        return self._replacement(version, attempt)
-
-    def _replacement(self, version: int, attempt: int) -> Replacement:
-        request = self.preparation.request
-        return Replacement(
-            column=request.stream.interval_column or "",
-            interval=request.interval,
-            version=version,
-            application=application_of(self.record.run_id),
-            attempt=attempt,
-        )
-
-    @contextmanager
-    def _audited(self, plan: BackfillPlan, wanted: Replacement) -> Iterator[tuple[DataFrame, Callable[[], None]]]:
-        """The rows to be published, once they are judged, and what puts the others into the quarantine.
-
-        Raises:
-            QualityFailedError: They fail.
-        """
-        preparation = self.preparation
-        frame, storage = self._result(plan, wanted.attempt), preparation.home.storage
-        found: list[BackfillAudit | None] = []
-
-        def judge() -> None:
-            now = preparation.journal.clock()
-            found.append(audit_interval(preparation.declared(), frame, wanted, now=now, storage=storage))
-
-        if plan.quality is not None:
-            self._phase("auditing")
-            self._write(judge)
-        audit = found[0] if found else None
-        if audit is None:
-            yield frame, lambda: None
-            return
-        try:
-            self._save(quality=audit.recorded())
-            self.observer.audited(audit.recorded())
-            if audit.judged.verdict == "fail":
-                remedy = "nothing was replaced; correct the transform or the suite, and run the backfill again"
-                raise quality_failed(audit.judged, audit.plan.suite, remedy)
-            batch_id, run_id = plan.batch_id or 0, self.record.run_id
-            yield (
-                audit.kept,
-                lambda: self._write(
-                    lambda: audit.put_aside(wanted, run_id, batch_id, preparation.project, preparation.home)
-                ),
-            )
-        finally:
-            audit.end()
-
-    def _result(self, plan: BackfillPlan, attempt: int) -> DataFrame:
+    def _result(self) -> DataFrame:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()
+        plan = self._planned
         if plan.watermark_ms is None:
             try:
                 frame = build_batch(project, self._stream, session, plan.slices)
@@ -300,7 +362,7 @@ class _Backfill:
             interval=request.interval,
             watermark_ms=plan.watermark_ms,
             now=self.record.planned_at,
-            folder=join(self.preparation.folder, f"{self.record.run_id}-{attempt}"),
+            folder=join(self.preparation.folder, f"{self.record.run_id}-{self.wanted.attempt}"),
             storage=self.preparation.home.storage,
         )
 
@@ -334,7 +396,8 @@ class _Backfill:
             self._phase("starting Spark")
             request = self.preparation.request
             project = self.preparation.project
-            work = None if self.size_bytes is None else Work(self.size_bytes)
+            size_bytes = self.plan.size_bytes if self.plan is not None else None
+            work = None if size_bytes is None else Work(size_bytes)
             self.session = self._opened = open_session(project, request.stream, work=work)
             name_writer(self.preparation.project, self.session, self.lease)
             check_home(project, self.session, self.preparation.journal.records.file(self.record.run_id))

@@ -29,6 +29,7 @@ from sluice.planning.backfill import (
 from sluice.planning.backfill_refusals import duplicates_problem
 from sluice.planning.declared import Declared
 from sluice.planning.past import LEAVE_NO_RECORD, past_problem
+from sluice.planning.stages import backfill_stages
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of
@@ -87,7 +88,9 @@ def _plan(declared: Declared, interval: Interval) -> BackfillPlan:
         return plan
     plan = _with_what_spark_tells(project, stream, home, plan, late_rows)
     suite = declared.suite if plan.verdict == "run" else None
-    return plan if suite is None else replace(plan, quality=choose_backfill_gate(project, stream, suite))
+    if suite is not None:
+        plan = replace(plan, quality=choose_backfill_gate(project, stream, suite))
+    return replace(plan, stages=backfill_stages(plan, stream))
 
 
 def _with_what_spark_tells(
