@@ -269,6 +269,9 @@ class _Backfill:
         if replaced is not None and replaced.conflict is None:
             return
         self._note_damage(plan, replaced)
+        if replaced is not None:
+            # It may be refused to begin again: what is in the table now must not be in the quarantine as well.
+            self._settle_quarantine()
         self._phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
 
     def _replace_beside(self) -> Replaced | None:
