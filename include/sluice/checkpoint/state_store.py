@@ -47,6 +47,38 @@ def has_state(checkpoint: str, *, storage: Storage) -> bool:
     return state is not None and bool(state.folders)
 
 
+def clear_state_of(batch_id: int, checkpoint: str, *, storage: Storage) -> None:
+    """Delete the versions of state that a batch has left that is not committed, and is done again.
+
+    Not every file system lets a file take the place of another: the second try's would be lost.
+
+    Raises:
+        StorageError: One can't be deleted.
+    """
+    state = join(checkpoint, "state")
+    for operator in _numbered_folders(state, storage):
+        for partition in _numbered_folders(operator, storage):
+            _clear_versions(partition, batch_id, storage)
+
+
+def _numbered_folders(location: str, storage: Storage) -> list[str]:
+    listed = storage.list_folder(location)
+    return [join(location, name) for name in (listed.folders if listed else ()) if _NUMBER.fullmatch(name)]
+
+
+def _clear_versions(location: str, batch_id: int, storage: Storage) -> None:
+    """Those of a partition's stores: one in it, or several in folders of their own."""
+    listed = storage.list_folder(location)
+    if listed is None:
+        return
+    for name in listed.files:
+        match = _VERSIONED.fullmatch(name.removeprefix(".").removesuffix(".crc"))
+        if match is not None and int(match[1]) > batch_id:
+            storage.delete(join(location, name))
+    for name in filter(_JOIN_STORE.fullmatch, listed.folders):
+        _clear_versions(join(location, name), batch_id, storage)
+
+
 @dataclass(frozen=True)
 class Operator:
     """One stateful operator."""

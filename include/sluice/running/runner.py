@@ -19,6 +19,7 @@ from sluice.auditing.conservation import as_decided, rows_in_quarantine, tied_to
 from sluice.auditing.judge_with_spark import settle_with_spark
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
+from sluice.checkpoint.state_store import clear_state_of
 from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
@@ -204,10 +205,8 @@ class _Run:
         self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
-        if seen.checkpoint.planned_id == 0 and not may_have_written(stream, seen.checkpoint, seen.sink):
-            # A first batch is computed from nothing: what a failed one has left of its state would be in the way.
-            self.lease.check()
-            home.storage.delete_folder(join(seen.checkpoint.location, "state"))
+        if seen.checkpoint.is_pending:
+            self._clear_state()
         fits = check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         self.query = query = replace(query, fits_state=fits)
         kept = read_kept_state(query)
@@ -226,6 +225,16 @@ class _Run:
             self.is_complete = self.plan.verdict == "skip"
         self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=query.explain())
         self.observer.planned(self.plan)
+
+    def _clear_state(self) -> None:
+        """Delete what a try before has left of the state: a batch that is done again may read other rows."""
+        checkpoint, storage = self.seen.checkpoint, self.preparation.home.storage
+        self.lease.check()
+        if checkpoint.planned_id == 0 and not may_have_written(self.preparation.stream, checkpoint, self.seen.sink):
+            # Also what it says of its columns: a first batch is computed from nothing.
+            storage.delete_folder(join(checkpoint.location, "state"))
+        else:
+            clear_state_of(checkpoint.planned_id or 0, checkpoint.location, storage=storage)
 
     def _open_session(self) -> SparkSession:
         preparation = self.preparation

@@ -13,6 +13,7 @@ from sluice.amounts import Amount, least_in
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
 from sluice.declared_settings import DRIVER_MEMORY
 from sluice.errors import BatchFailedError, DeclarationError
+from sluice.locations import is_local
 from sluice.project import Project
 from sluice.spark import jars
 from sluice.spark.connect_session import close_remote, is_connected, open_remote
@@ -70,6 +71,12 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_LOCAL_CHECKPOINT = {
+    # Spark's default asks Hadoop for links in every path, for which Hadoop starts a process each: 60 of them a batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
 _DELTA_SESSION = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # 50 tasks per snapshot by default, for tables of millions of files.
@@ -97,14 +104,14 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         DeclarationError: The project sets what planning relies on.
         JarsError: The stream needs jars that are not in the cache.
     """
-    is_local, declared = is_local_master(master), _declared_conf(project, stream)
+    has_local_tasks, declared = is_local_master(master), _declared_conf(project, stream)
     conf = _DEFAULTS | _SESSION | _FIXED
-    if is_local:
-        conf |= _LOCAL
+    if has_local_tasks:
+        conf |= _LOCAL | (_LOCAL_CHECKPOINT if is_local(stream.checkpoint or project.home) else {})
     if uses_delta(stream) or all(jar.is_whole() for jar in jars.manifest()):
         paths = jars.class_path()
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
-        conf |= {"spark.driver.extraClassPath": ":".join(paths)} if is_local else {"spark.jars": ",".join(paths)}
+        conf |= {"spark.driver.extraClassPath": ":".join(paths)} if has_local_tasks else {"spark.jars": ",".join(paths)}
     options = java_options(declared.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
     return conf | _python_zone(declared.get(TIME_ZONE, conf[TIME_ZONE])) | declared | {EXTRA_JAVA_OPTIONS: options}
 

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from sluice.checkpoint.state_store import Operator, StateLayout, nested_fields, read_state_layout
+from sluice.checkpoint.state_store import (
+    Operator,
+    StateLayout,
+    clear_state_of,
+    nested_fields,
+    read_state_layout,
+)
 from sluice.storage import Storage
 from tests.builders import put
 from tests.fuzzing import DEEP, damaged, short
@@ -215,6 +221,30 @@ def test_any_metadata(tmp_path_factory: pytest.TempPathFactory, content: bytes) 
     put(state / "0" / "_metadata" / "metadata", content)
 
     assert [operator.operator_id for operator in layout(state, 1).operators] == [0]
+
+
+@pytest.mark.parametrize("stores", [("default",), ("left-keyToNumValues", "right-keyWithIndexToValue")])
+def test_state_of_a_batch_that_is_done_again(tmp_path: Path, stores: tuple[str, ...]) -> None:
+    """What it has left goes, in every kind of file; what it begins with stays, and what says of what kind it is."""
+    operator = make_operator(tmp_path / "state", versions=3, stores=stores)
+    folder = operator / "1" / ("" if stores == ("default",) else stores[1])
+    left = ["4.delta", ".4.delta.crc", "4.snapshot", "4.zip", "4_0f1e2d3c-aa.zip", "4.changelog", "12.delta"]
+    kept = ["2.snapshot", "3_4b5a.changelog", "SSTs/000004-1f.sst", "notes.txt"]
+    for name in (*left, *kept):
+        put(folder / name, "x")
+    before = {file for file in operator.rglob("*") if file.is_file()}
+
+    clear_state_of(3, str(tmp_path), storage=Storage())
+
+    assert before - {file for file in operator.rglob("*") if file.is_file()} == {folder / name for name in left}
+    assert layout(tmp_path / "state").operators[0].latest_version == 3
+
+
+def test_state_of_a_batch_without_any(tmp_path: Path) -> None:
+    """A query without state has none to clear."""
+    clear_state_of(3, str(tmp_path), storage=Storage())
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def struct(**fields: object) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,17 @@ class TestConf:
         with pytest.raises(JarsError, match="sluice jars fetch"):
             spark_conf(make_project(), make_stream(), "local[2]")
         assert "spark.sql.extensions" not in spark_conf(make_project(), NO_DELTA, "local[2]")
+
+    @pytest.mark.usefixtures("no_jars")
+    def test_checkpoint_files(self) -> None:
+        """Spark does without Hadoop's file contexts where checkpoint and tasks are here, unless the project says so."""
+        key = "spark.sql.streaming.checkpointFileManagerClass"
+        local, remote = make_project(), replace(make_project(), home="s3a://lake/home")
+        assert spark_conf(local, NO_DELTA, "local[2]")[key].endswith(".FileSystemBasedCheckpointFileManager")
+        assert key not in spark_conf(local, NO_DELTA, "spark://master:7077")
+        assert key not in spark_conf(remote, NO_DELTA, "local[2]")
+        assert key not in spark_conf(local, replace(NO_DELTA, checkpoint="hdfs://lake/s"), "local[2]")
+        assert spark_conf(make_project(**{key: "own"}), NO_DELTA, "local[2]")[key] == "own"
 
     @pytest.mark.usefixtures("all_jars")
     def test_snapshots_of_small_runs(self) -> None:
