@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.delta_table import open_log, snapshot_files
-from sluice.errors import RefusedError
+from sluice.errors import BatchFailedError, RefusedError
 from sluice.interval import Interval
 from sluice.locations import spark_location
 from sluice.running.backfill import backfill_stream
@@ -31,6 +31,7 @@ from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sources.contract import Bound, Position
 from sluice.storage import Storage
 from tests.campaign import rarely
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
 
 pytestmark = pytest.mark.spark
@@ -366,6 +367,55 @@ def test_a_backfill_without_excluded_files(lab: Lab, partitioned: Path) -> None:
 
     assert record.status == "succeeded"
     assert ids(lab.table("out")) == live == [0, 3, 4]
+
+
+def test_a_backfill_of_excluded_rows_that_were_rewritten(lab: Lab, partitioned: Path) -> None:
+    """After a compaction, the names of the files tell no more what the live stream has passed over."""
+    lab.spark.sql(f"INSERT INTO delta.`{partitioned}` VALUES (10, '{PARTS[0]}')")
+    excluded = replace(
+        declared(partitioned, sinks.delta("out"), exclude_regex=r"/part-0\.parquet$", starting_version=0),
+        transform=f"{__name__}:dated",
+        interval_column="day",
+    )
+    lab.run(excluded)
+    live = ids(lab.table("out"))
+    lab.spark.sql(f"OPTIMIZE delta.`{partitioned}`")
+    interval = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+
+    def backfill(stream: Stream) -> None:
+        backfill_stream(lab.project, BackfillRequest(lab.project.resolve(stream), interval), session=lab.spark)
+
+    with pytest.raises(RefusedError, match=r"version 2 \(OPTIMIZE\) has rewritten some into files") as refused:
+        backfill(excluded)
+
+    read_remedy(refused.value, "BACKFILL_EXCLUDED_ROWS", "leave the interval as it is; or take `exclude_regex` out")
+    assert ids(lab.table("out")) == live
+    whole = replace(excluded, sources={"numbers": sources.delta(str(partitioned), starting_version=0)})
+    backfill(whole)
+    assert ids(lab.table("out")) == ids(lab.spark_table(str(partitioned)))
+
+
+def test_a_schema_that_is_tracked(lab: Lab) -> None:
+    """Only Spark ends its batches where the columns change; planned ones went on with those of the beginning."""
+    table = lab.root / "table"
+    append_rows(lab.spark, table, range(3))
+    tracked = str(lab.checkpoint(declared(table, sinks.delta("out"))) / "_schemas")
+    stream = declared(table, sinks.delta("out", merge_schema=True), schema_tracking_location=tracked)
+    lab.run(stream)
+    lab.spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN more bigint")
+    lab.spark.sql(f"INSERT INTO delta.`{table}` VALUES (3, 30)")
+
+    assert (lab.plan(stream).verdict, lab.plan(stream).strategy) == ("run", "drain")
+    with pytest.raises(BatchFailedError, match="DELTA_STREAMING_METADATA_EVOLUTION"):
+        lab.run(stream)
+    lab.run(stream)
+
+    assert {(row["id"], row["more"]) for row in lab.table("out").collect()} == {
+        (0, None),
+        (1, None),
+        (2, None),
+        (3, 30),
+    }
 
 
 def kinds(numbers: DataFrame) -> DataFrame:

@@ -41,6 +41,25 @@ def latest_batch(path: str, *, storage: Storage) -> int | None:
     return None if folder is None else folder.latest
 
 
+def newest_file(path: str, *, storage: Storage) -> str | None:
+    """A file that a file sink has published lately, as a URI; None when it has published none, or no longer tells.
+
+    Raises:
+        RefusedError: The manifest is damaged.
+    """
+    folder = list_log(join(path, FOLDER), storage=storage)
+    if folder is None:
+        return None
+    # A compacted one has every file that there is.
+    for log_id in reversed(
+        [*folder.compact_ids[-1:], *(found for found in folder.ids if found not in folder.compact_ids)]
+    ):
+        added = [status.path for status in _read(folder.file(log_id), storage) if status.action == "add"]
+        if added:
+            return added[-1]
+    return None
+
+
 def read_manifest(path: str, *, storage: Storage) -> list[ManifestFile] | None:
     """The files that count in a file sink's folder; None when the folder is no file sink's.
 

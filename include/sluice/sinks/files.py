@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote
 
-from sluice.checkpoint.manifest import latest_batch
+from sluice.checkpoint.manifest import latest_batch, newest_file
 from sluice.declaring import check_path, declares, partition_columns
 from sluice.errors import DeclarationError
-from sluice.locations import join, spark_location
+from sluice.locations import join, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
 from sluice.sinks.contract import FunctionLoader, OutputMode, Sink, SinkState
@@ -64,6 +65,37 @@ class FilesSink(Sink):
                 where=f"{place}, {self.path}",
                 remedy="declare it as `sinks.delta(PATH)`, or name a folder of its own",
             )
+        published = newest_file(self.path, storage=storage)
+        if published is not None:
+            self._check_layout(published, place)
+
+    def _check_layout(self, published: str, place: str) -> None:
+        """Make sure that whoever reads the folder finds what was published and what is to be, in one layout.
+
+        Raises:
+            DeclarationError: Spark's manifest names files elsewhere, or in folders of other columns.
+        """
+        folder, columns = published.rpartition("/")[0], list[str]()
+        ours = same_for_every_name(spark_location(self.path))
+        while same_for_every_name(folder) != ours:
+            folder, _, name = folder.rpartition("/")
+            column, is_value, _ = unquote(name).partition("=")
+            if not is_value:
+                raise DeclarationError(
+                    f"the sink's manifest names files elsewhere, as {published}",
+                    where=f"{place}, {self.path}",
+                    remedy="move the folder back to where it was written, or declare a new stream with a sink of its"
+                    " own: whoever reads this folder would not see what was there",
+                )
+            columns.insert(0, column)
+        if tuple(columns) != self.partition_by:
+            raise DeclarationError(
+                f"the sink's files are partitioned by {_told(columns)},"
+                f" and `partition_by` says {_told(self.partition_by)}",
+                where=f"{place}, {self.path}",
+                remedy=f"declare `partition_by={columns}`, or a new stream with a sink of its own: whoever reads this"
+                " folder would not see one or the other",
+            )
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -82,6 +114,10 @@ class FilesSink(Sink):
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         return writer.option("path", spark_location(self.path))
+
+
+def _told(columns: Sequence[str]) -> str:
+    return ", ".join(f"`{column}`" for column in columns) or "nothing"
 
 
 @declares("sinks.files()", SINK_WORDS)

@@ -388,6 +388,9 @@ ELSEWHERE = {
     "BACKFILL_BEHIND_SOURCE": "tests/spark/test_backfills.py::test_a_chain_whose_live_stream_is_behind",
     "BACKFILL_BEYOND_WATERMARK": "tests/spark/test_backfills.py::test_rows_that_the_live_stream_keeps_back",
     "BACKFILL_DUPLICATES": "tests/spark/test_backfills.py::test_duplicates_across_intervals",
+    "BACKFILL_EXCLUDED_ROWS": (
+        "tests/spark/test_delta_planning.py::test_a_backfill_of_excluded_rows_that_were_rewritten"
+    ),
     "BACKFILL_INPUT_GONE": "tests/unit/planning/test_backfill.py::test_a_file_that_is_gone",
     "BACKFILL_LATE_ROWS": "tests/unit/planning/test_backfill.py::test_late_rows_of_which_duplicates_may_come",
     "BACKFILL_MOVED_ROWS": "tests/spark/test_sink_operations.py::test_a_row_whose_day_was_repaired",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -36,14 +36,19 @@ from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 from sluice.storage_failures import library_call
+from sluice.times import epoch_micros
 from sluice.typed_json import decode_as
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
 RELEASE_PREFIX = "sluice-release-"
 """What names a release of quarantined rows in the log begins so: such rows are recomputed with the interval."""
+
+
+_DAY_MICROS = 86_400_000_000
 
 
 class _Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,23 +104,32 @@ def may_have_rows(location: str, version: int, column: str, interval: Interval, 
     )
     if not actions.num_rows or not set(names) <= set(actions.column_names):
         return bool(actions.num_rows)
-    least, most = (actions.column(name).to_pylist() for name in names)
+    least, most = (_micros(actions.column(name)) for name in names)
+    start, end = epoch_micros(interval.start), epoch_micros(interval.end)
     return any(
-        low is None or high is None or (_moment(high) >= interval.start and _moment(low) < interval.end)
-        for low, high in zip(least, most, strict=True)
+        low is None or high is None or (high >= start and low < end) for low, high in zip(least, most, strict=True)
     )
 
 
-def _moment(value: date | datetime) -> datetime:
-    """The beginning of a day, or a time, in UTC as the interval's bounds are."""
-    if not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+def _micros(times: pa.ChunkedArray) -> list[int | None]:
+    """Days or times in microseconds since the epoch, in UTC: Python has no years beyond 9999, and none before 1."""
+    import pyarrow as pa
+
+    if pa.types.is_date32(times.type):
+        return [None if day is None else day * _DAY_MICROS for day in times.cast(pa.int32()).to_pylist()]
+    zone = times.type.tz
+    return times.cast(pa.timestamp("us", zone)).cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
 
 def _obstacle(table: DeltaTable, column: str, kind: str) -> str | None:
+    import pyarrow as pa
+
     if column not in table.metadata().partition_columns or kind != "date":
         return f"the table is not partitioned by `{column}` as a date"
+    paths = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+    if not all(map(str.isascii, paths)):
+        # What delta-rs removes, it spells with escapes, and Delta takes that for other files: all would be there twice.
+        return "only Spark spells the names of the table's files as its log has them"
     return rule_for_spark(table)
 
 
@@ -271,9 +285,9 @@ def _files_of_interval(table: DeltaTable, wanted: Replacement) -> dict[str, int 
 
     actions = pa.table(table.get_add_actions(flatten=True))
     rows = actions.column("num_records").to_pylist() if "num_records" in actions.column_names else None
-    start, end = wanted.interval.start.astimezone(UTC).date(), wanted.interval.end.astimezone(UTC).date()
+    start, end = epoch_micros(wanted.interval.start), epoch_micros(wanted.interval.end)
     found: dict[str, int | None] = {}
-    days: list[date | None] = actions.column(f"partition.{wanted.column}").to_pylist()
+    days = _micros(actions.column(f"partition.{wanted.column}"))
     for index, (path, day) in enumerate(zip(actions.column("path").to_pylist(), days, strict=True)):
         if day is not None and start <= day < end:
             found[unquote(path)] = None if rows is None else rows[index]

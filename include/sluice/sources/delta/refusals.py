@@ -60,6 +60,17 @@ def version_vacuumed(path: str, version: int, reason: str) -> Problem:
     )
 
 
+def excluded_rewritten(log: DeltaLog, rewrite: str) -> Problem:
+    """Rows that a stream passes over by the name of their file are in files of other names by now."""
+    return Problem(
+        code="BACKFILL_EXCLUDED_ROWS",
+        file=log.location,
+        cause=f"`exclude_regex` leaves out files of this table, and {rewrite}",
+        consequence="the backfill would bring in rows that the live stream has passed over",
+        remedy="leave the interval as it is; or take `exclude_regex` out, if these rows are to be read",
+    )
+
+
 def behind(log: DeltaLog, commit: Commit) -> Problem:
     """The live stream stands before a commit that replaced what a backfill would read."""
     return Problem(

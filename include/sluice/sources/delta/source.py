@@ -45,6 +45,7 @@ from sluice.sources.delta.batch_limits import BatchLimits, Chunk
 from sluice.sources.delta.offset import Offset, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
+    excluded_rewritten,
     files_gone,
     not_append,
     restored,
@@ -163,6 +164,7 @@ class DeltaSource(Source):
             return TableSlice(end=None)
         rest = self._rest(log, at, storage)
         shown, unread = self._read_over(log, version, rest, storage)
+        self._check_excluded(log, shown, storage)
         end = position.offset if shown == version else None
         if not unread:
             end = write_offset(Offset(log.table_id, shown + 1, -1))
@@ -200,6 +202,23 @@ class DeltaSource(Source):
         """Whether the stream passes over a file: Delta looks in the path as the table's log spells it."""
         pattern = self.options.get("excludeRegex")
         return pattern is not None and re.search(pattern, path, re.ASCII) is not None
+
+    def _check_excluded(self, log: DeltaLog, version: int, storage: Storage) -> None:
+        """Make sure that the rows which the stream passes over are told from others up to a version.
+
+        Raises:
+            RefusedError: A compaction has put them into files of other names, or may have.
+        """
+        if "excludeRegex" not in self.options:
+            return
+        if log.first_kept > 0:
+            told = f"its log no longer tells what was rewritten before version {log.first_kept}"
+            raise RefusedError(excluded_rewritten(log, told))
+        for number in range(version + 1):
+            commit = read_commit(log, number, storage=storage)
+            if commit is not None and not commit.removes_data and any(map(self._excludes, commit.removed)):
+                told = f"version {number} ({commit.operation}) has rewritten some into files of other names"
+                raise RefusedError(excluded_rewritten(log, told))
 
     def _snapshot(self, log: DeltaLog, version: int, storage: Storage) -> list[AddedFile]:
         try:
@@ -408,6 +427,8 @@ class DeltaSource(Source):
         for option in ("readChangeFeed", "withEventTimeOrder"):
             if self.options.get(option) == "true":
                 return f"Spark alone knows the offsets of a Delta source with `{option}`"
+        if "schemaTrackingLocation" in self.options:
+            return "Spark alone ends its batches where the columns change, as `schemaTrackingLocation` lets it"
         return None
 
     def _check_identity(self, log: DeltaLog, offset: Offset) -> None:
