@@ -101,6 +101,8 @@ class Generation(Document, frozen=True, kw_only=True):
     """By source, what `starting` was resolved to when the first run began."""
     folders: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """By source, the types of its columns that are names of folders, as they were found first."""
+    marks: dict[str, str] = msgspec.field(default_factory=dict)
+    """By source, what tells what it has read from something else: see `Source.mark`."""
     begun_with: tuple[BegunWith, ...] = ()
     """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
 

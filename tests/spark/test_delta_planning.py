@@ -33,6 +33,8 @@ from sluice.storage import Storage
 from tests.campaign import rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
+from tests.spark.power_cuts import Cut
+from tests.spark.test_expired_transactions import cut_run
 
 pytestmark = pytest.mark.spark
 
@@ -393,6 +395,25 @@ def test_a_backfill_of_excluded_rows_that_were_rewritten(lab: Lab, partitioned: 
     whole = replace(excluded, sources={"numbers": sources.delta(str(partitioned), starting_version=0)})
     backfill(whole)
     assert ids(lab.table("out")) == ids(lab.spark_table(str(partitioned)))
+
+
+def test_excluded_files_between_a_kill_and_its_resume(lab: Lab, partitioned: Path) -> None:
+    """The batch is done as it was begun: what it was to read is not passed over, nor read what it was not to."""
+    without, some = declared(partitioned, sinks.delta("out")), "part=plain/"
+    cut_run(lab, without, Cut("commit out"))
+    excluding = declared(partitioned, sinks.delta("out"), exclude_regex=some)
+
+    with pytest.raises(RefusedError, match="whose `exclude_regex` was another one when it was begun") as refused:
+        lab.run(excluding)
+
+    read_remedy(
+        refused.value, "INPUT_LEFT_OUT", "declare `exclude_regex` as it was, run the stream once, and change it"
+    )
+    lab.run(without)
+    assert ids(lab.table("out")) == list(range(len(PARTS)))
+    lab.spark.sql(f"INSERT INTO delta.`{partitioned}` VALUES (20, 'plain'), (21, 'a b')")
+    lab.run(excluding)
+    assert ids(lab.table("out")) == [*range(len(PARTS)), 21]
 
 
 def test_a_schema_that_is_tracked(lab: Lab) -> None:

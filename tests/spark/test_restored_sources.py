@@ -1,8 +1,9 @@
-"""A `DELETE` in a Delta source that is undone by `RESTORE`: the files that are back are no new ones."""
+"""A Delta source that is brought back: by `RESTORE`, whose files are no new ones, or from an older copy of it."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,8 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, bounded, forget_tables
+from tests.spark.power_cuts import Cut
+from tests.spark.test_expired_transactions import cut_run
 
 pytestmark = pytest.mark.spark
 
@@ -153,3 +156,41 @@ def test_a_stream_that_begins_later(lab: Lab) -> None:
     undo(lab, "delta-rs")
     lab.run(replace(stream(skip_change_commits=True), name="later"))
     assert numbers(lab) == [1, 2]
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_an_older_copy_that_was_written_on(lab: Lab, *, is_pending: bool) -> None:
+    """It has the table's id, and versions with the numbers of those that were read, of other rows."""
+    source, copy = lab.root / "src", lab.root / "copy"
+    add(lab, 1, 2)
+    lab.run(stream())
+    shutil.copytree(source, copy)
+    add(lab, 3)
+    if is_pending:
+        cut_run(lab, stream(), Cut("commit out"))
+    else:
+        lab.run(stream())
+    shutil.copytree(source, lab.root / "whole")
+    shutil.rmtree(source)
+    copy.rename(source)
+    assert getattr(lab.plan(stream()).problem, "code", None) == "SOURCE_TABLE_ROLLED_BACK"
+
+    for number in (4, 5):
+        add(lab, number)
+        forget_tables(lab.spark)
+        with pytest.raises(
+            RefusedError, match="version 1, which the checkpoint has read, is another one now"
+        ) as refused:
+            lab.run(stream())
+        assert refused.value.finding.code == "SOURCE_TABLE_ROLLED_BACK"
+    resolved = lab.project.resolve(stream())
+    if not is_pending:
+        found = plan_backfill(lab.project, BackfillRequest(resolved, DAYS)).problem
+        assert found == refused.value.finding
+
+    shutil.rmtree(source)
+    (lab.root / "whole").rename(source)
+    forget_tables(lab.spark)
+    add(lab, 6)
+    lab.run(stream())
+    assert numbers(lab) == [1, 2, 3, 6]

@@ -16,8 +16,13 @@ from sluice.stream import Stream
 
 
 def source_fingerprints(stream: Stream) -> dict[str, str]:
-    """By what it is called in words, what tells each source of a stream from another."""
-    return {_called(name): _digest(source) for name, source in stream.sources.items()}
+    """By what it is called in words, what tells each source of a stream from another, and what it passes over."""
+    found = {_called(name): _digest(source) for name, source in stream.sources.items()}
+    return found | {
+        _left_out_by(name): hashlib.sha256(source.leaves_out.encode()).hexdigest()[:16]
+        for name, source in stream.sources.items()
+        if source.leaves_out is not None
+    }
 
 
 def exchanged_sources(seen: Survey) -> Problem | None:
@@ -32,6 +37,24 @@ def exchanged_sources(seen: Survey) -> Problem | None:
                 cause=f"{_called(name)} is declared as {_called(was_so)} was when the newest batch was begun",
                 consequence="it would read what the other has read already: rows would be there twice, or as others",
                 remedy="declare each source as it was, or declare a new stream with a sink of its own",
+            )
+    return None
+
+
+def filtered_otherwise(seen: Survey) -> Problem | None:
+    """A source that passes over other files than when the planned batch was begun; None where there is none."""
+    if not seen.checkpoint.is_pending or seen.record is None:
+        return None
+    begun, now = seen.record.newest_declared, source_fingerprints(seen.stream)
+    for name, source in seen.stream.sources.items():
+        key = _left_out_by(name)
+        if key in begun and begun[key] != now.get(key):
+            return Problem(
+                code="INPUT_LEFT_OUT",
+                file=source.location,
+                cause=f"a planned batch reads {_called(name)}, whose `exclude_regex` was another one when it was begun",
+                consequence="Spark would pass over rows of the batch and commit it without them",
+                remedy="declare `exclude_regex` as it was, run the stream once, and change it then",
             )
     return None
 
@@ -69,6 +92,10 @@ def _edited(seen: Survey) -> dict[str, tuple[str, str]]:
 
 def _called(name: str) -> str:
     return f"source `{name}`"
+
+
+def _left_out_by(name: str) -> str:
+    return f"what source `{name}` leaves out"
 
 
 def _digest(source: Source) -> str:

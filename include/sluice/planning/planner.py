@@ -12,7 +12,7 @@ from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
-from sluice.planning.edited_sources import exchanged_sources, read_by_another
+from sluice.planning.edited_sources import exchanged_sources, filtered_otherwise, read_by_another
 from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.kept_mode import mode_changed
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
@@ -105,7 +105,7 @@ def find_refusal(seen: Survey) -> Problem | None:
             consequence="offsets could be taken for those of another source",
             remedy="run the stream once without a plan: `sluice run` reads the order from the query",
         )
-    problem = _check_lines(seen) or exchanged_sources(seen)
+    problem = _check_lines(seen) or exchanged_sources(seen) or filtered_otherwise(seen)
     problem = problem or mode_changed(seen.stream, record, checkpoint, seen.sink)
     if problem is not None:
         return problem

@@ -153,6 +153,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
                 log=seen.logs.get(line.log, OwnLog()),
                 started_at=seen.started_at.get(line.source, {}),
                 has_begun=seen.checkpoint.planned is not None,
+                mark=seen.record.marks.get(line.source) if seen.record is not None else None,
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 

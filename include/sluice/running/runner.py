@@ -263,6 +263,7 @@ class _Run:
         self.audit = prepare_audit(declared, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
         if self.audit is not None:
             self.audit.begin()
+        self.generation = msgspec.structs.replace(self.generation, marks=self._marks())
         self._keep_generation()
         checkpoint = home.checkpoint_location(self.generation.generation)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))
@@ -386,6 +387,13 @@ class _Run:
         self.is_over = True
         status: Status = "succeeded" if self.is_complete else "stopped"
         self.record = self.preparation.journal.close(self.record, status)
+
+    def _marks(self) -> dict[str, str]:
+        """What tells that which is planned to be read, by source, and what was read before, where that is all."""
+        ends = {name: found.end for batch in self.plan.batches for name, found in batch.sources.items()}
+        sources, storage = self.query.stream.sources, self.preparation.home.storage
+        marks = {name: sources[name].mark(end, storage=storage) for name, end in ends.items() if end is not None}
+        return self.generation.marks | {name: mark for name, mark in marks.items() if mark is not None}
 
     def _known_generation(self) -> Generation:
         """What is known of the generation; kept on its first run, compared on every later one.

@@ -62,6 +62,8 @@ class Position:
     """What an earlier run resolved `starting` to; empty before the first run, and where it began at the earliest."""
     has_begun: bool = False
     """Whether the checkpoint has a planned batch, whatever that read of this source."""
+    mark: str | None = None
+    """What the source has told of what was read, or was about to be, when a run last began; see `Source.mark`."""
 
     def kept_start(self, declared: str, place: str) -> Mapping[str, Any] | None:
         """Where the source begins, empty for the earliest; None when that is to be found out.
@@ -197,6 +199,14 @@ class Source(ABC):
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         """The streaming DataFrame of this source; its plan bears `name` as the option `SOURCE_TAG`."""
 
+    def mark(self, end: str, *, storage: Storage) -> str | None:
+        """What tells what is read up to an offset from something else that bears it; None where nothing does.
+
+        Raises:
+            StorageError: The source can't be read right now.
+        """
+        return None
+
     @abstractmethod
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         """Everything up to a position, also what lies before the checkpoint's start. Without a JVM, read-only.
@@ -214,6 +224,11 @@ class Source(ABC):
     @abstractmethod
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""
+
+    @property
+    def leaves_out(self) -> str | None:
+        """The files that a stream passes over, also those of a planned batch, as declared; None where none can be."""
+        return None
 
     def with_folders(self, types: Mapping[str, str]) -> Source:
         """The same source, whose columns that are names of folders have these types."""

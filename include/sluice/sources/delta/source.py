@@ -42,6 +42,7 @@ from sluice.sources.contract import (
     Starting,
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk
+from sluice.sources.delta.identity import check_identity, mark_of
 from sluice.sources.delta.offset import Offset, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
@@ -91,6 +92,10 @@ class DeltaSource(Source):
     def reading(self) -> tuple[object, ...]:
         return self.path, self.skip_change_commits, self.ignore_deletes, *sorted(self.options.items())
 
+    @property
+    def leaves_out(self) -> str:
+        return self.options.get("excludeRegex", "")
+
     def resolved(self, project_root: str) -> DeltaSource:
         return replace(self, path=resolve_path(self.path, project_root, place=f"sources.delta({self.path!r})"))
 
@@ -106,7 +111,7 @@ class DeltaSource(Source):
         if position.offset is None:
             return self._first(log, position, bound, storage)
         start = read_offset(position.offset, self.path)
-        self._check_identity(log, start)
+        check_identity(log, start, position.mark, storage=storage)
         end = self._last_version(log, bound, storage, start.reservoir_version)
         return self._cut(log, self._chunks(log, start, end, storage), position.started_at)
 
@@ -117,7 +122,7 @@ class DeltaSource(Source):
         if log is None:
             return (table_gone(self.path),)
         last = read_offset(end, self.path)
-        self._check_identity(log, last)
+        check_identity(log, last, position.mark, storage=storage)
         start = read_offset(position.offset, self.path) if position.offset else None
         if start is not None:
             needed = range(start.reservoir_version, last.reservoir_version + (1 if last.index >= 0 else 0))
@@ -150,6 +155,10 @@ class DeltaSource(Source):
             if (chunk.version, index) <= (last.reservoir_version, last.index) and not self._excludes(file.path)
         ]
 
+    def mark(self, end: str, *, storage: Storage) -> str | None:
+        log = open_log(self.path, storage=storage)
+        return None if log is None else mark_of(log, read_offset(end, self.path), storage=storage)
+
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> TableSlice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
         if position.offset is None:
@@ -158,7 +167,7 @@ class DeltaSource(Source):
         if log is None:
             raise RefusedError(table_gone(self.path))
         at = read_offset(position.offset, self.path)
-        self._check_identity(log, at)
+        check_identity(log, at, position.mark, storage=storage)
         version = at.reservoir_version if at.index >= 0 else at.reservoir_version - 1
         if version < 0:
             return TableSlice(end=None)
@@ -430,29 +439,6 @@ class DeltaSource(Source):
         if "schemaTrackingLocation" in self.options:
             return "Spark alone ends its batches where the columns change, as `schemaTrackingLocation` lets it"
         return None
-
-    def _check_identity(self, log: DeltaLog, offset: Offset) -> None:
-        if offset.reservoir_id != log.table_id:
-            raise RefusedError(
-                Problem(
-                    code="SOURCE_TABLE_REPLACED",
-                    file=self.path,
-                    cause=f"the checkpoint has read table {offset.reservoir_id}, now there is table {log.table_id}",
-                    consequence="Spark fails with DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
-                    remedy="restore the table, or declare a new stream with a sink of its own for the new one",
-                )
-            )
-        read_to = offset.reservoir_version if offset.is_starting_version else offset.reservoir_version - 1
-        if read_to > log.latest:
-            raise RefusedError(
-                Problem(
-                    code="SOURCE_TABLE_ROLLED_BACK",
-                    file=self.path,
-                    cause=f"the checkpoint has read up to version {read_to}, the newest is {log.latest}",
-                    consequence="new versions with numbers that were read already would be passed over",
-                    remedy="restore the table's log, or declare a new stream with a sink of its own",
-                )
-            )
 
 
 @dataclass(frozen=True)

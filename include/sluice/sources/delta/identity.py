@@ -1,0 +1,84 @@
+"""Whether a table is the one that a checkpoint has read: by its id, and by the newest commit that was read.
+
+A table that is brought back from a backup has its id and fewer versions. Once it was written on, it has their numbers
+again, of other rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from sluice.delta_table import DeltaLog, commit_file
+from sluice.errors import Problem, RefusedError
+from sluice.sources.delta.offset import Offset
+from sluice.storage import Storage
+
+_MOST_BYTES = 1024 * 1024 * 1024
+
+
+def mark_of(log: DeltaLog, offset: Offset, *, storage: Storage) -> str | None:
+    """What tells the newest version up to an offset from another one of its number; None where its commit is gone.
+
+    Raises:
+        StorageError: It can't be read.
+    """
+    version = _read_to(offset)
+    digest = _digest(log, version, storage)
+    return None if digest is None else f"{version} {digest}"
+
+
+def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: Storage) -> None:
+    """Make sure that a table is the one that was read up to an offset.
+
+    Args:
+        log: The table's log.
+        offset: How far it was read.
+        mark: What was noted of the newest version that was read, or was about to be; None where nothing was.
+        storage: Where the log is.
+
+    Raises:
+        RefusedError: It is another one.
+        StorageError: It can't be read.
+    """
+    if offset.reservoir_id != log.table_id:
+        raise RefusedError(
+            Problem(
+                code="SOURCE_TABLE_REPLACED",
+                file=log.location,
+                cause=f"the checkpoint has read table {offset.reservoir_id}, now there is table {log.table_id}",
+                consequence="Spark fails with DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+                remedy="restore the table, or declare a new stream with a sink of its own for the new one",
+            )
+        )
+    if (read_to := _read_to(offset)) > log.latest:
+        raise RefusedError(
+            Problem(
+                code="SOURCE_TABLE_ROLLED_BACK",
+                file=log.location,
+                cause=f"the checkpoint has read up to version {read_to}, the newest is {log.latest}",
+                consequence="new versions with numbers that were read already would be passed over",
+                remedy="restore the table's log, or declare a new stream with a sink of its own",
+            )
+        )
+    version, _, noted = (mark or "").partition(" ")
+    # A version that log clean-up has taken is as good as any.
+    if version.isdigit() and (found := _digest(log, int(version), storage)) is not None and found != noted:
+        raise RefusedError(
+            Problem(
+                code="SOURCE_TABLE_ROLLED_BACK",
+                file=log.location,
+                cause=f"version {version}, which the checkpoint has read, is another one now: an older copy of it"
+                " was brought back, and written on",
+                consequence="new versions with numbers that were read already would be passed over",
+                remedy="restore the table's log, or declare a new stream with a sink of its own",
+            )
+        )
+
+
+def _read_to(offset: Offset) -> int:
+    return offset.reservoir_version if offset.index >= 0 or offset.is_starting_version else offset.reservoir_version - 1
+
+
+def _digest(log: DeltaLog, version: int, storage: Storage) -> str | None:
+    content = storage.read(commit_file(log.location, version), max_bytes=_MOST_BYTES) if version >= 0 else None
+    return None if content is None else hashlib.sha256(content).hexdigest()[:16]
