@@ -340,6 +340,15 @@ WALKS: dict[str, dict[str, Walk]] = {
             blocks=False,
         )
     },
+    "FOLDER_IS_NO_COLUMN": {
+        "": Walk(
+            with_source(recursive_file_lookup=True, schema="id bigint, day int"),
+            "take `recursive_file_lookup` out",
+            with_source(recursive_file_lookup=False, schema="id bigint, day int"),
+            begin=in_partitions,
+            blocks=False,
+        )
+    },
     "FILES_TOO_OLD": {
         "raised": Walk(
             lambda lab: os.utime(landing(lab, "00003.json"), (1, 1)) or with_source(max_file_age_ms=1)(lab),

@@ -359,6 +359,30 @@ class TestBounds:
         assert (problem.code, problem.file, problem.is_blocking) == ("FILES_TOO_OLD", f"{tmp_path}/landing", False)
         assert "2 new files" in problem.cause
 
+    @pytest.mark.parametrize(
+        ("path", "options", "remedy"),
+        [
+            ("land", {}, None),
+            ("land/d=1", {}, "declare the folder above it as the path"),
+            ("land/D=1", {}, "declare the folder above it as the path"),
+            ("land/other=1", {}, None),
+            ("land/*", {}, "declare `base_path`, the folder above it"),
+            ("land/*", {"base_path": "{}/land"}, None),
+            ("land", {"recursive_file_lookup": True}, "take `recursive_file_lookup` out"),
+        ],
+    )
+    def test_a_folder_that_is_no_column(
+        self, tmp_path: Path, path: str, options: dict[str, Any], remedy: str | None
+    ) -> None:
+        """Spark takes none from it: the column would be null without a word, unless the files have it."""
+        put(tmp_path / (f"{path}/1.json" if "=" in path else "land/d=1/1.json"))
+        options = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in options.items()}
+        found = plan(tmp_path / path, schema="n bigint, `d` string", **options)
+
+        assert names(found) == [["1.json"]]
+        told = [(problem.code, problem.remedy, problem.is_blocking) for problem in found.problems]
+        assert told == ([] if remedy is None else [("FOLDER_IS_NO_COLUMN", f"{remedy}, if they don't", False)])
+
     def test_max_file_age_on_a_first_run(self, tmp_path: Path) -> None:
         """Age counts from the newest file that was taken: a first run takes everything."""
         put(tmp_path / "a.json", mtime_ms=NOW_MS - 400 * DAY_MS)

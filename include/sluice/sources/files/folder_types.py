@@ -6,7 +6,8 @@ beside `k=abc`, and the number 7 without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, cast
 
 from sluice.errors import DeclarationError, SluiceError
@@ -14,8 +15,26 @@ from sluice.errors import DeclarationError, SluiceError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_FOLDER = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
 Load = Callable[[Mapping[str, str]], "DataFrame"]
 """Reads files, of which some columns are to be of these types beside those of the schema."""
+
+
+def unread_folder(file: str, base: str | None, columns: Container[str], declared: str) -> str | None:
+    """The folder of a file that names a column, and that Spark takes for none; None where there is none.
+
+    Args:
+        file: The file.
+        base: From where on Spark takes columns from folders; None where it takes none.
+        columns: Names of columns that folders had when the stream began.
+        declared: The schema, as DDL.
+    """
+    above = file if base is None or not file.startswith(base) else f"{base.rstrip('/')}/"
+    for found in _FOLDER.finditer(above):
+        name = re.escape(found[1])
+        if found[1] in columns or re.search(rf"(?:^|,)\s*`?{name}`?\s*:?\s+\w", declared, re.IGNORECASE):
+            return found[0]
+    return None
 
 
 def found_types(frame: DataFrame, declared: str) -> dict[str, str]:

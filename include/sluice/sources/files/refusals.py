@@ -119,6 +119,19 @@ def read_and_lost(path: str, what: str) -> Problem:
     )
 
 
+def folder_is_no_column(path: str, folder: str, remedy: str) -> Problem:
+    """A folder that has a column's name and a value, which Spark does not read as one."""
+    return Problem(
+        code="FOLDER_IS_NO_COLUMN",
+        file=path,
+        cause=f"`{folder.partition('=')[0]}` is a column, and files lie in the folder `{folder}`, of which Spark takes"
+        " none here",
+        consequence="the column is null, unless the files have it themselves",
+        remedy=f"{remedy}, if they don't",
+        is_blocking=False,
+    )
+
+
 def hidden_by_age(path: str, count: int, horizon_ms: float) -> Problem:
     """New files that `max_file_age` hides."""
     return Problem(

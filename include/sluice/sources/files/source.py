@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
@@ -37,7 +37,7 @@ from sluice.sources.contract import (
 )
 from sluice.sources.files.batch_limits import BatchLimits, is_pattern, log_offset
 from sluice.sources.files.changed_files import find_changed, find_renamed
-from sluice.sources.files.folder_types import Load, found_types, load_as_begun
+from sluice.sources.files.folder_types import Load, found_types, load_as_begun, unread_folder
 from sluice.sources.files.inputs import Inputs, find_left_out
 from sluice.sources.files.listing import (
     ListedFile,
@@ -53,7 +53,14 @@ from sluice.sources.files.listing import (
     list_files,
 )
 from sluice.sources.files.observed_reading import ObservedReading
-from sluice.sources.files.refusals import check_no_table, hidden_by_age, input_read_before, path_changed, read_and_lost
+from sluice.sources.files.refusals import (
+    check_no_table,
+    folder_is_no_column,
+    hidden_by_age,
+    input_read_before,
+    path_changed,
+    read_and_lost,
+)
 from sluice.sources.files.taken_files import TakenFiles, file_location
 from sluice.sources.parquet_columns import parquet_columns
 from sluice.spark_options import check_settings
@@ -144,6 +151,7 @@ class FilesSource(LoggingSource):
         waiting = [file for file in renamed.kept if file.mtime_ms >= hidden_before]
         if hidden := len(renamed.kept) - len(waiting):
             problems.append(hidden_by_age(self.path, hidden, hidden_before))
+        problems += self._unread_folder([*waiting[:1], *log.entries[-1:]])
         is_held = any(file.mtime_ms >= hidden_before for file in renamed.held)
         is_held |= any(entry.timestamp_ms < hidden_before <= stamp[0] for entry, stamp in changed.places)
         steps = list(self._orphans(position, storage))
@@ -336,6 +344,19 @@ class FilesSource(LoggingSource):
         if newest == base or newest.startswith(base.rstrip("/") + "/"):
             return
         raise RefusedError(path_changed(self.path, newest))
+
+    def _unread_folder(self, files: Iterable[ListedFile | LogEntry]) -> Iterator[Problem]:
+        """A folder that names a column, and is none to Spark; nobody can tell that it is not meant so."""
+        has_pattern = is_glob(self.path)
+        base = self.options.get("basePath") if has_pattern else self.path
+        base = None if self.recursive_file_lookup else base
+        places = (file_location(file.path) for file in files)
+        found = (unread_folder(place, base, self.folders, self.schema or _TEXT) for place in places)
+        if (folder := next(filter(None, found), None)) is not None:
+            remedy = "declare the folder above it as the path"
+            remedy = "declare `base_path`, the folder above it" if has_pattern else remedy
+            remedy = "take `recursive_file_lookup` out" if self.recursive_file_lookup else remedy
+            yield folder_is_no_column(self.path, folder, remedy)
 
     def _log_offset(self, offset: str | None) -> int:
         """The log id of an offset; -1 for none."""
