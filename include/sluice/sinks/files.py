@@ -77,9 +77,11 @@ class FilesSink(Sink):
         """
         folder, columns = published.rpartition("/")[0], list[str]()
         ours = same_for_every_name(spark_location(self.path))
-        while same_for_every_name(folder) != ours:
+        # The manifest has URIs, in which a blank is `%20`, also of an object store.
+        while ours not in (same_for_every_name(folder), same_for_every_name(unquote(folder))):
             folder, _, name = folder.rpartition("/")
-            column, is_value, _ = unquote(name).partition("=")
+            # The names of folders have escapes of their own.
+            column, is_value, _ = unquote(unquote(name)).partition("=")
             if not is_value:
                 raise DeclarationError(
                     f"the sink's manifest names files elsewhere, as {published}",

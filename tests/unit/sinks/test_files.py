@@ -66,3 +66,16 @@ def test_outcome_is_not_known(tmp_path: Path) -> None:
     put(tmp_path / "_spark_metadata" / "0", "v1")
 
     assert sinks.files(str(tmp_path), format="json").outcome(QUERY_ID, 0, storage=Storage()) is None
+
+
+@pytest.mark.parametrize("partitions", [(), ("k",), ("a:b", "k")])
+def test_the_layout_of_an_object_store(partitions: tuple[str, ...]) -> None:
+    """The manifest has URIs, with escapes, and those of Spark's folders within them."""
+    sink = sinks.files("s3://lake/a b/out", format="parquet", partition_by=partitions)
+    folders = {"k": "k=1/", "a:b": "a%253Ab=x%2520y/"}
+    published = f"s3a://lake/a%20b/out/{''.join(folders[column] for column in partitions)}part-0.parquet"
+
+    sink._check_layout(published, "s")
+    for other in (published.replace("lake", "pond"), published.replace("out/", "out/j=1/")):
+        with pytest.raises(DeclarationError):
+            sink._check_layout(other, "s")
