@@ -50,10 +50,8 @@ def newest_file(path: str, *, storage: Storage) -> str | None:
     folder = list_log(join(path, FOLDER), storage=storage)
     if folder is None:
         return None
-    # A compacted one has every file that there is.
-    for log_id in reversed(
-        [*folder.compact_ids[-1:], *(found for found in folder.ids if found not in folder.compact_ids)]
-    ):
+    # A compacted one has every file that there is: it takes longest.
+    for log_id in (*reversed(folder.ids), *folder.compact_ids[-1:]):
         added = [status.path for status in _read(folder.file(log_id), storage) if status.action == "add"]
         if added:
             return added[-1]

@@ -11,18 +11,14 @@ from collections.abc import Iterator
 
 from sluice.errors import Problem
 from sluice.planning.survey import Survey
-from sluice.sources.contract import Source
 from sluice.stream import Stream
 
 
 def source_fingerprints(stream: Stream) -> dict[str, str]:
     """By what it is called in words, what tells each source of a stream from another, and what it passes over."""
-    found = {_called(name): _digest(source) for name, source in stream.sources.items()}
-    return found | {
-        _left_out_by(name): hashlib.sha256(source.leaves_out.encode()).hexdigest()[:16]
-        for name, source in stream.sources.items()
-        if source.leaves_out is not None
-    }
+    found = {_called(name): _digest((source.kind, source.reading)) for name, source in stream.sources.items()}
+    left_out = {_left_out_by(name): source.leaves_out for name, source in stream.sources.items()}
+    return found | {key: _digest(files) for key, files in left_out.items() if files is not None}
 
 
 def exchanged_sources(seen: Survey) -> Problem | None:
@@ -98,6 +94,6 @@ def _left_out_by(name: str) -> str:
     return f"what source `{name}` leaves out"
 
 
-def _digest(source: Source) -> str:
+def _digest(declared: object) -> str:
     # What is in it may be secret, as an option is.
-    return hashlib.sha256(repr((source.kind, source.reading)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]

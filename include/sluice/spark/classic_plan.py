@@ -33,8 +33,7 @@ class ClassicPlans:
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
         distinct: list[Any] = []
         lines: list[SourceLine] = []
-        for index in range(leaves.size()):
-            leaf = leaves.apply(index)
+        for leaf in _each(leaves):
             if not leaf.isStreaming() or _class_name(leaf) == "CTERelationRef":
                 continue
             log = next((number for number, seen in enumerate(distinct) if seen.equals(leaf)), len(distinct))
@@ -90,8 +89,8 @@ class ClassicPlans:
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         found = {}
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-        for index in range(leaves.size()):
-            place = _files_index(leaves.apply(index))
+        for leaf in _each(leaves):
+            place = _files_index(leaf)
             if place is not None and _class_name(place) == "TahoeLogFileIndex":
                 found[local_path(str(place.path().toString()))] = int(place.version())
         return found
@@ -136,8 +135,8 @@ def newest_batch(session: SparkSession, started: StreamingQuery) -> tuple[int, f
         return None
     leaves = execution.analyzed().collectLeaves()
     files: list[str] = []
-    for index in range(leaves.size()):
-        location = _files_index(leaves.apply(index))
+    for leaf in _each(leaves):
+        location = _files_index(leaf)
         if location is not None and _class_name(location) == "InMemoryFileIndex":
             # All at once: each string would be a call into the JVM.
             sequences = java_class(session, "scala.collection.immutable.ArraySeq")
@@ -193,8 +192,8 @@ def _watermark_nodes(node: Any) -> Generator[tuple[Any, list[str]], None, list[s
     if not children.size():
         return [_tag(node)] if node.isStreaming() else []
     below: list[str] = []
-    for index in range(children.size()):
-        below += yield from _watermark_nodes(children.apply(index))
+    for child in _each(children):
+        below += yield from _watermark_nodes(child)
     if _class_name(node) == "EventTimeWatermark":
         yield node, below
     return below

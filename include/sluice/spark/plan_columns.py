@@ -46,9 +46,14 @@ def optimised_plan(frame: DataFrame, plans: PlanReader) -> Node:
 
 def made_columns(node: Node) -> dict[str, str]:
     """What a node makes columns of: expressions, by the number of the column."""
+    return {number: match["expression"] for number, match in aliases(node).items()}
+
+
+def aliases(node: Node) -> dict[str, re.Match[str]]:
+    """The columns that a node makes, by their numbers: what `ALIAS` tells of each."""
     if node.kind not in MAKES_COLUMNS:
         return {}
-    return {match["id"]: match["expression"] for item in items(node.rest) if (match := ALIAS.fullmatch(item))}
+    return {match["id"]: match for item in items(node.rest) if (match := ALIAS.fullmatch(item))}
 
 
 def output_columns(node: Node) -> list[str] | None:

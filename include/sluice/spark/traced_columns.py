@@ -10,14 +10,13 @@ from itertools import chain
 
 from sluice.home import SourceLine
 from sluice.spark.plan_columns import (
-    ALIAS,
     ATTRIBUTE,
     MAKES_COLUMNS,
     PYTHON,
+    aliases,
     called_columns,
     items,
     lists,
-    made_columns,
     output_columns,
     split,
 )
@@ -99,18 +98,15 @@ class TracedColumns:
 
     def __post_init__(self) -> None:
         self._names: dict[str, set[str]] = {}
-        self._given: dict[str, str] = {}
         self._known: dict[tuple[int, str], Column | None] = {}
-        self._made: dict[int, dict[str, str]] = {id(node): made_columns(node) for node in self.root.walk()}
+        self._made = {id(node): aliases(node) for node in self.root.walk()}
+        self._given = {number: made["name"] for found in self._made.values() for number, made in found.items()}
         for node in self.root.walk():
             # What else stands in the lists of those are expressions.
             listed = [items(node.rest)] if node.kind in MAKES_COLUMNS | {"Expand"} else lists(node.rest)
             listed = listed[-1:] if node.kind in PYTHON else listed
             for found in (found for one in listed for item in one if (found := _NAMED.fullmatch(item)) is not None):
                 self._names.setdefault(found["id"], set()).add(found["name"])
-            if node.kind in MAKES_COLUMNS:
-                given = (found for item in items(node.rest) if (found := ALIAS.fullmatch(item)) is not None)
-                self._given |= {found["id"]: found["name"] for found in given}
         self._twins = set(chain.from_iterable(map(self._named_twice, self.root.walk())))
         # From the sources up, so that no call has to go down a thousand projections.
         for node in reversed(list(self.root.walk())):
@@ -184,8 +180,8 @@ class TracedColumns:
     def _traced(self, node: Node, number: str) -> Column | None:
         if not node.children:
             return self._of_leaf(node, number)
-        if (expression := self._made[id(node)].get(number)) is not None:
-            return self._computed(node, number, expression)
+        if (made := self._made[id(node)].get(number)) is not None:
+            return self._computed(node, number, made["expression"])
         if node.kind == "Union":
             return self._of_union(node, number)
         if node.kind == "Expand" and number in (outputs := output_columns(node) or []):
@@ -250,11 +246,8 @@ class TracedColumns:
         """The names of columns that both sides of a join compute."""
         if node.kind != "Join":
             return set()
-        sides = ({name for below in side.walk() for name in self._names_given(below)} for side in node.children)
-        return set.intersection(*sides)
-
-    def _names_given(self, node: Node) -> Iterator[str]:
-        return (self._given[number].casefold() for number in self._made[id(node)])
+        made = ([made for below in side.walk() for made in self._made[id(below)].values()] for side in node.children)
+        return set.intersection(*({column["name"].casefold() for column in side} for side in made))
 
     def _window(self, node: Node, expression: str) -> str:
         """A window by its column and its lengths: Spark's own expression tells it from others, and not people."""

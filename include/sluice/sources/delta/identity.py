@@ -50,25 +50,21 @@ def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: 
                 remedy="restore the table, or declare a new stream with a sink of its own for the new one",
             )
         )
+    cause, (version, _, noted) = None, (mark or "").partition(" ")
     if (read_to := _read_to(offset)) > log.latest:
-        raise RefusedError(
-            Problem(
-                code="SOURCE_TABLE_ROLLED_BACK",
-                file=log.location,
-                cause=f"the checkpoint has read up to version {read_to}, the newest is {log.latest}",
-                consequence="new versions with numbers that were read already would be passed over",
-                remedy="restore the table's log, or declare a new stream with a sink of its own",
-            )
+        cause = f"the checkpoint has read up to version {read_to}, the newest is {log.latest}"
+    elif version.isdigit() and _digest(log, int(version), storage) not in (None, noted):
+        # A version that log clean-up has taken is as good as any.
+        cause = (
+            f"version {version}, which the checkpoint has read, is another one now: an older copy of the table was"
+            " brought back, and written on"
         )
-    version, _, noted = (mark or "").partition(" ")
-    # A version that log clean-up has taken is as good as any.
-    if version.isdigit() and (found := _digest(log, int(version), storage)) is not None and found != noted:
+    if cause is not None:
         raise RefusedError(
             Problem(
                 code="SOURCE_TABLE_ROLLED_BACK",
                 file=log.location,
-                cause=f"version {version}, which the checkpoint has read, is another one now: an older copy of it"
-                " was brought back, and written on",
+                cause=cause,
                 consequence="new versions with numbers that were read already would be passed over",
                 remedy="restore the table's log, or declare a new stream with a sink of its own",
             )
