@@ -81,7 +81,7 @@ class FilesSink(Sink):
         while ours not in (same_for_every_name(folder), same_for_every_name(unquote(folder))):
             folder, _, name = folder.rpartition("/")
             # The names of folders have escapes of their own.
-            column, is_value, _ = unquote(unquote(name)).partition("=")
+            column, is_value, _ = unquote(name).partition("=")
             if not is_value:
                 raise DeclarationError(
                     f"the sink's manifest names files elsewhere, as {published}",
@@ -89,8 +89,9 @@ class FilesSink(Sink):
                     remedy="move the folder back to where it was written, or declare a new stream with a sink of its"
                     " own: whoever reads this folder would not see what was there",
                 )
-            columns.insert(0, column)
-        if tuple(columns) != self.partition_by:
+            columns.insert(0, unquote(column))
+        # Spark takes a column in any case, and names the folder by its own.
+        if [column.casefold() for column in columns] != [column.casefold() for column in self.partition_by]:
             raise DeclarationError(
                 f"the sink's files are partitioned by {_told(columns)},"
                 f" and `partition_by` says {_told(self.partition_by)}",

@@ -68,11 +68,11 @@ def test_outcome_is_not_known(tmp_path: Path) -> None:
     assert sinks.files(str(tmp_path), format="json").outcome(QUERY_ID, 0, storage=Storage()) is None
 
 
-@pytest.mark.parametrize("partitions", [(), ("k",), ("a:b", "k")])
+@pytest.mark.parametrize("partitions", [(), ("k",), ("K",), ("a:b", "k"), ("a=b",)])
 def test_the_layout_of_an_object_store(partitions: tuple[str, ...]) -> None:
     """The manifest has URIs, with escapes, and those of Spark's folders within them."""
     sink = sinks.files("s3://lake/a b/out", format="parquet", partition_by=partitions)
-    folders = {"k": "k=1/", "a:b": "a%253Ab=x%2520y/"}
+    folders = {"k": "k=1/", "K": "k=1/", "a=b": "a%253Db=1/", "a:b": "a%253Ab=x%2520y/"}
     published = f"s3a://lake/a%20b/out/{''.join(folders[column] for column in partitions)}part-0.parquet"
 
     sink._check_layout(published, "s")
