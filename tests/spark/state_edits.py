@@ -476,6 +476,11 @@ TAKEN: dict[str, tuple[Make, Make, OutputMode]] = {
         totals("c", make=lambda x: x.withColumn("c", F.udf(str.strip)("k"))),
         "complete",
     ),
+    "another function of the same name": (
+        lambda x: called(how=lambda s: s * 2)(x.withColumn("z", F.udf(lambda s: s + "a")("j")).where("z > ''")),
+        lambda x: called(how=lambda s: s * 2)(x.withColumn("z", F.udf(lambda s: s + "b")("j")).where("z > ''")),
+        "complete",
+    ),
     "lambda behind another one": (
         _long(3),
         lambda x: _long(3)(x.where(F.size(F.filter(F.array("v"), lambda e: e > 0)) >= 0)),

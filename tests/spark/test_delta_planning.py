@@ -416,6 +416,16 @@ def test_excluded_files_between_a_kill_and_its_resume(lab: Lab, partitioned: Pat
     assert ids(lab.table("out")) == [*range(len(PARTS)), 21]
 
 
+def test_excluded_files_of_a_batch_that_the_sink_has(lab: Lab, partitioned: Path) -> None:
+    """Nothing of it is read any more: what is declared for the next one counts."""
+    cut_run(lab, declared(partitioned, sinks.delta("out")), Cut("Spark's commit"))
+
+    record = lab.run(declared(partitioned, sinks.delta("out"), exclude_regex="part=plain/"))
+
+    assert record.batches[0].was_in_sink
+    assert ids(lab.table("out")) == list(range(len(PARTS)))
+
+
 def test_a_schema_that_is_tracked(lab: Lab) -> None:
     """Only Spark ends its batches where the columns change; planned ones went on with those of the beginning."""
     table = lab.root / "table"

@@ -194,3 +194,23 @@ def test_an_older_copy_that_was_written_on(lab: Lab, *, is_pending: bool) -> Non
     add(lab, 6)
     lab.run(stream())
     assert numbers(lab) == [1, 2, 3, 6]
+
+
+def test_an_older_copy_of_what_was_planned_and_not_read(lab: Lab) -> None:
+    """A run that is stopped before it comes to a version has not read it: another one under its number is as good."""
+    source, copy = lab.root / "src", lab.root / "copy"
+    declared = stream(max_files_per_batch=1)
+    add(lab, 1)
+    add(lab, 2)
+    shutil.copytree(source, copy)
+    add(lab, 3)
+    lab.run(declared, bounded(to_version=0))
+    assert lab.run(declared, stop_after=1).status == "stopped"
+    shutil.rmtree(source)
+    copy.rename(source)
+    forget_tables(lab.spark)
+    add(lab, 4)
+
+    lab.run(declared)
+
+    assert numbers(lab) == [1, 2, 4]

@@ -39,7 +39,7 @@ def exchanged_sources(seen: Survey) -> Problem | None:
 
 def filtered_otherwise(seen: Survey) -> Problem | None:
     """A source that passes over other files than when the planned batch was begun; None where there is none."""
-    if not seen.checkpoint.is_pending or seen.record is None:
+    if not seen.checkpoint.is_pending or seen.record is None or _is_done_with(seen):
         return None
     begun, now = seen.record.newest_declared, source_fingerprints(seen.stream)
     for name, source in seen.stream.sources.items():
@@ -53,6 +53,15 @@ def filtered_otherwise(seen: Survey) -> Problem | None:
                 remedy="declare `exclude_regex` as it was, run the stream once, and change it then",
             )
     return None
+
+
+def _is_done_with(seen: Survey) -> bool:
+    """Whether nothing of the planned batch is read: the sink holds it, and no state or suite needs its rows."""
+    checkpoint, stream = seen.checkpoint, seen.stream
+    is_there = (
+        stream.sink.is_idempotent and checkpoint.planned_id is not None and seen.sink.holds(checkpoint.planned_id)
+    )
+    return is_there and not checkpoint.operators and stream.quality is None
 
 
 def read_by_another(seen: Survey) -> Iterator[Problem]:

@@ -390,10 +390,19 @@ class _Run:
 
     def _marks(self) -> dict[str, str]:
         """What tells that which is planned to be read, by source, and what was read before, where that is all."""
-        ends = {name: found.end for batch in self.plan.batches for name, found in batch.sources.items()}
+        ranges = [item for batch in self.plan.batches for item in batch.sources.items()]
+        # The run may end before it has read all of them.
+        begun, ended = (
+            {name: found.start for name, found in reversed(ranges)},
+            {name: found.end for name, found in ranges},
+        )
         sources, storage = self.query.stream.sources, self.preparation.home.storage
-        marks = {name: sources[name].mark(end, storage=storage) for name, end in ends.items() if end is not None}
-        return self.generation.marks | {name: mark for name, mark in marks.items() if mark is not None}
+        told = {
+            name: [sources[name].mark(offset, storage=storage) for offset in (begun[name], end) if offset is not None]
+            for name, end in ended.items()
+        }
+        marks = {name: ", ".join(dict.fromkeys(filter(None, found))) for name, found in told.items()}
+        return self.generation.marks | {name: mark for name, mark in marks.items() if mark}
 
     def _known_generation(self) -> Generation:
         """What is known of the generation; kept on its first run, compared on every later one.

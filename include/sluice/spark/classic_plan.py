@@ -84,7 +84,7 @@ class ClassicPlans:
             if _class_name(node) in PYTHON:
                 for call in _below(*_each(node.udfs())):
                     if _class_name(call) == "PythonUDF":
-                        yield str(call.name()), bytes(call.func().command().unsafeArray())
+                        yield str(call.resultId().id()), bytes(call.func().command().unsafeArray())
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         found = {}

@@ -70,7 +70,10 @@ class PlanReader(Protocol):
         """The optimised plan of a query, as a tree: what Spark computes, and keeps, of what the query says."""
 
     def python_functions(self, frame: DataFrame) -> Iterator[tuple[str, bytes]]:
-        """The functions in Python that a query calls for its columns: names, and what Spark sends to its workers."""
+        """The functions in Python that a query calls for its columns, as Spark sends them to its workers.
+
+        Each by the number that its call has in the text of the optimised plan, or by its name where that is not told.
+        """
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         """By location, the versions of the Delta tables that a query reads beside its streams, where the plan tells."""

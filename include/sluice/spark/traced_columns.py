@@ -28,6 +28,7 @@ _TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
 _NAMED = re.compile(rf"(?:.*? AS )?(?P<name>.*){_TAGGED.pattern}", re.DOTALL)
 _MAKES = {"Expand", "Generate", *PYTHON}
 _VARIABLE = re.compile(r"\blambda [\w$]+#\d+L?")
+_CALLED = re.compile(r"(<?(?<![\w.$])\w+>?)\(")
 _SUBQUERY = re.compile(r"subquery#\d+ \[")
 _GROUPING_ID = "spark_grouping_id"
 _PASSING = re.compile(
@@ -87,7 +88,8 @@ class TracedColumns:
     Args:
         root: The plan.
         prefixes: What stands before the columns of each source, by the id of its leaf.
-        functions: By name, what tells the functions in Python that the query calls from others.
+        functions: What tells the functions in Python that the query calls from others, by the number of the call, or
+            by their names.
     """
 
     root: Node
@@ -129,7 +131,7 @@ class TracedColumns:
         whole = _PASSING.sub("?", shown + expression[at:])
         if _SUBQUERY.search(expression) is not None:
             whole += _digest(_subqueries(node))
-        called = [text for name, text in sorted(self.functions.items()) if f"{name}(" in expression]
+        called = [found for name in _calls(expression) if (found := self.functions.get(name)) is not None]
         return whole + _digest(called) if called else whole
 
     def outputs(self, node: Node, how: Callable[[Column], str]) -> list[str]:
@@ -262,6 +264,12 @@ def without_variables(expression: str) -> str:
     """An expression with the variables of its lambdas by their order: Spark counts those of a session."""
     order: dict[str, str] = {}
     return _VARIABLE.sub(lambda found: order.setdefault(found[0], f"lambda {len(order) + 1}"), expression)
+
+
+def _calls(expression: str) -> Iterator[str]:
+    """By what functions in Python may be known that are called in an expression: numbers of calls, and names."""
+    yield from (found["id"] for found in _TAGGED.finditer(expression) if expression[: found.start()].endswith(")"))
+    yield from (found[1] for found in _CALLED.finditer(expression))
 
 
 def _subqueries(node: Node) -> list[str]:

@@ -368,6 +368,8 @@ class TestBounds:
             ("land/other=1", {}, None),
             ("land/*", {}, "declare `base_path`, the folder above it"),
             ("land/*", {"base_path": "{}/land"}, None),
+            ("land/*", {"base_path": "file:{}/other/../land/"}, None),
+            ("land/d=1", {"schema": "n bigint COMMENT 'a, d string', s struct<a:int, d int>"}, None),
             ("land", {"recursive_file_lookup": True}, "take `recursive_file_lookup` out"),
         ],
     )
@@ -377,7 +379,7 @@ class TestBounds:
         """Spark takes none from it: the column would be null without a word, unless the files have it."""
         put(tmp_path / (f"{path}/1.json" if "=" in path else "land/d=1/1.json"))
         options = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in options.items()}
-        found = plan(tmp_path / path, schema="n bigint, `d` string", **options)
+        found = plan(tmp_path / path, **{"schema": "n bigint, `d` string"} | options)
 
         assert names(found) == [["1.json"]]
         told = [(problem.code, problem.remedy, problem.is_blocking) for problem in found.problems]

@@ -33,7 +33,7 @@ def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: 
     Args:
         log: The table's log.
         offset: How far it was read.
-        mark: What was noted of the newest version that was read, or was about to be; None where nothing was.
+        mark: What was noted of versions that were read, or were about to be; None where nothing was.
         storage: Where the log is.
 
     Raises:
@@ -50,15 +50,16 @@ def check_identity(log: DeltaLog, offset: Offset, mark: str | None, *, storage: 
                 remedy="restore the table, or declare a new stream with a sink of its own for the new one",
             )
         )
-    cause, (version, _, noted) = None, (mark or "").partition(" ")
+    cause = None
     if (read_to := _read_to(offset)) > log.latest:
         cause = f"the checkpoint has read up to version {read_to}, the newest is {log.latest}"
-    elif version.isdigit() and _digest(log, int(version), storage) not in (None, noted):
-        # A version that log clean-up has taken is as good as any.
-        cause = (
-            f"version {version}, which the checkpoint has read, is another one now: an older copy of the table was"
-            " brought back, and written on"
-        )
+    for version, _, noted in (found.partition(" ") for found in (mark or "").split(", ")):
+        # A version that log clean-up has taken is as good as any, and so is one that is yet to be read.
+        if version.isdigit() and int(version) <= read_to and _digest(log, int(version), storage) not in (None, noted):
+            cause = (
+                f"version {version}, which the checkpoint has read, is another one now: an older copy of the table was"
+                " brought back, and written on"
+            )
     if cause is not None:
         raise RefusedError(
             Problem(

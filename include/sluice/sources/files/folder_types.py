@@ -6,15 +6,19 @@ beside `k=abc`, and the number 7 without it.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, cast
 
 from sluice.errors import DeclarationError, SluiceError
+from sluice.locations import is_local, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_COMMENT = re.compile(r"\bCOMMENT\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", re.IGNORECASE)
+_WITHIN = re.compile(r"<[^<>]*>|\([^()]*\)")
 _FOLDER = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
 Load = Callable[[Mapping[str, str]], "DataFrame"]
 """Reads files, of which some columns are to be of these types beside those of the schema."""
@@ -29,12 +33,22 @@ def unread_folder(file: str, base: str | None, columns: Container[str], declared
         columns: Names of columns that folders had when the stream began.
         declared: The schema, as DDL.
     """
+    base = base if base is None or not is_local(base) else posixpath.normpath(local_path(base))
     above = file if base is None or not file.startswith(base) else f"{base.rstrip('/')}/"
+    columns_of_rows = _top_level(declared)
     for found in _FOLDER.finditer(above):
         name = re.escape(found[1])
-        if found[1] in columns or re.search(rf"(?:^|,)\s*`?{name}`?\s*:?\s+\w", declared, re.IGNORECASE):
+        if found[1] in columns or re.search(rf"(?:^|,)\s*`?{name}`?\s*:?\s+\w", columns_of_rows, re.IGNORECASE):
             return found[0]
     return None
+
+
+def _top_level(declared: str) -> str:
+    """A schema without what stands within its types, and without its comments."""
+    declared = _COMMENT.sub("", declared)
+    while (less := _WITHIN.sub("", declared)) != declared:
+        declared = less
+    return declared
 
 
 def found_types(frame: DataFrame, declared: str) -> dict[str, str]:
