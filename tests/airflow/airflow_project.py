@@ -88,11 +88,13 @@ class StreamProject:
         return bag.dags[dag_id]
 
     def arrive(self, files: int, *, at: datetime) -> None:
-        """Let files of one row each arrive at a time."""
+        """Let files of one row each arrive at a time. Whoever watches sees a file once, whole and with its time."""
         for _ in range(files):
             file = self.root / "in" / f"{self.arrived}.json"
-            file.write_text(json.dumps({"n": self.arrived}))
-            os.utime(file, (at.timestamp(), at.timestamp()))
+            arriving = self.root / file.name
+            arriving.write_text(json.dumps({"n": self.arrived}))
+            os.utime(arriving, (at.timestamp(), at.timestamp()))
+            arriving.rename(file)
             self.arrived += 1
 
     def check(self, *, most: int, policy: str = "fail") -> None:

@@ -20,7 +20,9 @@ from sluice.plan import PlannedBatch
 from sluice.running import backfill_as_stream as bounded_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.batch_logs import BatchLogs
 from sluice.running.batches import BatchRunner
+from sluice.running.drained_files import DrainedFiles
 from sluice.running.query_starts import QueryStarts
 from sluice.spark.query import Query
 from tests.remedies import read_remedy
@@ -347,6 +349,54 @@ class TestDrained:
         assert lab.plan(stream).problem is None
 
     @pytest.mark.parametrize("how", ["renamed", "copied"])
+    def test_a_batch_that_is_stopped_before_its_commit(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        """The sink has it, so that no run reads it again: what it lacks is told at once, and read when it is back."""
+        stream = self.begun(lab, sinks.files("out", format="parquet"))
+        self.stop_before_commit(monkeypatch, lab.checkpoint(stream), 2)
+
+        with pytest.raises(BatchFailedError, match=r"batch 2 is committed|right after batch 2") as caught:
+            lab.run(stream, DRAIN)
+
+        assert f"file://{lab.root}/in/0002.json" in caught.value.problem
+        assert lab.plan(stream).verdict == "resume"
+        aside, back = lab.root / "in" / "_aside", lab.root / "in" / "again.json"
+        aside.rename(back) if how == "renamed" else back.write_bytes(aside.read_bytes())
+        assert [batch.kind for batch in lab.run(stream).batches] == ["uncommitted", "data"]
+        assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 1, 2]
+        assert lab.plan(stream).verdict == "skip"
+
+    @pytest.mark.parametrize("how", ["away", "copied", "renamed"])
+    def test_a_driver_that_dies_before_the_commit(self, lab: Lab, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+        """Nobody saw what the batch has read, and the next run reads it no more: it says so, and what to look for."""
+        stream = self.begun(lab, sinks.files("out", format="parquet"))
+        self.stop_before_commit(monkeypatch, lab.checkpoint(stream), 2)
+        monkeypatch.setattr(DrainedFiles, "check", lambda _files, _batch_id: [])
+        lab.run(stream, DRAIN)
+        aside, file = lab.root / "in" / "_aside", lab.root / "in" / "0002.json"
+        if how == "copied":
+            file.write_bytes(aside.read_bytes())
+        else:
+            (warning,) = lab.plan(stream).warnings
+            assert (warning.code, warning.file, warning.is_blocking) == ("INPUT_GONE", f"file://{file}", False)
+            assert "if the file was away when the batch was read, its rows are missing" in warning.consequence
+            read_remedy(warning, "INPUT_GONE", "bring the file back under a new name, and the next run reads it")
+        if how == "renamed":
+            aside.rename(aside.with_name("again.json"))
+
+        record = lab.run(stream)
+
+        assert [batch.kind for batch in record.batches] == ["uncommitted", "data"][: 1 + (how == "renamed")]
+        (warned,) = record.batches[0].warnings
+        assert warned.startswith("1 input files of batch 2, which the sink held before it was committed, are gone")
+        assert f"file://{file}" in warned
+        if how != "renamed":
+            (aside if how == "away" else file).rename(aside.with_name("again.json"))
+            lab.run(stream)
+        assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == [0, 1, 2]
+
+    @pytest.mark.parametrize("how", ["renamed", "copied"])
     def test_two_that_vanish(self, lab: Lab, how: str) -> None:
         """Every one is named, and once each is back as it says, all rows are there once."""
         stream = replace(
@@ -359,15 +409,17 @@ class TestDrained:
         with pytest.raises(BatchFailedError) as caught:
             lab.run(stream, DRAIN)
 
-        record = lab.records(stream)[-1]
-        committed = [batch["batch_id"] for batch in record["batches"]]
+        # What counts is what the sink has: Spark may have been stopped just before it committed the last batch.
+        batches = str(lab.records(stream)[-1]["batches"])
+        held = {int(file.name) for file in (lab.root / "out" / "_spark_metadata").glob("[0-9]*")}
         for number in (3, 4):
             name = f"file://{lab.root}/in/{number:04d}.json"
-            assert (name in caught.value.problem) == (number in committed)
-            assert (name in str(record["batches"])) == (number in committed)
+            is_committed = (lab.checkpoint(stream) / "commits" / str(number)).exists()
+            assert (name in caught.value.problem) == (number in held)
+            assert (name in batches) == is_committed
         for aside in (lab.root / "in").glob("_0*"):
             number = int(aside.name[1:])
-            back = aside.with_name(f"again{number}.json" if number in committed else f"{number:04d}.json")
+            back = aside.with_name(f"again{number}.json" if number in held else f"{number:04d}.json")
             if how == "renamed":
                 aside.rename(back)
             else:
@@ -437,6 +489,21 @@ class TestDrained:
         lab.run(stream)
         write_numbers(lab.root / "in", files, first=1)
         return stream
+
+    def stop_before_commit(self, monkeypatch: pytest.MonkeyPatch, checkpoint: Path, batch_id: int) -> None:
+        """Let the next start end as one that is stopped between the sink's commit of a batch and Spark's own."""
+        end, committed = QueryStarts.end, BatchLogs.committed
+
+        def cut(starts: QueryStarts, query: Any) -> None:
+            end(starts, query)
+            if (checkpoint / "commits" / str(batch_id)).exists():
+                uncommit(checkpoint, batch_id)
+                monkeypatch.setattr(BatchLogs, "committed", committed)
+                monkeypatch.setattr(QueryStarts, "end", end)
+
+        monkeypatch.setattr(QueryStarts, "end", cut)
+        unseen = lambda logs, number: None if number == batch_id else committed(logs, number)  # noqa: E731
+        monkeypatch.setattr(BatchLogs, "committed", unseen)
 
     def bring_back(self, lab: Lab) -> None:
         (lab.root / "in" / "_aside").rename(lab.root / "in" / "0002.json")

@@ -9,13 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sluice.errors import Problem
-from sluice.sources.contract import Position, Source
+from sluice.sources.contract import LoggingSource, Position, Source
 from sluice.storage import Storage
 from sluice.stream import Stream
 
 _LACKS_STATE = "the sink has the batch's rows; it is the state that would go on without them"
 _LACKS_MEASURES = "the sink has the batch's rows; it is the suite that would measure the batch without them"
 _PASSED_OVER = "none for the sink, which has the batch's rows: the run commits the batch without reading it"
+_DOUBTFUL = (
+    "the sink has the batch, and the run commits it without reading it again: if the file was away when the batch was"
+    " read, its rows are missing"
+)
+_NOT_NEEDED = "nothing, for the stream; a backfill would need it"
+_LOOK_FOR_ROWS = (
+    "look for its rows in the sink; where they are missing, bring the file back under a new name, and the next run"
+    " reads it"
+)
 
 
 def pending_problems(
@@ -48,6 +57,8 @@ def pending_problems(
     if has_state or stream.quality is not None:
         lacking = _LACKS_STATE if has_state else _LACKS_MEASURES
         return (*needed, *(replace(problem, consequence=lacking) for problem in others))
-    remedy = "nothing, for the stream; a backfill would need it"
-    passed_over = (replace(found, consequence=_PASSED_OVER, remedy=remedy, is_blocking=False) for found in others)
+    # Spark takes a file that is away for empty; of a table it reads all, or fails.
+    is_doubtful = isinstance(source, LoggingSource) and not source.ignores_missing
+    consequence, remedy = (_DOUBTFUL, _LOOK_FOR_ROWS) if is_doubtful else (_PASSED_OVER, _NOT_NEEDED)
+    passed_over = (replace(found, consequence=consequence, remedy=remedy, is_blocking=False) for found in others)
     return (*needed, *passed_over)

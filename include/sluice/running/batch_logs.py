@@ -51,10 +51,8 @@ class BatchLogs:
             BatchFailedError: It is not.
         """
         for log in ("offsets", "commits"):
-            found = list_log(join(self.location, log), storage=self.storage)
-            if found is None or found.latest != batch_id:
-                latest = None if found is None else found.latest
-                raise self.differs(batch_id, f"`{log}` stands at {latest} after it ended")
+            if (newest := self._newest(log)) != batch_id:
+                raise self.differs(batch_id, f"`{log}` stands at {newest} after it ended")
         committed = self.committed(batch_id)
         if committed is None:
             raise self.differs(batch_id, "it ended without a commit")
@@ -78,8 +76,15 @@ class BatchLogs:
 
     def newest_commit(self) -> int:
         """The newest batch that is committed; -1 for none."""
-        commits = list_log(join(self.location, "commits"), storage=self.storage)
-        return -1 if commits is None or commits.latest is None else commits.latest
+        return self._newest("commits")
+
+    def newest_planned(self) -> int:
+        """The newest batch that is planned, committed or not; -1 for none."""
+        return self._newest("offsets")
+
+    def _newest(self, log: str) -> int:
+        found = list_log(join(self.location, log), storage=self.storage)
+        return -1 if found is None or found.latest is None else found.latest
 
     def differs(self, batch_id: int, what: str) -> BatchFailedError:
         """What to raise of a batch with which something else was done than planned."""

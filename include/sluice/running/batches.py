@@ -26,7 +26,7 @@ from sluice.planning.pending_inputs import pending_problems
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.drained_files import DrainedFiles
 from sluice.running.logged_files import LoggedFiles
-from sluice.running.planned_files import PlannedFiles, changed_files, told
+from sluice.running.planned_files import PlannedFiles, changed_files, passed_over, told
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.runs.lease import Lease
@@ -143,11 +143,12 @@ class BatchRunner:
         was_in_sink = self._sink_holds(batch.batch_id)
         warnings: list[str] = []
         if batch.kind == "uncommitted":
-            warnings += self._check_inputs(batch, is_in_sink=was_in_sink)
+            self._check_inputs(batch, is_in_sink=was_in_sink)
         else:
             self._write(batch)
         planned = self._logs.check_planned(batch)
-        taken = self._files.taken(batch, self._state.source_logs) if self._is_read(was_in_sink=was_in_sink) else ()
+        is_read = self._is_read(was_in_sink=was_in_sink)
+        taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
         )
@@ -161,7 +162,9 @@ class BatchRunner:
         self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink)
         if batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values()):
             # Spark may have planned it.
-            self._logged.keep_sizes(batch.batch_id)
+            doubtful = () if is_read else self._logged.may_be_unread(batch.batch_id)
+            self._logged.keep_sizes(batch.batch_id, doubtful)
+            warnings += passed_over(batch.batch_id, doubtful)
         missing = self._files.missing(taken, query)
         self._logged.note_unread(batch.batch_id, missing)
         failure = self._logs.difference(batch, planned, report) or self._files.committed_without(
@@ -242,6 +245,7 @@ class BatchRunner:
             self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
         for batch_id in left:
             yield self._drained(batch_id, reports.get(batch_id, {}), files)
+        self._check_cut_off(files)
         if (failure := files.failure(ended_with)) is not None:
             raise failure from ended_with
 
@@ -267,6 +271,13 @@ class BatchRunner:
         kind = "data" if report.get("numInputRows") or not report else "no_data"
         record = self._record(batch_id, kind, committed, report, was_in_sink=False)
         return msgspec.structs.replace(record, warnings=(*record.warnings, *_logged(wrong)))
+
+    def _check_cut_off(self, files: DrainedFiles) -> None:
+        """Look at a batch that was stopped between the sink's commit and Spark's: the next run does not read it."""
+        batch_id = self._logs.newest_planned()
+        if batch_id > self._logs.newest_commit() and self._sink_holds(batch_id):
+            files.check(batch_id)
+            self._logged.keep_sizes(batch_id, files.doubtful)
 
     def _write(self, batch: PlannedBatch) -> None:
         state = self._state
@@ -309,16 +320,13 @@ class BatchRunner:
                 remedy="nothing was written for this batch; the next try plans it anew",
             )
 
-    def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> list[str]:
+    def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> None:
         """What a log of the checkpoint has promised to read must be there: nobody can plan the batch without it.
 
         Args:
             batch: The batch.
             is_in_sink: Whether the sink holds it.
             only_logged: Look at the sources alone whose own log has the files of the batch already.
-
-        Returns:
-            What is gone and is not needed any more.
 
         Raises:
             RefusedError: Something is gone.
@@ -341,7 +349,6 @@ class BatchRunner:
             )
         if needed := [problem for problem in problems if problem.is_blocking]:
             raise RefusedError(needed[0])
-        return [f"{problem.cause} [{problem.file}]; {problem.consequence}" for problem in problems[:1]]
 
     def _surplus(self, batch: PlannedBatch, report: Report) -> Iterator[str]:
         """Spark counts a row as often as it reads it, so that a surplus is no proof that one counts twice."""

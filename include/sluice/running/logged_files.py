@@ -57,6 +57,11 @@ class LoggedFiles:
         taken = (found for found in self.taken(batch_id) if not found.source.ignores_missing)
         return [entry.path for found in taken for entry in found.entries]
 
+    def may_be_unread(self, batch_id: int) -> list[str]:
+        """The files of which nobody knows whether a batch has read them that the sink holds: gone, or others by now."""
+        taken = (found for found in self.taken(batch_id) if not found.source.ignores_missing)
+        return [entry.path for found in taken for entry in found.entries if self._size(entry) is None]
+
     def read_again(self, batch_id: int) -> dict[str, str]:
         """The files of a batch that Spark planned itself and that were read under another name: which name that was.
 

@@ -146,6 +146,16 @@ def changed_files(planned: SourceRange, storage: Storage, *, also_gone: bool = T
     return paths
 
 
+def passed_over(batch_id: int, doubtful: Sequence[str]) -> Iterator[str]:
+    """What to tell of a batch that the sink held, and was not read again."""
+    if doubtful:
+        yield (
+            f"{len(doubtful)} input files of batch {batch_id}, which the sink held before it was committed, are gone or"
+            " have changed: if they were away when it was read, their rows are missing; look for them in the sink, and"
+            f" bring what is missing back under a new name{told(doubtful)}"
+        )
+
+
 def told(paths: Sequence[str]) -> str:
     """The names of files, for the end of a sentence that counts them: whoever mends it needs every one."""
     if len(paths) > _MOST_NAMED:
