@@ -16,6 +16,7 @@
 <home>/<stream>/started.json              where its sources begin, from the first run on that was planned
 <home>/<stream>/taken/0001/<n>/<id>.json  the sizes of the files that a file source took, by the ids of its log
 <home>/<stream>/taken/0001/<n>/unread.json  those of which Spark has read nothing, for they were away just then
+<home>/<stream>/taken/0001/<n>/times.json  the times of those that were mended, or brought back, before their batch ran
 <home>/<stream>/gate.json                 what quality has yet to say, or has failed
 <home>/<stream>/audits/0001.json          what was measured of the newest batch, before it was published
 <home>/<stream>/staged/0001/              a batch on its way into two tables: its rows, and what was decided of them
@@ -33,7 +34,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,6 +46,7 @@ from sluice.errors import Problem, RefusedError
 from sluice.locations import is_local, join, real_location
 from sluice.plan_notes import DropsDuplicates, KeptState
 from sluice.storage import Storage
+from sluice.taken_notes import TakenNotes
 from sluice.times import iso_time
 from sluice.watermarks import Watermarks
 from sluice.written_batch import WrittenBatch
@@ -132,18 +134,6 @@ class _Started(Document, frozen=True, kw_only=True):
     generation: int
     sources: dict[str, dict[str, Any]]
     checkpoint: str | None = None
-
-
-class _Taken(Document, frozen=True, kw_only=True):
-    if_lost = "delete it: a file that it tells of, and that is renamed, is then only warned of"
-    sizes: tuple[int | None, ...]
-
-
-class _Unread(Document, frozen=True, kw_only=True):
-    if_lost = (
-        "delete it: a file that it tells of, and that is brought back, is then held back as a renamed one: touch it"
-    )
-    paths: tuple[str, ...]
 
 
 class _Current(Document, frozen=True, kw_only=True):
@@ -396,45 +386,9 @@ class StreamHome:
         started = _Started(generation=generation, sources=found, checkpoint=self.checkpoint)
         self.storage.replace(join(self.location, "started.json"), encode_document(started))
 
-    def taken_sizes(self, generation: int, log: str, log_id: int) -> tuple[int | None, ...]:
-        """The bytes of the files that a log id took, in the log's order; none where nobody noted them.
-
-        Of a file that was gone when they were noted, None.
-
-        Raises:
-            RefusedError: The file is damaged.
-        """
-        taken = read_document(self.storage, self._taken_file(generation, log, log_id), _Taken)
-        return () if taken is None else taken.sizes
-
-    def keep_sizes(self, generation: int, log: str, log_id: int, sizes: Sequence[int | None]) -> None:
-        """Note the bytes of the files that a log id takes, in the log's order; None where they are not known.
-
-        Raises:
-            StorageError: It could not be written.
-        """
-        self.storage.replace(self._taken_file(generation, log, log_id), encode_document(_Taken(sizes=tuple(sizes))))
-
-    def unread_files(self, generation: int, log: str) -> frozenset[str]:
-        """The files that count as taken, and of which Spark has read nothing: they were away just then.
-
-        Raises:
-            RefusedError: The file is damaged.
-        """
-        unread = read_document(self.storage, self._taken_file(generation, log, "unread"), _Unread)
-        return frozenset() if unread is None else frozenset(unread.paths)
-
-    def keep_unread(self, generation: int, log: str, paths: Iterable[str]) -> None:
-        """Note that Spark has read nothing of some files that count as taken.
-
-        Raises:
-            StorageError: It could not be written.
-        """
-        every = sorted(self.unread_files(generation, log).union(paths))
-        self.storage.replace(self._taken_file(generation, log, "unread"), encode_document(_Unread(paths=tuple(every))))
-
-    def _taken_file(self, generation: int, log: str, name: int | str) -> str:
-        return join(self.location, "taken", f"{generation:04d}", log, f"{name}.json")
+    def taken(self, generation: int, log: str) -> TakenNotes:
+        """What is known of the files that a file source took, by the folder of its own log."""
+        return TakenNotes(join(self.location, "taken", f"{generation:04d}", log), self.storage)
 
     def keep_skip(self, reason: str, now: datetime, *, until: datetime | None = None) -> None:
         """Note a skip.

@@ -25,7 +25,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("sources",),
     ("sinks",),
     ("stream",),
-    ("home", "plan_notes", "written_batch"),
+    ("home", "plan_notes", "written_batch", "taken_notes"),
     ("project", "declarations", "project_code", "table_writers"),
     ("plan", "plan_document"),
     ("runs",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from sluice.checkpoint.offsets import OffsetFile
@@ -136,9 +135,9 @@ def source_lines(
 
 def own_logs(home: StreamHome, number: int, logs: Mapping[str, SourceLog]) -> Mapping[str, OwnLog]:
     """The own logs of a generation's sources, by their folders, with what the home has noted of them."""
+    noted = {name: home.taken(number, name) for name in logs}
     return {
-        name: OwnLog(log, partial(home.taken_sizes, number, name), partial(home.unread_files, number, name))
-        for name, log in logs.items()
+        name: OwnLog(log, noted[name].sizes, noted[name].unread, noted[name].times_ms) for name, log in logs.items()
     }
 
 
@@ -161,8 +160,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
 def _pending_problems(
     seen: Survey, source: Source, before: Position, end: str, home: StreamHome
 ) -> tuple[Problem, ...]:
-    planned_id = seen.checkpoint.planned_id
-    is_in_sink = seen.stream.sink.is_idempotent and planned_id is not None and seen.sink.holds(planned_id)
+    is_in_sink = _sink_has_newest(seen)
     return pending_problems(
         seen.stream,
         source,
@@ -172,6 +170,12 @@ def _pending_problems(
         has_state=is_in_sink and has_state(seen.checkpoint.location, storage=home.storage),
         storage=home.storage,
     )
+
+
+def _sink_has_newest(seen: Survey) -> bool:
+    """Whether the sink has the newest planned batch."""
+    planned_id = seen.checkpoint.planned_id
+    return seen.stream.sink.is_idempotent and planned_id is not None and seen.sink.holds(planned_id)
 
 
 def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime) -> Survey:
@@ -195,6 +199,8 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
                 pending += _pending_problems(seen, source, before[name], end, home)
+                if not _sink_has_newest(seen):
+                    at[name] = replace(at[name], pending=before[name])
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
         except StorageError as exc:
             unreadable[name] = exc.problem

@@ -149,6 +149,8 @@ class BatchRunner:
         planned = self._logs.check_planned(batch)
         is_read = self._is_read(was_in_sink=was_in_sink)
         taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
+        may_be_mended = batch.kind == "uncommitted" and not was_in_sink
+        looks = self._logged.looks(batch.batch_id) if may_be_mended else {}
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
         )
@@ -164,6 +166,7 @@ class BatchRunner:
             # Spark may have planned it.
             doubtful = () if is_read else self._logged.may_be_unread(batch.batch_id)
             self._logged.keep_sizes(batch.batch_id, doubtful)
+            self._logged.note_mended(batch.batch_id, looks)
             warnings += passed_over(batch.batch_id, doubtful)
         missing = self._files.missing(taken, query)
         self._logged.note_unread(batch.batch_id, missing)
@@ -295,7 +298,7 @@ class BatchRunner:
         for line in lines:
             if line.log in entries:
                 sizes = batch.sources[line.source].added.sizes
-                self._home.keep_sizes(self._generation.generation, line.log, entries[line.log][0], sizes)
+                self._home.taken(self._generation.generation, line.log).keep_sizes(entries[line.log][0], sizes)
         planned = OffsetFile(
             batch_id=batch.batch_id,
             version=1,

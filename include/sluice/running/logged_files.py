@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 
 from sluice.checkpoint.log import list_log
@@ -12,12 +11,14 @@ from sluice.checkpoint.offsets import logged_offset, read_offset_file
 from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries, read_source_log
 from sluice.errors import BatchFailedError, Problem
 from sluice.home import Generation, StreamHome
+from sluice.local_disk import FileStat
 from sluice.locations import join
 from sluice.planning.survey import own_logs
 from sluice.running.planned_files import told
 from sluice.sources.contract import LoggingSource, OwnLog, Position
 from sluice.sources.files.refusals import read_again_remedy, read_as
 from sluice.stream import Stream
+from sluice.taken_notes import TakenNotes
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class LoggedFiles:
         found: dict[str, str] = {}
         for taken in self.taken(batch_id):
             folder = list_log(join(self._checkpoint, "sources", taken.log), storage=self.home.storage)
-            sizes = partial(self.home.taken_sizes, self.generation.generation, taken.log)
+            sizes = self._notes(taken).sizes
             if folder is not None and not all(sizes(entry.batch_id) for entry in taken.entries):
                 log = read_source_log(folder, storage=self.home.storage)
                 position = self.position(taken.log, {taken.log: log})
@@ -112,9 +113,7 @@ class LoggedFiles:
     def note_unread(self, batch_id: int, paths: Sequence[str]) -> None:
         """Note of which files of a committed batch Spark has read nothing: under other names they are new."""
         for found in self.taken(batch_id) if paths else ():
-            self.home.keep_unread(
-                self.generation.generation, found.log, {entry.path for entry in found.entries}.intersection(paths)
-            )
+            self._notes(found).keep_unread({entry.path for entry in found.entries}.intersection(paths))
 
     def keep_sizes(self, batch_id: int, doubtful: Collection[str] = ()) -> None:
         """Note the bytes of what a batch has taken, where nobody has: a renamed file is known by them.
@@ -126,12 +125,38 @@ class LoggedFiles:
             doubtful: The files of which nobody knows whether they were read: under another name, they are not held
                 back.
         """
-        number = self.generation.generation
         for found in self.taken(batch_id):
+            notes = self._notes(found)
             for log_id, taken in groupby(found.entries, lambda entry: entry.batch_id):
-                if not self.home.taken_sizes(number, found.log, log_id):
-                    sizes = [None if entry.path in doubtful else self._size(entry) for entry in taken]
-                    self.home.keep_sizes(number, found.log, log_id, sizes)
+                if not notes.sizes(log_id):
+                    notes.keep_sizes(log_id, [None if entry.path in doubtful else self._size(entry) for entry in taken])
+
+    def looks(self, batch_id: int) -> dict[str, FileStat]:
+        """How the files of a batch look that are there, by their paths."""
+        every = (entry.path for found in self.taken(batch_id) for entry in found.entries)
+        return {path: there for path in every if (there := self.home.storage.stat(path)) is not None}
+
+    def note_mended(self, batch_id: int, before: Mapping[str, FileStat]) -> None:
+        """Note how the files of a committed batch looked when it was read, where they were others when it was planned.
+
+        Args:
+            batch_id: The batch.
+            before: How its files looked before it was read; of those that have changed since, nobody knows.
+        """
+        now = self.looks(batch_id)
+        read = {path: there for path, there in now.items() if there == before.get(path)}
+        for found in self.taken(batch_id):
+            notes, mended = self._notes(found), [entry for entry in found.entries if _is_another(entry, read)]
+            if mended:
+                notes.keep_times({entry.path: read[entry.path].mtime_ms for entry in mended})
+            for log_id in {entry.batch_id for entry in mended}:
+                taken = [entry for entry in found.entries if entry.batch_id == log_id]
+                known = dict(zip([entry.path for entry in taken], notes.sizes(log_id), strict=False))
+                known |= {entry.path: read[entry.path].size_bytes for entry in mended}
+                notes.keep_sizes(log_id, [known.get(entry.path) for entry in taken])
+
+    def _notes(self, taken: Taken) -> TakenNotes:
+        return self.home.taken(self.generation.generation, taken.log)
 
     def _size(self, entry: LogEntry) -> int | None:
         there = self.home.storage.stat(entry.path)
@@ -147,6 +172,10 @@ class LoggedFiles:
     @property
     def _checkpoint(self) -> str:
         return self.home.checkpoint_location(self.generation.generation)
+
+
+def _is_another(entry: LogEntry, read: Mapping[str, FileStat]) -> bool:
+    return entry.path in read and read[entry.path].mtime_ms != entry.timestamp_ms
 
 
 def _log_id(offsets: Sequence[str | None], index: int) -> int | None:

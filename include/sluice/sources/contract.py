@@ -48,6 +48,8 @@ class OwnLog:
     """The bytes of the files that a log id took, in the log's order; nothing where nobody knows."""
     unread: Callable[[], Collection[str]] = field(default=tuple, compare=False)
     """The files in it of which Spark has read nothing, for they were away just then."""
+    times_ms: Callable[[], Mapping[str, int]] = field(default=dict, compare=False)
+    """The times of files that had another one when they were read than when they were taken: they were mended."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Position:
     """Whether the checkpoint has a planned batch, whatever that read of this source."""
     mark: str | None = None
     """What the source has told of what was read, or was about to be, when a run last began; see `Source.mark`."""
+    pending: Position | None = None
+    """The position before a batch that is planned, and that nobody has read yet; None where there is none."""
 
     def kept_start(self, declared: str, place: str) -> Mapping[str, Any] | None:
         """Where the source begins, empty for the earliest; None when that is to be found out.

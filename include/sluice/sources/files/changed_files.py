@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,9 +50,9 @@ def find_renamed(waiting: Sequence[ListedFile], taken: TakenFiles) -> Renamed:
     if not of_times:
         return Renamed(kept=list(waiting))
     by_name: dict[tuple[str, int], list[LogEntry]] = {}
-    for entries in of_times.values():
+    for time_ms, entries in of_times.items():
         for entry in entries:
-            by_name.setdefault((_plain_name(entry.path), entry.timestamp_ms), []).append(entry)
+            by_name.setdefault((_plain_name(entry.path), time_ms), []).append(entry)
     gone: dict[tuple[int, int], Away] = {}
     for file in waiting:
         key = file.mtime_ms, file.size_bytes
@@ -114,14 +114,16 @@ class Place(NamedTuple):
     stamp: tuple[int, int]
 
 
-def find_changed(taken: TakenFiles, renamed: Renamed) -> Changed:
+def find_changed(taken: TakenFiles, renamed: Renamed, yet_to_read: Collection[str] = ()) -> Changed:
     """Warn where another file seems to be in the place of one that was taken: it is never read.
 
     Nobody looks at all of them: a file that was taken costs a plan nothing. Regarded are those that were taken lately,
-    by their times alone; and the places of those that have another name now, and so on from there.
+    by their times alone; and the places of those that have another name now, and so on from there. Those that are yet
+    to be read are mended, or brought back.
     """
     newest = [entry for entry in taken.log.entries[-_MOST_REGARDED:] if is_local(entry.path)]
-    touched = [old for old in newest if (at := taken.there(old)) is not None and at.mtime_ms != old.timestamp_ms]
+    newest = [entry for entry in newest if entry.path not in yet_to_read]
+    touched = [old for old in newest if (at := taken.there(old)) is not None and at.mtime_ms != taken.time(old)]
     places = _places([*touched, *renamed.old], taken)
     there = Counter((file.mtime_ms, file.size_bytes) for file in renamed.held)
     there.update(stamp for _, stamp in places)

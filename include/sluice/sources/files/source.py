@@ -146,7 +146,7 @@ class FilesSource(LoggingSource):
         taken = TakenFiles(position.log, storage)
         # Before those that are too old are hidden: touched, as is said of these, they would be read again.
         renamed = find_renamed(waiting, taken)
-        changed, hidden_before = find_changed(taken, renamed), self._age_horizon(log)
+        changed, hidden_before = find_changed(taken, renamed, self._yet_to_read(position)), self._age_horizon(log)
         problems += [*renamed.problems, *changed.problems]
         waiting = [file for file in renamed.kept if file.mtime_ms >= hidden_before]
         if hidden := len(renamed.kept) - len(waiting):
@@ -171,6 +171,13 @@ class FilesSource(LoggingSource):
             later=known(files=sum(file.mtime_ms >= until_ms for file in listing.files)),
             held_back=known(files=len(renamed.held)),
         )
+
+    def _yet_to_read(self, position: Position) -> frozenset[str]:
+        """The files of a batch that is planned and was not read: whatever is there by then is read."""
+        if position.pending is None:
+            return frozenset()
+        first = self._log_offset(position.pending.offset) + 1
+        return frozenset(entry.path for entry in position.log.taken.taken(first, self._log_offset(position.offset)))
 
     def _orphans(self, position: Position, storage: Storage) -> Iterator[Step]:
         """A crash between the source's log and the offset log leaves entries that Spark counts as taken: adopt them.

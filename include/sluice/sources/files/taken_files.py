@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -48,9 +48,17 @@ class TakenFiles:
         if unknown:
             self._by_time |= {time: [] for time in unknown}
             for entry in self.log.entries:
-                if entry.timestamp_ms in unknown:
-                    self._by_time[entry.timestamp_ms].append(entry)
+                if (time := self.time(entry)) in unknown:
+                    self._by_time[time].append(entry)
         return {time: found for time in times if (found := self._by_time[time])}
+
+    def time(self, entry: LogEntry) -> int:
+        """When a file was modified that was read, in milliseconds; it may have been mended after it was taken."""
+        return self._times.get(entry.path, entry.timestamp_ms) if self._times else entry.timestamp_ms
+
+    @cached_property
+    def _times(self) -> Mapping[str, int]:
+        return self._own.times_ms()
 
     def size(self, entry: LogEntry) -> int | None:
         """The bytes of a file when it was taken; None when nobody knows."""
@@ -86,7 +94,7 @@ class TakenFiles:
 
         One of another time or size counts as another one: whether it was only touched, nobody can see.
         """
-        if there is None or there.mtime_ms != entry.timestamp_ms:
+        if there is None or there.mtime_ms != self.time(entry):
             return True
         # A clock that has seconds only may give two files one time.
         return there.mtime_ms % 1000 == 0 and self.size(entry) not in {None, there.size_bytes}
