@@ -136,6 +136,15 @@ class Inputs:
                 del self.days[number]
         return name
 
+    def mend(self, pick: int) -> str | None:
+        """Write a file of the newest batch anew, as somebody does who has mended it."""
+        found = sorted(name for name in self.newest_logged() if self.file(name).exists())
+        name = found[pick % len(found)] if found else None
+        if name is not None:
+            self._written += 1
+            self._write(name, self.files[name], self._written)
+        return name
+
     def rotate(self, pick: int, days: Sequence[int], *, is_same_size: bool) -> str | None:
         """Give a file that was read another name, and its name to a new file: the rows of that one are yet to come."""
         found = sorted(self.logged().intersection(self.files) - self.renamed.keys() - self.lost - self.drained)

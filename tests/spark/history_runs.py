@@ -109,6 +109,19 @@ class Runs(Life):
         self.note()
         self.run()
 
+    def mend(self, pick: int) -> None:
+        """Mend a file of a batch that is planned, and in no table: it is read as it is by then, and known so."""
+        inputs, query_id = self.inputs, self.inputs.query_id()
+        in_tables = max(
+            self.oracle.newest_batch(table, query_id) for table in (self.declared.sink, "out_quarantine", "elsewhere")
+        )
+        if inputs.newest("commits") < inputs.newest("offsets") > in_tables:
+            self.bring_back()
+            name = inputs.mend(pick)
+            warnings = self.lab.plan(self.declared.stream()).warnings
+            self.told.append(f"mend {name}: {[found.code for found in warnings]}")
+            assert not [found for found in warnings if found.file.endswith(f"/{name}")]
+
     def let_go(self) -> None:
         """A person lets a blocked batch through, or a held stream go on."""
         home = self.lab.project.stream_home(self.lab.project.resolve(self.declared.stream()))

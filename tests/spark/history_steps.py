@@ -150,5 +150,6 @@ _MOVES: list[Callable[[Draw], Step]] = [
     lambda draw: ("rename", {"pick": draw.randint(0, 99)}),
     lambda draw: ("rotate", _rotated(draw)),
     lambda draw: ("vanish", {"pick": draw.randint(0, 99)}),
+    lambda draw: ("mend", {"pick": draw.randint(0, 99)}),
     lambda draw: ("run_short", {"pick": draw.randint(0, 99), "is_copied": draw.random() < 0.5}),
 ]  # fmt: skip

@@ -73,3 +73,17 @@ def test_a_file_that_is_touched_only_after_its_batch(lab: Lab) -> None:
     assert (warning.code, "another time now" in warning.cause) == ("FILE_CHANGED", True)
     touch(broken, 60)
     assert lab.plan(stream).warnings == ()
+
+
+def test_a_file_that_is_mended_before_its_batch_is_in_the_offset_log(lab: Lab) -> None:
+    """The source's own log has taken it, and the next run makes a batch of that."""
+    stream, broken = failing(lab, bounded(), first=1)
+    checkpoint = lab.checkpoint(stream)
+    (checkpoint / "offsets" / "1").unlink()
+    (checkpoint / "offsets" / ".1.crc").unlink(missing_ok=True)
+    broken.write_text('{"id": 2}')
+    touch(broken, 60)
+    assert lab.plan(stream).warnings == ()
+    lab.run(stream)
+    assert ids(lab.table("out")) == [0, 1, 2]
+    assert (lab.plan(stream).verdict, lab.plan(stream).warnings) == ("skip", ())

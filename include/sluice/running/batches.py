@@ -149,7 +149,8 @@ class BatchRunner:
         planned = self._logs.check_planned(batch)
         is_read = self._is_read(was_in_sink=was_in_sink)
         taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
-        may_be_mended = batch.kind == "uncommitted" and not was_in_sink
+        is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
+        may_be_mended = is_logged and not was_in_sink
         looks = self._logged.looks(batch.batch_id) if may_be_mended else {}
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
@@ -162,7 +163,7 @@ class BatchRunner:
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
         self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink)
-        if batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values()):
+        if is_logged:
             # Spark may have planned it.
             doubtful = () if is_read else self._logged.may_be_unread(batch.batch_id)
             self._logged.keep_sizes(batch.batch_id, doubtful)

@@ -173,11 +173,10 @@ class FilesSource(LoggingSource):
         )
 
     def _yet_to_read(self, position: Position) -> frozenset[str]:
-        """The files of a batch that is planned and was not read: whatever is there by then is read."""
-        if position.pending is None:
-            return frozenset()
-        first = self._log_offset(position.pending.offset) + 1
-        return frozenset(entry.path for entry in position.log.taken.taken(first, self._log_offset(position.offset)))
+        """The files of a batch that is planned, or begun, and was not read: whatever is there by then is read."""
+        log, read_to = position.log.taken, self._log_offset((position.pending or position).offset)
+        entries = log.taken(read_to + 1, log.latest_id) if log.latest_id > read_to else ()
+        return frozenset(entry.path for entry in entries)
 
     def _orphans(self, position: Position, storage: Storage) -> Iterator[Step]:
         """A crash between the source's log and the offset log leaves entries that Spark counts as taken: adopt them.
