@@ -32,12 +32,24 @@ from tests.builders import NOW, put
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
 
+_LOOKS: list[object] = []
+"""Every look that a poll has taken, at whatever is watched."""
+
+
 @pytest.fixture(autouse=True)
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Poll without a rest."""
+    """Poll without a rest, and count the looks."""
     monkeypatch.setattr(shared_poll, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(shared_poll, "_REST_PER_WORK", 0.0)
+    look = shared_poll.look
+    monkeypatch.setattr(shared_poll, "look", lambda read: _LOOKS.append(read) or look(read))  # type: ignore[func-returns-value]
     watched_streams.cache_clear()
+
+
+async def looked() -> None:
+    """Wait until a look has begun after now, been told of, and followed by others."""
+    before = len(_LOOKS)
+    await until(lambda: len(_LOOKS) >= before + 4)
 
 
 @dataclass
@@ -126,7 +138,7 @@ class TestCommitWatch:
             for _ in range(3):
                 async with triggerer.running():
                     await triggerer.told(1)
-                    await asyncio.sleep(0.2)
+                    await looked()
 
         asyncio.run(scenario())
         assert ranges(triggerer.events) == [(0, 0)]
@@ -187,7 +199,7 @@ class TestCommitWatch:
 
         async def scenario() -> None:
             async with triggerer.running():
-                await asyncio.sleep(0.3)
+                await looked()
                 assert triggerer.events == []
                 put(torn, content)
                 await triggerer.told(1)
@@ -222,17 +234,17 @@ class TestArrivalWatch:
 
         async def scenario() -> None:
             async with triggerer.running():
-                await asyncio.sleep(0.1)
+                await looked()
                 assert triggerer.events == []
                 stream_project.arrive(1, at=NOW)
                 await triggerer.told(1)
             async with triggerer.running():
-                await asyncio.sleep(0.2)
+                await looked()
             # A file that bears an older time than one that was told is new all the same.
             stream_project.arrive(1, at=NOW - timedelta(days=3))
             async with triggerer.running():
                 await triggerer.told(2)
-                await asyncio.sleep(0.2)
+                await looked()
 
         asyncio.run(scenario())
         assert [event["sources"]["events"]["files"] for event in triggerer.events] == [1, 2]
@@ -281,7 +293,7 @@ class TestArrivalWatch:
 
         async def scenario() -> None:
             async with triggerer.running():
-                await asyncio.sleep(0.2)
+                await looked()
                 os.mkdir(folder)
                 stream_project.arrive(1, at=NOW)
                 await triggerer.told(1)
