@@ -260,13 +260,13 @@ class TestSharedPoll:
 
         async def scenario() -> list[Any]:
             waiting = [asyncio.create_task(fire(trigger)) for trigger in triggers]
-            await asyncio.sleep(0.3)
             poll: Any = shared_poll.shared_poll(("progress", str(stream_project.root)))
+            await until(lambda: sum(len(watch.followers) for watch in poll._watches.values()) == len(triggers))
             assert len(poll._watches) == 1
             commit(stream_project, 0)
             found = await asyncio.gather(*waiting)
-            await asyncio.sleep(0.1)
-            assert not poll._watches, "what nobody follows any more is not read any more"
+            # What nobody follows any more is not read any more.
+            await until(lambda: not poll._watches)
             return found
 
         assert [found["met"]["batch_id"] for found in asyncio.run(scenario())] == [0] * 1000
