@@ -426,13 +426,18 @@ def test_excluded_files_of_a_batch_that_the_sink_has(lab: Lab, partitioned: Path
     assert ids(lab.table("out")) == list(range(len(PARTS)))
 
 
-def test_a_schema_that_is_tracked(lab: Lab) -> None:
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_schema_that_is_tracked(lab: Lab, *, is_relative: bool) -> None:
     """Only Spark ends its batches where the columns change; planned ones went on with those of the beginning."""
     table = lab.root / "table"
     append_rows(lab.spark, table, range(3))
     tracked = str(lab.checkpoint(declared(table, sinks.delta("out"))) / "_schemas")
-    stream = declared(table, sinks.delta("out", merge_schema=True), schema_tracking_location=tracked)
+    relative = str(Path(tracked).relative_to(lab.root))
+    stream = declared(
+        table, sinks.delta("out", merge_schema=True), schema_tracking_location=relative if is_relative else tracked
+    )
     lab.run(stream)
+    assert Path(tracked).is_dir()
     lab.spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN more bigint")
     lab.spark.sql(f"INSERT INTO delta.`{table}` VALUES (3, 30)")
 

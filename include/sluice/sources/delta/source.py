@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RESTORE = "RESTORE"
+_TRACKED = "schemaTrackingLocation"
 """The operation of a commit that takes a table back to an earlier version, as both of its writers spell it."""
 
 
@@ -97,7 +98,12 @@ class DeltaSource(Source):
         return self.options.get("excludeRegex", "")
 
     def resolved(self, project_root: str) -> DeltaSource:
-        return replace(self, path=resolve_path(self.path, project_root, place=f"sources.delta({self.path!r})"))
+        place = f"sources.delta({self.path!r})"
+        options = dict(self.options)
+        if (tracked := options.get(_TRACKED)) is not None:
+            # Spark would take it from the driver's folder.
+            options[_TRACKED] = spark_location(resolve_path(tracked, project_root, place=place))
+        return replace(self, path=resolve_path(self.path, project_root, place=place), options=options)
 
     def reads_from(self, place: str) -> bool:
         return same_for_every_name(place) == same_for_every_name(self.path)
@@ -436,8 +442,8 @@ class DeltaSource(Source):
         for option in ("readChangeFeed", "withEventTimeOrder"):
             if self.options.get(option) == "true":
                 return f"Spark alone knows the offsets of a Delta source with `{option}`"
-        if "schemaTrackingLocation" in self.options:
-            return "Spark alone ends its batches where the columns change, as `schemaTrackingLocation` lets it"
+        if _TRACKED in self.options:
+            return f"Spark alone ends its batches where the columns change, as `{_TRACKED}` lets it"
         return None
 
 
