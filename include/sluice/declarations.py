@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -61,7 +61,12 @@ class Declarations:
 
 
 def read_declarations(
-    files: Iterable[str], root: str, moving_folder: str | None, *, wanted: str | None = None
+    files: Iterable[str],
+    root: str,
+    moving_folder: str | None,
+    *,
+    wanted: str | None = None,
+    load: Callable[[str], Sequence[Stream]] | None = None,
 ) -> Declarations:
     """Load files of declarations; what is wrong with one stream, or with one file, hides no other.
 
@@ -70,13 +75,14 @@ def read_declarations(
         root: See `resolve_stream`.
         moving_folder: See `resolve_stream`.
         wanted: The one stream whose locations are needed; when not given, those of all are.
+        load: What loads a file, or raises a `DeclarationError`; `load_declarations` when not given.
     """
     declared: dict[str, tuple[Stream, str]] = {}
     unusable: dict[str, Unusable] = {}
     unreadable: dict[str, DeclarationError] = {}
     for file in files:
         try:
-            found = load_declarations(file)
+            found = (load or load_declarations)(file)
         except DeclarationError as exc:
             unreadable[file] = exc
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -179,6 +180,24 @@ def test_sources_that_hang_cost_their_own_rows_only(server: ApiServer, showcase:
     try:
         # All of it in one answer: on a slow machine, another row may be late for a while, too.
         server.until(lambda: counts(server.get("/sluice/", "eric").body, seen) == seen)
+    finally:
+        declaration.unlink()
+
+
+def test_a_declaration_that_hangs_keeps_no_page_waiting(server: ApiServer, showcase: Showcase) -> None:
+    """It is imported once, however many pages want it: more of them than the server has threads. Airflow's go on."""
+    declaration = showcase.root / "streams" / "waiting.py"
+    declaration.write_text("import pathlib, time\nwhile pathlib.Path(__file__).exists():\n    time.sleep(0.1)\n")
+    try:
+        with ThreadPoolExecutor(60) as people:
+            answers = [*people.map(lambda _: server.get("/sluice/", "anna"), range(60))]
+        told = server.get("/sluice/", "anna").body
+        assert {answer.status for answer in answers} == {200}
+        assert "/streams/departures" in told
+        assert "the declaration is being imported, and has not come back for" in told
+        assert f"<code>{declaration}</code>" in told
+        assert server.get("/sluice/streams/departures", "anna").status == 200
+        assert server.get("/api/v2/monitor/health", None).status == 200
     finally:
         declaration.unlink()
 

@@ -42,6 +42,7 @@ from sluice_airflow.ui.quality_view import report_on
 from sluice_airflow.ui.reading import LeaseOwner, RunFile
 from sluice_airflow.ui.rows import Badge, run_line, run_row
 from sluice_airflow.ui.run_view import run_page
+from sluice_airflow.ui.shown_declarations import shown_declarations
 from sluice_airflow.ui.stream_view import stream_page
 from sluice_airflow.ui.streams_view import is_found, part_of, stream_row, streams_page, who_needs_somebody
 
@@ -162,7 +163,7 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     now = datetime.now(UTC)
     found = _find(user, name)
     project = airflow_project()
-    look = partial(look_ahead, project, found.stream, found.home, now, project.streams())
+    look = partial(look_ahead, project, found.stream, found.home, now, shown_declarations(project).usable())
     next_run = _next_runs.get({name: look}, _PATIENCE_SECONDS).get(name)
     errors: list[str] = []
     generation = _try(errors, found.home.current_generation)
@@ -304,7 +305,7 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
     drawn = choose(readings, hits, who_needs_somebody(runs))
     shown = {name: visible[name] for name in dict.fromkeys((*part.names, *drawn))}
     project = airflow_project()
-    streams = project.streams()
+    streams = shown_declarations(project).usable()
     jobs = {name: partial(look_ahead, project, it.stream, it.home, now, streams) for name, it in shown.items()}
     next_runs = _next_runs.get(jobs, _PATIENCE_SECONDS)
     rows = {}
@@ -348,7 +349,7 @@ def _searched(found: _Found) -> Iterator[str]:
 def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found], list[tuple[str, DeclarationError]]]:
     """The streams that the user may see, and what is wrong with other declarations, by file."""
     project = airflow_project()
-    declarations = project.declarations()
+    declarations = shown_declarations(project)
     streams = declarations.usable()
     declared: dict[str | None, set[str]] = {}
     for task in _own_tasks():
@@ -368,7 +369,7 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
 def _find(user: Reader, name: str) -> _Found:
     """One stream; what the user may not see does not exist for them."""
     project = airflow_project()
-    streams = project.streams()
+    streams = shown_declarations(project).usable()
     if name not in streams:
         raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
     home = project.stream_home(streams[name])
