@@ -20,6 +20,7 @@ from sluice.auditing.table_audit import TableAuditRequest
 from sluice.errors import DeclarationError, RunError
 from sluice.planning.verdict import Request
 from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.submit import AUDIT_WHERE
 from sluice.runs.driver import Driver, Drivers
 from sluice.spark.session import driver_environment, is_local_master, spark_conf
 from sluice.spark.settings_file import launch_settings, settings_path
@@ -74,10 +75,12 @@ def audit_driver(
         SluiceError: The driver can't be started, or lacks something that it needs.
     """
     with _submission(project, request.stream, _audit_arguments(request, audit_id), conn_id) as submission:
+        # A condition may tell what nobody else is to know, and everybody may read a command line.
+        condition = {} if request.where is None else {AUDIT_WHERE: request.where}
         try:
             driver = subprocess.Popen(
                 list(submission.command),
-                env=dict(submission.environment),
+                env={**submission.environment, **condition},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -209,11 +212,10 @@ def _audit_arguments(request: TableAuditRequest, audit_id: str) -> list[str]:
     given = {
         "audit": audit_id,
         "suite": request.suite,
-        "where": request.where,
         "from-version": request.from_version,
         "to-version": request.to_version,
     }
-    # In one word each: a condition may begin with a dash.
+    # In one word each: a name may begin with a dash.
     return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
 

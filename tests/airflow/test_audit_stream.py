@@ -15,8 +15,10 @@ from airflow.utils.state import TaskInstanceState
 from airflow_project import StreamProject
 from deltalake import write_deltalake
 
-from sluice.auditing.table_audit import read_table_audit
+from sluice.auditing.table_audit import TableAuditRequest, read_table_audit
 from sluice.errors import DeclarationError
+from sluice.project import find_project
+from sluice_airflow import submission
 from sluice_airflow.operators.audit_stream import AuditStreamOperator
 from tests.campaign import in_campaigns
 
@@ -88,6 +90,22 @@ def test_a_part_that_passes_lets_others_go_on(table: StreamProject) -> None:
     assert ti.state == TaskInstanceState.SUCCESS
     found = ti.xcom_pull(task_ids="audit")
     assert (found["verdict"], found["rows"], found["version"], found["from_version"]) == ("warn", 3, 1, 0)
+
+
+def test_a_condition_is_on_no_command_line(
+    table: StreamProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Everybody on the machine may read that; the driver has it in its environment."""
+    told = tmp_path / "told.py"
+    told.write_text("import json, os, sys\nprint(json.dumps([sys.argv, os.environ.get('SLUICE_AUDIT_WHERE')]))")
+    monkeypatch.setattr(submission, "_entry", lambda: told)
+    project = find_project(str(table.root))
+    for where in ("salt = 'x'", None):
+        request = TableAuditRequest(project.stream("events"), suite="suite.json", where=where)
+        with submission.audit_driver(project, request, "a", "spark_test") as driver:
+            assert driver.stdout is not None
+            arguments, given = json.loads(driver.stdout.read())
+        assert ("--suite=suite.json" in arguments, "salt" in str(arguments), given) == (True, False, where)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_what_is_marked_as_failed_ends_its_driver(
 @in_campaigns
 def test_a_second_dag_of_a_stream_waits_for_the_first(airflow: FaultyAirflow, tmp_path: Path) -> None:
     """Deferred, without a driver of its own, and without using up a try; then it takes what came meanwhile."""
-    numbers = make_numbers(tmp_path, delay_ms=5_000)
+    numbers = make_numbers(tmp_path, delay_ms=15_000)
     numbers.arrive(1)
     for dag_id in ("first_of_two", "second_of_two"):
         airflow.add_dag(dag_id, numbers, deferrable=True)

@@ -2,9 +2,10 @@
 
     python .../sluice/running/submit.py --project DIR --stream NAME [--until T] [--run-key KEY] ...
     python .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY] ...
-    python .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] [--where W] ...
+    python .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] ...
 
-With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table.
+With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table: of the rows that meet
+the condition in `SLUICE_AUDIT_WHERE`, where there is one.
 
 Exits as the command line does: 0 done or nothing to do, 1 failed, 2 declaration error, 3 refused, 4 quality failed,
 5 lease taken.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from sluice.project import Project
     from sluice.runs.stop import StopEvent
     from sluice.stream import Stream
+
+
+AUDIT_WHERE = "SLUICE_AUDIT_WHERE"
+"""The variable that tells a driver the condition of its audit, in Spark SQL."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +86,7 @@ def _audit(project: Project, stream: Stream, given: argparse.Namespace) -> int:
     request = TableAuditRequest(
         stream,
         suite=given.suite,
-        where=given.where,
+        where=os.environ.get(AUDIT_WHERE),
         from_version=given.from_version,
         to_version=given.to_version,
     )
@@ -116,7 +122,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--end", default="", help="the end of the rows to recompute; exclusive")
     parser.add_argument("--audit", help="audit the table, and give the audit this id")
     parser.add_argument("--suite", help="audit with another suite than the stream's")
-    parser.add_argument("--where", help="audit the rows that meet a condition in Spark SQL")
     parser.add_argument("--from-version", type=int, help="audit what this version and later ones added")
     parser.add_argument("--run-key", help="names the run for its retries")
     return parser
