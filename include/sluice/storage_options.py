@@ -46,6 +46,11 @@ def _url(value: str) -> str | None:
     return None if is_good else 'write a URL, as "https://HOST:PORT"'
 
 
+def _line(value: str) -> str | None:
+    """It goes into a header of HTTP, or into an address."""
+    return None if value.isprintable() else "write it in one line, without a tab and without a line break at its end"
+
+
 def _each(names: str, check: Check) -> dict[str, Check]:
     return dict.fromkeys(names.split(), check)
 
@@ -67,9 +72,10 @@ _AWS: Mapping[str, Check] = {
     **_each("disable_bulk_delete disable_tagging imdsv1_fallback request_payer s3_express skip_signature", _boolean),
     **_each("unsigned_payload virtual_hosted_style_request", _boolean),
     **_each("endpoint endpoint_url endpoint_url_sts metadata_endpoint", _url),
-    **_each("access_key_id bucket bucket_name container_authorization_token_file copy_if_not_exists", any_text),
-    **_each("container_credentials_full_uri container_credentials_relative_uri default_region region", any_text),
-    **_each("role_arn role_session_name secret_access_key server_side_encryption session_token token", any_text),
+    **_each("access_key_id default_region region secret_access_key session_token token", _line),
+    **_each("bucket bucket_name container_authorization_token_file copy_if_not_exists", any_text),
+    **_each("container_credentials_full_uri container_credentials_relative_uri", any_text),
+    **_each("role_arn role_session_name server_side_encryption", any_text),
     **_each("sse_bucket_key_enabled sse_customer_key_base64 sse_kms_key_id web_identity_token_file", any_text),
     "checksum_algorithm": one_of("sha256", "crc64nvme"),
     "conditional_put": one_of("etag", "disabled", has_case=True),

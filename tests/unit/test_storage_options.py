@@ -118,3 +118,12 @@ def test_a_secret_is_not_shown() -> None:
 def test_clouds() -> None:
     """The names with a cloud in front are those without one."""
     assert set(_PREFIXES) == {"aws_", "google_", "azure_", "azure_storage_"}
+
+
+@pytest.mark.parametrize("name", ["aws_access_key_id", "aws_session_token", "aws_secret_access_key", "region"])
+def test_line_breaks(name: str) -> None:
+    """As from a file that was read whole: in a header of HTTP it ends in a panic of Rust's. No secret is told."""
+    with pytest.raises(DeclarationError, match="write it in one line") as refused:
+        check_storage_options({name: "c4nary\n"}, "here")
+    assert name in str(refused.value)
+    assert ("c4nary" in str(refused.value)) == (name == "region")

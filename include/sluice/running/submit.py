@@ -4,8 +4,8 @@
     python .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY] ...
     python .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] ...
 
-With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table: of the rows that meet
-the condition in `SLUICE_AUDIT_WHERE`, where there is one.
+With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table: of the rows that
+meet the condition in `SLUICE_AUDIT_WHERE`, where there is one.
 
 Exits as the command line does: 0 done or nothing to do, 1 failed, 2 declaration error, 3 refused, 4 quality failed,
 5 lease taken.
