@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.errors import RunError
+from sluice.errors import DeclarationError, RunError
 from sluice.sinks.delta import new_table
 from sluice.spark_setting import spark_setting
 from tests.spark.lab import Lab, ids, write_numbers
@@ -185,3 +185,23 @@ def test_a_second_try_of_the_first_batch(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert [batch.output_rows for batch in lab.run(stream).batches] == [2]
     assert ids(lab.table("out")) == [0, 1]
     assert len(DeltaTable(str(lab.root / "out")).history()) == 1
+
+
+@pytest.mark.parametrize(
+    "sink", [sinks.delta("out", partition_by=["dy"]), sinks.files("out", format="json", partition_by="dy")]
+)
+def test_a_partition_column_that_the_result_lacks(lab: Lab, sink: Any) -> None:
+    """Refused before a batch is planned; corrected, the same stream runs."""
+    CURRENT[:] = ["id, DATE'2026-01-02' AS day"]
+    write_numbers(lab.root / "in", 1)
+    source = sources.files("in", format="json", schema="id bigint")
+    stream = Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:chosen", sink=sink)
+    with pytest.raises(
+        DeclarationError, match="`partition_by` names `dy`, which is no column of the result"
+    ) as refused:
+        lab.run(stream)
+    assert refused.value.remedy == "did you mean `day`?"
+    assert not (lab.checkpoint(stream) / "offsets").exists()
+    corrected = sinks.delta("out", partition_by="day")
+    assert corrected.partition_columns == ("day",)
+    assert lab.run(replace(stream, sink=corrected)).status == "succeeded"

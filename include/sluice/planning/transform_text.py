@@ -12,7 +12,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,21 +47,28 @@ def check_functions(project: Project, stream: Stream) -> None:
 def transform_digest(project: Project, stream: Stream) -> str | None:
     """What tells the text of the transform's module, and of all modules of the project that it imports, from others.
 
+    None where the transform's module has no text.
+    """
+    if (texts := transform_texts(project, stream)) is None:
+        return None
+    digest = hashlib.sha256()
+    for name, text in sorted(texts.items()):
+        digest.update(f"{name}\0{len(text)}\0".encode() + text)
+    return digest.hexdigest()[:16]
+
+
+def transform_texts(project: Project, stream: Stream) -> Mapping[str, bytes] | None:
+    """The text of the transform's module, and of all modules of the project that it imports, by their names.
+
     None where the transform's module has no text. What is imported in ways of its own (`importlib`, installed packages)
     is not looked at.
     """
     module = stream.transform.partition(":")[0]
     try:
         file = _module_file(project, stream, module, "transform")
-        if file is None:
-            return None
-        texts = _texts(module, file, project.import_roots)
+        return None if file is None else _texts(module, file, project.import_roots)
     except (DeclarationError, OSError):
         return None
-    digest = hashlib.sha256()
-    for name, text in sorted(texts.items()):
-        digest.update(f"{name}\0{len(text)}\0".encode() + text)
-    return digest.hexdigest()[:16]
 
 
 def _texts(module: str, file: str, roots: Sequence[str]) -> dict[str, bytes]:

@@ -21,6 +21,7 @@ from sluice.planning.planner import Limits, build_plan
 from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.stages import stages_of
 from sluice.planning.survey import Survey, survey
+from sluice.planning.unnamed_columns import unnamed_columns
 from sluice.project import Project
 from sluice.runs.lease import check_not_taken
 from sluice.runs.record import RunRecord, RunRecords
@@ -139,6 +140,9 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared
     plan = gated(build_plan(seen, limits, wanted.now), found, wanted.try_before)
     if seen.sink.exists and plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
+    if not seen.sink.exists and plan.verdict == "run":
+        unnamed = unnamed_columns(project, seen.stream, plan, storage=home.storage)
+        plan = replace(plan, warnings=(*plan.warnings, *unnamed))
     if declared.shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, declared.shared))
     plan = _with_gate_choice(_going_on(plan, seen, project, home), home, seen, declared)

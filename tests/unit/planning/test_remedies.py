@@ -407,6 +407,7 @@ ELSEWHERE = {
     "BACKFILL_TABLE_SHARED": "tests/unit/planning/test_backfill.py::test_a_table_of_two_streams",
     "BACKFILL_UNFINISHED": "tests/unit/auditing/test_dead_backfills.py::test_one_beside_a_change_by_others",
     "CHECKPOINT_CHANGED": "tests/unit/planning/test_second_run.py::test_a_foreign_writer_is_noticed",
+    "COLUMN_NOT_NAMED": "tests/unit/planning/test_unnamed_columns.py::test_the_remedy",
     "CONTRACT_BROKEN": "tests/unit/gate/test_contracts.py::test_a_broken_contract_refuses",
     "DECISION_DAMAGED": "tests/spark/test_split_batches.py::test_a_damaged_decision",
     "DECISION_LOST": "tests/spark/test_split_batches.py::test_a_quarantine_ahead_of_everything",

@@ -1,0 +1,69 @@
+"""Names of columns that are most likely mistakes in writing, of a table that is not there yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from sluice.planning.verdict import Request, plan_stream
+from sluice.project import find_project
+from tests.builders import put
+from tests.remedies import read_remedy
+
+DECLARED = """
+from sluice import Stream, sinks, sources
+visits = Stream(
+    name="visits",
+    sources={{"visits": sources.files("in", format="json", schema="id bigint, visited_at timestamp")}},
+    transform="jobs.visits:visits",
+    sink=sinks.delta("lake", partition_by={partition_by!r}),
+    interval_column={interval_column!r},
+)
+"""
+TRANSFORM = """
+from jobs.days import DAY
+def visits(visits):
+    return visits.selectExpr("*", "to_date(visited_at) AS visit_date", f"weekday(visited_at) AS {DAY}")
+"""
+
+
+def warned(root: Path, partition_by: list[str], interval_column: str | None = None) -> list[tuple[str, str]]:
+    """What a plan warns of: the cause, and the remedy."""
+    put(root / "sluice.toml", '[project]\nname = "p"\n')
+    put(root / "in" / "1.json", '{"id": 1}')
+    put(root / "jobs" / "visits.py", TRANSFORM)
+    put(root / "jobs" / "days.py", 'DAY = "visit_weekday"')
+    put(root / "streams" / "s.py", DECLARED.format(partition_by=partition_by, interval_column=interval_column))
+    project = find_project(str(root))
+    plan = plan_stream(project, Request(project.stream("visits")))
+    assert plan.verdict == "run"
+    return [(found.cause, found.remedy) for found in plan.warnings if found.code == "COLUMN_NOT_NAMED"]
+
+
+@pytest.mark.parametrize("column", ["visit_date", "VISIT_DATE", "id", "visit_weekday"])
+def test_columns_that_something_names(tmp_path: Path, column: str) -> None:
+    """A source has them, or the transform, or a module that it imports, names them."""
+    assert warned(tmp_path, [column]) == []
+
+
+def test_a_mistake_in_writing(tmp_path: Path) -> None:
+    """Each is told once, with what is near."""
+    ((cause, remedy),) = warned(tmp_path, ["visit_dte"], "visit_dte")
+    assert cause == ("the table is to have a column `visit_dte`: no source has it, and the transform does not name it")
+    assert remedy == "did you mean `visit_date`?"
+    ((_, remedy),) = warned(tmp_path, ["country"])
+    assert remedy == "correct the name; `sluice check` asks Spark"
+
+
+def test_the_remedy(tmp_path: Path) -> None:
+    """Done as it says, nothing is warned of, and where the table is there, its columns are compared."""
+    warned(tmp_path, ["country"])
+    project = find_project(str(tmp_path))
+    (warning,) = plan_stream(project, Request(project.stream("visits"))).warnings
+    read_remedy(warning, "COLUMN_NOT_NAMED", "correct the name")
+    assert warned(tmp_path, ["visit_date"]) == []
+    write_deltalake(str(tmp_path / "lake"), pa.table({"id": [1], "country": ["de"]}), partition_by=["country"])
+    assert warned(tmp_path, ["country"]) == []
