@@ -79,3 +79,27 @@ def test_a_failure(lab: Lab, monkeypatch: pytest.MonkeyPatch, function: str, tol
     for words in told:
         assert words in str(caught.value)
         assert words in record.error.message
+
+
+def test_a_failure_that_nobody_foresaw(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record has Spark's words as any other failure's: no literal, and no stack of the JVM."""
+    write_files(lab.root / "land", {"0.json": '{"id": 1}'})
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("land", format="json", schema="id bigint")},
+        transform=f"{salted_transforms.__name__}:sorted_rows",
+        sink=sinks.noop(),
+    )
+
+    def fail(*_: object) -> None:
+        lab.spark.sql(f"SELECT raise_error('{SALT}')").collect()
+
+    monkeypatch.setattr("sluice.running.runner.name_writer", fail)
+    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
+        lab.run(stream)
+    (record,) = lab.records(stream)
+    told = record["error"]["message"]
+    assert (record["status"], "USER_RAISED_EXCEPTION" in told) == ("failed", True)
+    assert SALT not in told
+    assert "JVM stacktrace" not in told
+    assert "\n\tat " not in told

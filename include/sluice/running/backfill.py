@@ -39,6 +39,7 @@ from sluice.spark.duplicates import drops_duplicates, find_dropped
 from sluice.spark.java_options import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
 from sluice.spark.session import close_session, open_session
+from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.writers import check_home, name_writer
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
@@ -201,7 +202,7 @@ class _Backfill:
 
     def _close_failed(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
         if exc is not None:
-            self.preparation.journal.close_failed(self.record, exc)
+            self.preparation.journal.close_failed(self.record, exc, unforeseen_words(exc))
 
     def _take_live_lease(self) -> None:
         """Keep the live stream from writing; what it has written meanwhile is planned with."""

@@ -51,6 +51,7 @@ from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.query import Query, build_query, plan_reader
 from sluice.spark.row_flow import RowFlow, row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
+from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.state_check import check_state
 from sluice.spark.watermark_log import WatermarkLog
 from sluice.spark.writers import check_home, name_writer
@@ -187,7 +188,7 @@ class _Run:
             return
         if self.audit is not None and self.audit.gate.judged is not None:
             self.record = msgspec.structs.replace(self.record, quality=self.audit.recorded())
-        self.preparation.journal.close_failed(self.record, exc)
+        self.preparation.journal.close_failed(self.record, exc, unforeseen_words(exc))
 
     def _start_session(self) -> None:
         """Start Spark and analyse the query; only then the order of its sources is certain."""

@@ -95,8 +95,14 @@ class Journal:
         self.records.save(record)
         return record
 
-    def close_failed(self, record: RunRecord, exc: BaseException) -> None:
-        """Save a record as failed or refused, with the error; never raises."""
+    def close_failed(self, record: RunRecord, exc: BaseException, words: str | None = None) -> None:
+        """Save a record as failed or refused, with the error; never raises.
+
+        Args:
+            record: The run.
+            exc: What ended it.
+            words: What is told of it in the place of what it says itself.
+        """
         if isinstance(exc, SluiceError):
             exc.run_id = record.run_id
         # What somebody else's code said is masked here.
@@ -105,7 +111,7 @@ class Journal:
             exc.log = log
         error = RecordedError(
             type=type(exc).__name__,
-            message=redacted(str(exc)) or "ended by a signal",
+            message=redacted(str(exc) if words is None else words) or "ended by a signal",
             # What nobody foresaw is as likely to pass as not, and a retry loses nothing.
             retryable=exc.retryable if isinstance(exc, SluiceError) else True,
             log=log or "",

@@ -84,6 +84,12 @@ def spark_message(exc: BaseException, *, is_of_rows: bool = False) -> str:
     return "; caused by: ".join(said)[:_MOST] or type(exc).__name__
 
 
+def unforeseen_words(exc: BaseException) -> str | None:
+    """The same of an error of Spark's that nobody has made one of ours; None of any other."""
+    is_of_spark = type(exc).__module__.partition(".")[0] in {"pyspark", "py4j"}
+    return spark_message(exc) if is_of_spark else None
+
+
 def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
     """The words of an error of which only the text is known."""
     for end in _ENDS:
