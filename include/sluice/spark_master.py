@@ -11,6 +11,7 @@ from sluice.errors import DeclarationError
 CONNECT_SCHEME = "sc://"
 """What the URL of a Spark Connect server begins with."""
 _LOCAL = re.compile(r"local(-cluster)?(\[\s*(\*|[1-9]\d*)\s*(,\s*\d+\s*){0,2}\])?")
+_OWN = ("spark", "k8s", "sc")
 _NOT_SPARK = {
     "http": "spark://HOST:7077, or k8s://https://HOST:PORT",
     "https": "k8s://https://HOST:PORT",
@@ -32,7 +33,9 @@ def check_master(master: str, place: str) -> None:
     remedy = None
     if is_url and scheme.lower() in _NOT_SPARK:
         remedy = f"write {_NOT_SPARK[scheme.lower()]}"
-    elif is_url and scheme in {"spark", "k8s", "sc"} and not rest.strip("/"):
+    elif is_url and scheme.lower() in _OWN and scheme not in _OWN:
+        remedy = f"write it in small letters: {scheme.lower()}://"
+    elif is_url and scheme in _OWN and not rest.strip("/"):
         remedy = f"name the host: {_EXAMPLES}"
     elif not is_url and re.fullmatch(r"(spark|sc|k8s):/?[^/].*", master):
         remedy = f"write two slashes: {master.replace(':/', ':', 1).replace(':', '://', 1)}"
