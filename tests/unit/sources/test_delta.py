@@ -166,6 +166,15 @@ class TestFirstRun:
         assert (ends(found), counts(found)) == ([(3, -1, False)], [(3, 3)])
         assert found.started_at["version"] == 1
 
+    def test_a_starting_version_that_is_yet_to_come(self, tmp_path: Path) -> None:
+        """The next one is waited for; one behind that is a mistake, which Spark refuses, too."""
+        make_delta(tmp_path, [1], [2, 3])
+        assert ends(plan(tmp_path, starting_version=2)) == []
+        with pytest.raises(DeclarationError, match="`starting_version` is 3, and the newest version is 1") as refused:
+            plan(tmp_path, starting_version=3)
+        assert refused.value.remedy == "name one that is there, or 2 for what comes next"
+        assert ends(plan(tmp_path, Position(None, started_at={"version": 3}, has_begun=True), starting_version=3)) == []
+
     def test_starting_latest(self, tmp_path: Path) -> None:
         """`latest` takes what is committed from now on."""
         make_delta(tmp_path, [1], [2])

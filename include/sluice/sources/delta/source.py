@@ -315,6 +315,12 @@ class DeltaSource(Source):
 
     def _first_version(self, log: DeltaLog, storage: Storage) -> int:
         if self.starting_version is not None:
+            if self.starting_version > log.latest + 1:
+                raise DeclarationError(
+                    f"`starting_version` is {self.starting_version}, and the newest version is {log.latest}",
+                    where=self.path,
+                    remedy=f"name one that is there, or {log.latest + 1} for what comes next",
+                )
             return self.starting_version
         start = epoch_micros(self.starting) if isinstance(self.starting, datetime) else math.inf
         times = running_times(log, storage, 0) if start < math.inf else iter(())
