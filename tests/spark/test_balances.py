@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +15,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.runs.balance import balance_of, broken_balance
 from sluice.sinks.delta.sink import DeltaSink
+from sluice.sinks.files import FilesSink
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, append_outside, ids, write_files, write_numbers
 
@@ -35,6 +37,10 @@ def some(numbers: DataFrame, others: DataFrame) -> DataFrame:
 
 def several(numbers: DataFrame, others: DataFrame) -> DataFrame:
     return numbers.union(others).select(F.explode(F.array("id", "id")).alias("id"))
+
+
+def halved(numbers: DataFrame) -> DataFrame:
+    return numbers.withColumn("the half", F.expr("concat('ö ', id % 2)"))
 
 
 def distinct(numbers: DataFrame, others: DataFrame) -> DataFrame:
@@ -69,6 +75,30 @@ def test_rows_read_and_published(lab: Lab, transform: str, published: int, unmat
     assert found is not None
     assert not found.is_broken
     assert ("not known" in found.text) is (unmatched is None)
+
+
+def test_rows_in_files(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of Parquet tell their rows, also where the manifest is compacted; a writer that loses some is seen."""
+    stream = Stream(
+        name="numbers",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint", max_files_per_batch=1)},
+        transform=f"{__name__}:halved",
+        sink=sinks.files("out", format="parquet", partition_by=["the half"]),
+    )
+    write_numbers(lab.root / "in", 12, rows=3)
+    batches = lab.run(stream).batches
+    assert (lab.root / "out" / "_spark_metadata" / "9.compact").is_file()
+    told = {(batch.input_rows, batch.output_rows, batch.unmatched_rows, batch.warnings) for batch in batches}
+    assert (len(batches), told) == (12, {(3, 3, 0, ())})
+
+    write_numbers(lab.root / "in", 1, first=12, rows=3)
+    writer = FilesSink.writer
+    monkeypatch.setattr(FilesSink, "writer", lambda sink, frame, **how: writer(sink, frame.where("id > 36"), **how))
+    (batch,) = lab.run(stream).batches
+    assert batch.output_rows == 2
+    assert "the sources gave 3 rows, each of which the transform keeps, and 2 came out" in batch.warnings[0]
+    lines = replace(stream, name="lines", sink=sinks.files("lines", format="json"))
+    assert {batch.output_rows for batch in lab.run(lines).batches} == {None}
 
 
 def test_rows_that_were_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,27 @@ def newest_file(path: str, *, storage: Storage) -> str | None:
     return None
 
 
+def files_of_batch(path: str, batch_id: int, *, storage: Storage) -> list[str] | None:
+    """The files that a batch has published, as URIs; None when the manifest does not tell any more.
+
+    Raises:
+        RefusedError: The manifest is damaged.
+    """
+    folder = list_log(join(path, FOLDER), storage=storage)
+    if folder is None or folder.latest != batch_id:
+        return None
+    added = [status.path for status in _read(folder.file(batch_id), storage) if status.action == "add"]
+    if batch_id not in folder.compact_ids:
+        return added
+    # A compacted one has those of every batch before, too.
+    first = folder.compact_ids[-2] if len(folder.compact_ids) > 1 else 0
+    there = {*folder.ids, *folder.compact_ids}
+    if any(log_id not in there for log_id in range(first, batch_id)):
+        return None
+    before = {status.path for log_id in range(first, batch_id) for status in _read(folder.file(log_id), storage)}
+    return [file for file in added if file not in before]
+
+
 def read_manifest(path: str, *, storage: Storage) -> list[ManifestFile] | None:
     """The files that count in a file sink's folder; None when the folder is no file sink's.
 

@@ -11,19 +11,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
-from sluice.checkpoint.manifest import latest_batch, newest_file
+from sluice.checkpoint.manifest import files_of_batch, latest_batch, newest_file
 from sluice.declaring import check_path, declares, partition_columns
 from sluice.errors import DeclarationError
-from sluice.locations import join, same_for_every_name, spark_location
+from sluice.locations import is_local, join, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
-from sluice.sinks.contract import FunctionLoader, OutputMode, Sink, SinkState
+from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState
+from sluice.sources.files.taken_files import file_location
 from sluice.spark_options import FORMATS, check_format, check_settings, options_elsewhere, spark_options
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_MOST_FOOTERS = 1000
+"""Of how many files of a batch the rows are counted."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +116,29 @@ class FilesSink(Sink):
         exists = storage.list_folder(self.path) is not None
         return SinkState(exists=exists, last_batch=latest_batch(self.path, storage=storage), notes_every_batch=True)
 
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        """Of files that tell how many rows they have, and that are on this machine, their rows, too."""
+        files = files_of_batch(self.path, batch_id, storage=storage)
+        if files is None:
+            return None
+        is_told = self.format == "parquet" and is_local(self.path) and len(files) <= _MOST_FOOTERS
+        return BatchOutcome(output_rows=_rows(files) if is_told else None)
+
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         writer = frame.writeStream.format(self.format).options(**self.options)
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         return writer.option("path", spark_location(self.path))
+
+
+def _rows(files: Sequence[str]) -> int | None:
+    """How many rows some files of Parquet have; None where one can't be read."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return sum(int(parquet.read_metadata(file_location(file)).num_rows) for file in files)
+    except (OSError, ArrowException):
+        return None
 
 
 def _told(columns: Sequence[str]) -> str:
