@@ -18,7 +18,7 @@ _BLANK = "".join(map(chr, range(33)))
 """What Java strips from both ends of a text."""
 _WHOLE = re.compile(r"[+-]?\d{1,300}")
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?|NaN|Infinity|0[xX].+)")
-_SIZE = re.compile(r"(-?)[\0- ]*([0-9]+)(b|[kmgtp]b?)?[\0- ]*", re.IGNORECASE)
+_SIZE = re.compile(r"(-?)[\0- ]*([0-9]+)(b|[kmgtp](i?b)?)?[\0- ]*", re.IGNORECASE)
 _TIME = re.compile(r"[\0- ]*(-?[0-9]+)(us|ms|s|m|min|h|d)?[\0- ]*", re.IGNORECASE)
 _CLASS = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)+")
 _MOST = 2**31 - 1
