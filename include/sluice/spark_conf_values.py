@@ -73,7 +73,10 @@ def duration(value: str) -> str | None:
 
 def duration_from_zero(value: str) -> str | None:
     """A time that is not below zero."""
-    return duration(value) or (None if "-" not in value else 'give a time, 0 or more, as "30s"')
+    found = _TIME.fullmatch(value)
+    # A minus in front of zeros alone is none.
+    is_below = found is not None and found[1].startswith("-") and found[1].strip("-0") != ""
+    return 'give a time, 0 or more, as "30s"' if is_below else duration(value)
 
 
 def class_name(value: str) -> str | None:
@@ -120,7 +123,7 @@ SETTINGS: Mapping[str, Check] = {
     **_each("dynamicAllocation.", "cachedExecutorIdleTimeout executorIdleTimeout", duration_from_zero),
     "spark.io.compression.codec": codec,
     "spark.log.level": one_of("ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"),
-    "spark.scheduler.mode": one_of("FAIR", "FIFO"),
+    "spark.scheduler.mode": one_of("FAIR", "FIFO", "NONE"),
     "spark.serializer": serializer,
     **_each("sql.", "adaptive.enabled adaptive.coalescePartitions.enabled adaptive.skewJoin.enabled", boolean),
     **_each("sql.", "adaptive.coalescePartitions.parallelismFirst adaptive.localShuffleReader.enabled", boolean),

@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Project:
             ["30", "30s", "5min", "100MS", "2h", "1d", "7us", " 5m ", "-1ms"],
             ["", "soon", "5 s", "1w", "1.5s"],
         ),
-        (duration_from_zero, ["0", "30s"], ["-1", "-30s", "soon"]),
+        (duration_from_zero, ["0", "30s", "-0"], ["-1", "-30s", "soon"]),
         (class_name, ["a.B", "a.b_c.D$E"], ["", "B", "a.", ".B", "a..B", "a b.C", "a.1"]),
         (serializer, ["org.apache.spark.serializer.KryoSerializer"], ["kryo", "fast"]),
         (codec, ["lz4", "ZSTD", "lzf", "snappy", "my.own.Codec"], ["gzip", "zip", ""]),
