@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from sluice.errors import DeclarationError
+from sluice.spark_conf_values import check_name, check_value
 
 DRIVER_MEMORY = "spark.driver.memory"
 """The setting that `Stream(memory=...)` is."""
@@ -23,6 +25,27 @@ def check_setting(key: object, value: object, *, place: str) -> None:
         raise DeclarationError(f"unknown setting {key!r}", where=place, remedy="settings of Spark begin with `spark.`")
     if key == "spark.master":
         raise DeclarationError(f"`{key}` can't be set", where=place, remedy="write `master` under [spark]")
+    check_name(key, place=place)
     is_memory = isinstance(value, str) and (MEMORY.fullmatch(value) or "$" in value)
     if key == DRIVER_MEMORY and not is_memory:
         raise DeclarationError(f"`{key}` is {value!r}", where=place, remedy=MEMORY_REMEDY)
+
+
+def setting_text(value: str | float | bool) -> str:  # noqa: FBT001 - it is what somebody gave as a value
+    """A value as Spark reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_values(declared: Mapping[str, str], expanded: Mapping[str, str], *, place: str) -> None:
+    """Refuse values that Spark would refuse, once variables of the environment stand for what they say.
+
+    Args:
+        declared: The settings as they were written; messages tell of these alone, for a variable may hold a secret.
+        expanded: The same with what Spark gets.
+        place: Where they were written.
+
+    Raises:
+        DeclarationError: There is such a value.
+    """
+    for key, value in expanded.items():
+        check_value(key, value, declared=declared[key], place=place)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declarations import Declarations, read_declarations, resolve_stream
-from sluice.declared_settings import check_setting
+from sluice.declared_settings import check_setting, check_values, setting_text
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.foreign_code import error_line, foreign_code
 from sluice.home import StreamHome
@@ -80,6 +80,7 @@ class Project:
         """
         remember_secrets(_secrets(stream.settings))
         own = {key: expand(value, place=stream.place) for key, value in stream.settings.items()}
+        check_values(stream.settings, own, place=f"{stream.place}, conf")
         return {**self.spark_conf, **own}
 
     def place(self, location: str) -> str:
@@ -287,9 +288,16 @@ def load_project(file: Path) -> Project:
         stream_folders=folders("streams", "SLUICE_STREAMS", ["streams"]),
         import_roots=folders("path", "SLUICE_PATH", ["."]),
         spark_master=_spark_master(setting(spark, "master", "SLUICE_SPARK_MASTER", ""), place),
-        spark_conf={key: _setting(key, value, place, "[spark.conf]") for key, value in conf.items()},
+        spark_conf=_spark_conf(conf, place),
         storage_options=_storage_options(storage, place),
     )
+
+
+def _spark_conf(given: Mapping[str, Any], place: str) -> dict[str, str]:
+    settings = {key: _setting(key, value, place, "[spark.conf]") for key, value in given.items()}
+    declared = {key: setting_text(value) for key, value in given.items()}
+    check_values(declared, settings, place=f"{place}, [spark.conf]")
+    return settings
 
 
 def _storage_options(given: Mapping[str, Any], place: str) -> dict[str, str]:
@@ -386,12 +394,10 @@ def _spark_master(given: str, place: str) -> str:
 
 
 def _setting(key: str, value: Any, place: str, table: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, str):
         return expand(value, place=place)
     if isinstance(value, int | float):
-        return str(value)
+        return setting_text(value)
     remedy = "give a string, a number or a boolean; quote dotted keys"
     raise _wrong_type(f"`{key}` in {table}", value, place, remedy)
 

@@ -16,12 +16,13 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
 
-from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check_setting
+from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check_setting, setting_text
 from sluice.declaring import check_call, check_reference, declaring_line, no_column
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
 from sluice.sinks.contract import OutputMode, ReplaceableSink, Sink, SplittingSink
 from sluice.sources.contract import Source
+from sluice.spark_conf_values import check_value
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -88,8 +89,7 @@ class Stream:
     @property
     def settings(self) -> Mapping[str, str]:
         """`conf` and `memory` as settings of Spark; variables of the environment stand in them as they are declared."""
-        own = {key: str(value).lower() if isinstance(value, bool) else str(value)
-               for key, value in (self.conf or {}).items()}  # fmt: skip
+        own = {key: setting_text(value) for key, value in (self.conf or {}).items()}
         return own if self.memory is None else own | {DRIVER_MEMORY: self.memory}
 
     @property
@@ -199,6 +199,9 @@ class Stream:
                     f"`{key}` in `conf` is a {kind}", where=place, remedy="give a string, a number or a boolean"
                 )
             check_setting(key, value, place=f"{place}, conf")
+            # Variables are the project's to fill in, which then looks at these again.
+            text = setting_text(value)
+            check_value(key, text, declared=text, place=f"{place}, conf")
         if self.memory is None:
             return
         if not isinstance(self.memory, str) or not MEMORY.fullmatch(self.memory):

@@ -15,9 +15,9 @@ ROOTS = (REPOSITORY / "include" / "sluice", REPOSITORY / "plugins" / "sluice_air
 
 GROUND = (
     "errors", "amounts", "extras", "redaction", "declaring", "other_names", "memory", "option_values", "schema_text",
-    "sql_text", "declared_settings", "spark_master", "spark_options", "spark_setting", "foreign_code", "exit_code",
-    "times", "interval", "paths", "locations", "local_disk", "storage_failures", "storage", "storage_options",
-    "typed_json", "documents", "delta_checkpoint", "delta_table", "watermarks",
+    "sql_text", "spark_conf_values", "declared_settings", "spark_master", "spark_options", "spark_setting",
+    "foreign_code", "exit_code", "times", "interval", "paths", "locations", "local_disk", "storage_failures",
+    "storage", "storage_options", "typed_json", "documents", "delta_checkpoint", "delta_table", "watermarks",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,
