@@ -14,11 +14,10 @@ from urllib.parse import unquote
 from sluice.checkpoint.manifest import files_of_batch, latest_batch, newest_file
 from sluice.declaring import check_path, declares, partition_columns
 from sluice.errors import DeclarationError
-from sluice.locations import is_local, join, same_for_every_name, spark_location
+from sluice.locations import is_local, join, local_path, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState
-from sluice.sources.files.taken_files import file_location
 from sluice.spark_options import FORMATS, check_format, check_settings, options_elsewhere, spark_options
 from sluice.storage import Storage
 
@@ -117,12 +116,12 @@ class FilesSink(Sink):
         return SinkState(exists=exists, last_batch=latest_batch(self.path, storage=storage), notes_every_batch=True)
 
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
-        """Of files that tell how many rows they have, and that are on this machine, their rows, too."""
-        files = files_of_batch(self.path, batch_id, storage=storage)
-        if files is None:
+        """The rows of files that tell them, and that are on this machine; the manifest tells of no more than names."""
+        if self.format != "parquet" or not is_local(self.path):
             return None
-        is_told = self.format == "parquet" and is_local(self.path) and len(files) <= _MOST_FOOTERS
-        return BatchOutcome(output_rows=_rows(files) if is_told else None)
+        files = files_of_batch(self.path, batch_id, storage=storage)
+        rows = _rows(files) if files is not None and len(files) <= _MOST_FOOTERS else None
+        return None if rows is None else BatchOutcome(output_rows=rows)
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         writer = frame.writeStream.format(self.format).options(**self.options)
@@ -136,7 +135,7 @@ def _rows(files: Sequence[str]) -> int | None:
     from pyarrow import ArrowException, parquet
 
     try:
-        return sum(int(parquet.read_metadata(file_location(file)).num_rows) for file in files)
+        return sum(int(parquet.read_metadata(local_path(file)).num_rows) for file in files)
     except (OSError, ArrowException):
         return None
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from sluice import sinks
 from sluice.errors import DeclarationError
@@ -61,11 +64,31 @@ def test_state(tmp_path: Path, names: list[str] | None, state: SinkState) -> Non
     assert sinks.files(str(out), format="json").state(QUERY_ID, storage=Storage()) == state
 
 
-def test_outcome_is_not_known(tmp_path: Path) -> None:
-    """A manifest does not count rows."""
-    put(tmp_path / "_spark_metadata" / "0", "v1")
+def test_outcome(tmp_path: Path) -> None:
+    """A manifest does not count rows, but files of Parquet do: those of the newest batch, where they can be read."""
+    part = tmp_path / "a b.parquet"
+    parquet.write_table(pa.table({"n": [1, 2, 3]}), part)
+    uri = f"file://{tmp_path}/a%20b.parquet"
+    line = json.dumps({"path": uri, "size": 1, "isDir": False, "modificationTime": 1, "blockReplication": 1,
+                       "blockSize": 1, "action": "add"})  # fmt: skip
+    put(tmp_path / "_spark_metadata" / "0", f"v1\n{line}")
 
-    assert sinks.files(str(tmp_path), format="json").outcome(QUERY_ID, 0, storage=Storage()) is None
+    def rows(batch_id: int, file_format: str = "parquet") -> int | None:
+        outcome = sinks.files(str(tmp_path), format=file_format).outcome(QUERY_ID, batch_id, storage=Storage())
+        return None if outcome is None else outcome.output_rows
+
+    assert (rows(0), rows(0, "json"), rows(1)) == (3, None, None)
+    put(tmp_path / "_spark_metadata" / "1", "v1")
+    assert (rows(0), rows(1)) == (None, 0)
+    put(tmp_path / "_spark_metadata" / "2.compact", f"v1\n{line}\n{line.replace('a%20b', 'c')}")
+    assert rows(2) is None
+    parquet.write_table(pa.table({"n": [4]}), tmp_path / "c.parquet")
+    assert rows(2) == 1
+    (tmp_path / "_spark_metadata" / "1").unlink()
+    assert rows(2) is None
+    part.write_bytes(b"none")
+    put(tmp_path / "_spark_metadata" / "3", f"v1\n{line}")
+    assert rows(3) is None
 
 
 @pytest.mark.parametrize("partitions", [(), ("k",), ("K",), ("a:b", "k"), ("a=b",)])
