@@ -3,7 +3,7 @@
 <home>/<stream>/current.json              which generation is live
 <home>/<stream>/generations/0001/         a Spark checkpoint, untouched Spark layout
 <home>/<stream>/generations/0001.json     what we know of it
-<home>/<stream>/generations/0001.replay/  a copy of the checkpoint, while a batch is measured again
+<home>/<stream>/generations/0001.replay/  a copy of the checkpoint, while a batch is measured or tried on it
 <home>/<stream>/leases/0001/<token>.json
 <home>/<stream>/leases/<interval>/        the same for the backfill of an interval
 <home>/<stream>/backfills/<interval>/     checkpoints of backfills that run as a stream; removed afterwards
@@ -73,6 +73,12 @@ class BegunWith(msgspec.Struct, frozen=True):
     from_batch: int
     declared: dict[str, str]
     """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
+
+
+def numbered(lines: tuple[SourceLine, ...]) -> str:
+    """The sources in order; a source that comes twice with the logs, which tell a union of it from two reads."""
+    is_reused = len({line.source for line in lines}) < len(lines)
+    return ", ".join(f"{line.source} in log {line.log}" if is_reused else line.source for line in lines)
 
 
 class Generation(Document, frozen=True, kw_only=True):

@@ -86,6 +86,10 @@ def by_id_as_text(a: DataFrame) -> DataFrame:
     return deduped.select(F.col("id").cast("bigint").alias("id"))
 
 
+def by_id_mended(a: DataFrame) -> DataFrame:
+    return by_id(a.where("id >= 0"))
+
+
 def slow(a: DataFrame) -> DataFrame:
     """Leaves a trace of each row in its first moment, and takes its time for one that the test holds."""
 
@@ -226,6 +230,7 @@ STREAMS: dict[str, Stream] = {
     "by_id": declared(by_id),
     "by_text": declared(by_text),
     "by_id_as_text": declared(by_id_as_text),
+    "by_id_mended": declared(by_id_mended),
     "slow": declared(slow),
     "slow_and_patient": declared(slow_and_patient),
     "with_function": declared(with_function),

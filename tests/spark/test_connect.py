@@ -324,9 +324,7 @@ def test_a_changed_order(work: Work) -> None:
 
 @in_campaigns
 def test_changed_state(work: Work) -> None:
-    """Other keys are refused before a batch is planned. Of other types only the batch itself tells: it stays planned,
-    and the old transform finishes it.
-    """
+    """Other keys are refused before a batch is planned, and so are other types, which the server is asked for."""
     write_numbers(work.root / "a", 2)
     work.declare("by_id")
     work.run()
@@ -343,11 +341,13 @@ def test_changed_state(work: Work) -> None:
     assert returned == 3
     assert "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE" in errors
     assert not work.records()[-1]["error"]["retryable"]
+    assert snapshot(work.checkpoint) == before
+    assert not work.checkpoint.with_name("0001.replay").exists()
 
-    work.declare("by_id")
+    work.declare("by_id_mended")
     record = work.run()
 
-    assert [batch["kind"] for batch in record["plan"]["batches"]] == ["uncommitted", "data"]
+    assert [batch["kind"] for batch in record["plan"]["batches"]] == ["data", "data"]
     assert rows(work.root) == [(0,), (1,), (2,), (3,)]
 
 

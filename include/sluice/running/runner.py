@@ -24,7 +24,7 @@ from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
-from sluice.home import Generation, SourceLine, log_keys
+from sluice.home import Generation, log_keys, numbered
 from sluice.locations import join
 from sluice.plan import Plan, Stage
 from sluice.plan_notes import DropsDuplicates
@@ -45,7 +45,7 @@ from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
 from sluice.spark.duplicates import find_dropped
-from sluice.spark.fingerprints import fingerprints
+from sluice.spark.fingerprints import fingerprints, is_edited
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.query import Query, build_query, plan_reader
@@ -53,6 +53,7 @@ from sluice.spark.row_flow import RowFlow, row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
 from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.state_check import check_state
+from sluice.spark.state_trial import try_state
 from sluice.spark.watermark_log import WatermarkLog
 from sluice.spark.writers import check_home, name_writer
 from sluice.times import Clock, iso_time, system_clock
@@ -213,8 +214,13 @@ class _Run:
         kept = read_kept_state(query)
         check_kept_state(kept, seen)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
-        generation = msgspec.structs.replace(generation, state=kept)
-        self.generation = generation.beginning(next_id, fingerprints(preparation.declared(), query))
+        generation, declared = (
+            msgspec.structs.replace(generation, state=kept),
+            fingerprints(preparation.declared(), query),
+        )
+        if is_edited(generation.newest_declared, declared):
+            try_state(query, seen.checkpoint, storage=home.storage)
+        self.generation = generation.beginning(next_id, declared)
         home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
@@ -393,10 +399,8 @@ class _Run:
         """What tells that which is planned to be read, by source, and what was read before, where that is all."""
         ranges = [item for batch in self.plan.batches for item in batch.sources.items()]
         # The run may end before it has read all of them.
-        begun, ended = (
-            {name: found.start for name, found in reversed(ranges)},
-            {name: found.end for name, found in ranges},
-        )
+        begun = {name: found.start for name, found in reversed(ranges)}
+        ended = {name: found.end for name, found in ranges}
         sources, storage = self.query.stream.sources, self.preparation.home.storage
         told = {
             name: [sources[name].mark(offset, storage=storage) for offset in (begun[name], end) if offset is not None]
@@ -428,7 +432,7 @@ class _Run:
                 folders=folders,
             )
         if seen.record.lines != query.lines:
-            was, now = _numbered(seen.record.lines), _numbered(query.lines)
+            was, now = numbered(seen.record.lines), numbered(query.lines)
             raise RefusedError(
                 Problem(
                     code="SOURCE_ORDER_CHANGED",
@@ -491,9 +495,3 @@ class _Run:
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)
         self.preparation.journal.records.save(self.record)
-
-
-def _numbered(lines: tuple[SourceLine, ...]) -> str:
-    """The sources in order; a source that comes twice with the logs, which tell a union of it from two reads."""
-    is_reused = len({line.source for line in lines}) < len(lines)
-    return ", ".join(f"{line.source} in log {line.log}" if is_reused else line.source for line in lines)

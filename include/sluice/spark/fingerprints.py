@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 from sluice.planning.declared import Declared
 from sluice.planning.edited_sources import source_fingerprints
@@ -17,6 +18,8 @@ from sluice.spark.query import Query, plan_reader
 _PASSING = re.compile(r"#\d+L?|@[0-9a-f]+|(?<=\]), \d+$|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.MULTILINE)
 """What Spark's text of a plan has that is another one at every start: ids of columns, objects, observations and
 watermarks."""
+
+_VERSION_OF = "version of "
 
 
 def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
@@ -35,11 +38,16 @@ def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
     # Spark's plan has the names of Python functions, and not what they do.
     found["text of the transform's module"] = transform_digest(project, stream) or ""
     for location, version in plans.static_versions(query.frame).items():
-        found[f"version of {project.place(location)}"] = str(version)
+        found[_VERSION_OF + project.place(location)] = str(version)
     suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
     found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""
     return found
+
+
+def is_edited(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether something is declared otherwise; that a static table has another version is no edit."""
+    return any(then.get(name) != found for name, found in now.items() if not name.startswith(_VERSION_OF))
 
 
 def place(project: Project, sink: Sink | None) -> str:

@@ -31,8 +31,7 @@ def replay_batch(
         BatchFailedError: Spark failed, or does not tell.
         StorageError: The copy could not be made.
     """
-    # Where Spark sees the checkpoint, it sees what is beside it.
-    folder = f"{checkpoint.rstrip('/')}.replay"
+    folder = replay_folder(checkpoint)
     storage.delete_folder(folder)
     for name in _COPIED:
         storage.copy_folder(join(checkpoint, name), join(folder, name))
@@ -53,6 +52,11 @@ def replay_batch(
         )
     storage.delete_folder(folder)
     return event_times
+
+
+def replay_folder(checkpoint: str) -> str:
+    """Where the copy of a checkpoint is made: where Spark sees that, it sees what is beside it."""
+    return f"{checkpoint.rstrip('/')}.replay"
 
 
 def _cut_back(checkpoint: str, batch_id: int, storage: Storage) -> None:

@@ -45,7 +45,7 @@ _NEVER_NULL = re.compile(rb'"(nullable|containsNull|valueContainsNull)":false')
 
 
 def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMode, *, storage: Storage) -> bool:
-    """Make sure that a query can go on with the state of a checkpoint. Of a query on a server, only its run tells.
+    """Make sure that a query can go on with the state of a checkpoint. Of a query on a server, `try_state` does.
 
     Args:
         frame: The query's result.

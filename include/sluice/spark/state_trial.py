@@ -1,0 +1,61 @@
+"""Whether an edited query can go on with the state of its checkpoint, where a server plans it: it is tried there.
+
+A server plans no batch without running it. So it runs one without rows, into no sink, over a copy of what the
+checkpoint says of its state: what does not fit, Spark refuses before it looks for the state itself, which the copy
+lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from uuid import uuid4
+
+from sluice.checkpoint.reader import CheckpointState
+from sluice.checkpoint.state_store import read_state_schemas
+from sluice.checkpoint.writer import write_metadata, write_planned_batch
+from sluice.errors import RefusedError
+from sluice.locations import join
+from sluice.spark.connect_session import is_connected
+from sluice.spark.query import Query
+from sluice.spark.replay import replay_folder
+from sluice.spark.state_check import state_changed
+from sluice.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+
+def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None:
+    """Make sure that a server takes the state of a checkpoint for a query that may have been edited.
+
+    Of a Spark in this process, `check_state` tells without a batch. Of a batch that is planned already, the batch does.
+
+    Raises:
+        RefusedError: The server refuses it.
+        StorageError: The copy could not be made.
+    """
+    planned = state.planned
+    if planned is None or state.is_pending or not is_connected(query.frame.sparkSession):
+        return
+    location = join(state.location, "state")
+    schemas = {name: found for name, found in read_state_schemas(location, storage=storage).items() if found}
+    if not schemas:
+        return
+    folder = replay_folder(state.location)
+    storage.delete_folder(folder)
+    for name in ("sources", "commits", "offsets"):
+        storage.copy_folder(join(state.location, name), join(folder, name))
+    for name, content in schemas.items():
+        storage.replace(join(folder, "state", name), content)
+    write_metadata(folder, str(uuid4()), storage=storage)
+    write_planned_batch(folder, replace(planned, batch_id=planned.batch_id + 1), {}, {}, storage=storage)
+    try:
+        query.start_replay(folder).awaitTermination()
+    except Exception as exc:
+        problem = state_changed(str(exc), location)
+        if problem is not None:
+            raise RefusedError(problem) from exc
+        # It was planned, and lacks the state in the copy.
+        logger.debug("the server takes the state for the query", exc_info=True)
+    finally:
+        storage.delete_folder(folder)
