@@ -38,8 +38,11 @@ def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None
     if planned is None or state.is_pending or not is_connected(query.frame.sparkSession):
         return
     location = join(state.location, "state")
-    schemas = {name: found for name, found in read_state_schemas(location, storage=storage).items() if found}
-    if not schemas:
+    found = read_state_schemas(location, storage=storage)
+    schemas = {name: content for name, content in found.items() if content}
+    operators = {name.partition("/")[0] for name in found}
+    if not schemas or operators != {name.partition("/")[0] for name in schemas}:
+        # Of an operator that says nothing of itself, Spark would miss the folder in the copy.
         return
     folder = replay_folder(state.location)
     storage.delete_folder(folder)
