@@ -14,7 +14,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": "Sluice",
-                "external-doc-url": "https://pypi.org/project/sluice-streaming/",
+                "external-doc-url": "https://spark.apache.org/streaming/",
                 "tags": ["software"],
             }
         ],

@@ -5,12 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from email.parser import Parser
 from pathlib import Path
 
 import pytest
-
-from sluice_airflow.provider_info import get_provider_info
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -59,14 +56,3 @@ def test_airflow_finds_the_provider(wheel: zipfile.ZipFile) -> None:
 
     assert "sluice = sluice.cli.app:main" in entry_points
     assert "provider_info = sluice_airflow.provider_info:get_provider_info" in entry_points
-
-
-def test_where_its_documents_are(wheel: zipfile.ZipFile) -> None:
-    """The package and the provider name the same page, which is that of the distribution's name."""
-    metadata = Parser().parsestr(wheel.read("sluice_streaming-0.1.0.dist-info/METADATA").decode())
-    pages = dict(found.split(", ") for found in metadata.get_all("Project-URL") or [])
-    (integration,) = get_provider_info()["integrations"]
-
-    assert pages["Homepage"] == integration["external-doc-url"]
-    assert pages["Homepage"].rstrip("/").endswith(f"/{metadata['Name']}")
-    assert pages["Documentation"].startswith(pages["Homepage"])
