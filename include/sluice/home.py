@@ -75,7 +75,7 @@ class BegunWith(msgspec.Struct, frozen=True):
     """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
 
 
-def numbered(lines: tuple[SourceLine, ...]) -> str:
+def source_order(lines: tuple[SourceLine, ...]) -> str:
     """The sources in order; a source that comes twice with the logs, which tell a union of it from two reads."""
     is_reused = len({line.source for line in lines}) < len(lines)
     return ", ".join(f"{line.source} in log {line.log}" if is_reused else line.source for line in lines)

@@ -127,6 +127,14 @@ def one_of(*names: str, words: Mapping[str, str] | None = None, has_case: bool =
     return check
 
 
+orc_codec = one_of("none", "uncompressed", "snappy", "zlib", "lzo", "lz4", "brotli", "zstd", words={"gzip": "zlib"})
+"""A codec of ORC files, as an option and as a setting of Spark."""
+parquet_codec = one_of(
+    *("none", "uncompressed", "snappy", "gzip", "lzo", "lz4", "lz4_raw", "brotli", "zstd"), words={"gz": "gzip"}
+)
+"""The same of Parquet files."""
+
+
 def _near(value: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     by_lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(value.lower(), by_lower, n=1, cutoff=cutoff)

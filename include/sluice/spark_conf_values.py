@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from sluice.errors import DeclarationError
-from sluice.option_values import Check, any_text, one_of, time_zone
+from sluice.option_values import Check, any_text, one_of, orc_codec, parquet_codec, time_zone
 
 _BLANK = "".join(map(chr, range(33)))
 """What Java strips from both ends of a text."""
@@ -154,14 +154,10 @@ SETTINGS: Mapping[str, Check] = {
     **_each("sql.streaming.", "noDataProgressEventInterval stateStore.maintenanceInterval", duration),
     "spark.sql.legacy.timeParserPolicy": _rebase,
     "spark.sql.mapKeyDedupPolicy": one_of("EXCEPTION", "LAST_WIN"),
-    "spark.sql.orc.compression.codec": one_of(
-        *("none", "uncompressed", "snappy", "zlib", "lzo", "lz4", "brotli", "zstd"), words={"gzip": "zlib"}
-    ),
+    "spark.sql.orc.compression.codec": orc_codec,
     **_each("sql.parquet.", "datetimeRebaseModeInRead datetimeRebaseModeInWrite", _rebase),
     **_each("sql.parquet.", "int96RebaseModeInRead int96RebaseModeInWrite", _rebase),
-    "spark.sql.parquet.compression.codec": one_of(
-        *("none", "uncompressed", "snappy", "gzip", "lzo", "lz4", "lz4_raw", "brotli", "zstd"), words={"gz": "gzip"}
-    ),
+    "spark.sql.parquet.compression.codec": parquet_codec,
     "spark.sql.parquet.outputTimestampType": one_of("INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"),
     "spark.sql.session.timeZone": time_zone,
     "spark.sql.sources.partitionOverwriteMode": one_of("STATIC", "DYNAMIC"),

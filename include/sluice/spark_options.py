@@ -26,6 +26,8 @@ from sluice.option_values import (
     line_separator,
     number,
     one_of,
+    orc_codec,
+    parquet_codec,
     pattern_to_read,
     separator,
     short_line_separator,
@@ -37,10 +39,6 @@ _CODECS = ("none", "uncompressed", "bzip2", "deflate", "gzip", "lz4", "snappy")
 _CODEC_WORDS = {"gz": "gzip", "zip": "gzip", "bz2": "bzip2", "zlib": "deflate", "no": "none"}
 _text_codec = one_of(*_CODECS, words=_CODEC_WORDS, others=".")
 """A codec of Hadoop's may be given by its class."""
-_parquet_codec = one_of(
-    *("none", "uncompressed", "snappy", "gzip", "lzo", "lz4", "lz4_raw", "brotli", "zstd"), words={"gz": "gzip"}
-)
-_orc_codec = one_of("none", "uncompressed", "snappy", "zlib", "lzo", "lz4", "brotli", "zstd", words={"gzip": "zlib"})
 _mode = one_of(
     *("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
     words={
@@ -95,9 +93,9 @@ FORMATS: Mapping[str, Mapping[str, Check]] = {
         "samplingRatio": number,
         "timeZone": time_zone,
     },
-    "orc": {**_each("compression orc.compress", _orc_codec), "mergeSchema": boolean},
+    "orc": {**_each("compression orc.compress", orc_codec), "mergeSchema": boolean},
     "parquet": {
-        **_each("compression parquet.compression", _parquet_codec),
+        **_each("compression parquet.compression", parquet_codec),
         **_each("datetimeRebaseMode int96RebaseMode", _rebase),
         "mergeSchema": boolean,
     },

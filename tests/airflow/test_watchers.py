@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -42,7 +42,12 @@ def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_poll, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(shared_poll, "_REST_PER_WORK", 0.0)
     look = shared_poll.look
-    monkeypatch.setattr(shared_poll, "look", lambda read: _LOOKS.append(read) or look(read))  # type: ignore[func-returns-value]
+
+    def counted(read: Callable[[], Any]) -> Any:
+        _LOOKS.append(read)
+        return look(read)
+
+    monkeypatch.setattr(shared_poll, "look", counted)
     watched_streams.cache_clear()
 
 

@@ -501,8 +501,10 @@ class TestDrained:
                 monkeypatch.setattr(BatchLogs, "committed", committed)
                 monkeypatch.setattr(QueryStarts, "end", end)
 
+        def unseen(logs: BatchLogs, number: int) -> Any:
+            return None if number == batch_id else committed(logs, number)
+
         monkeypatch.setattr(QueryStarts, "end", cut)
-        unseen = lambda logs, number: None if number == batch_id else committed(logs, number)  # noqa: E731
         monkeypatch.setattr(BatchLogs, "committed", unseen)
 
     def bring_back(self, lab: Lab) -> None:

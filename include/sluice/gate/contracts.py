@@ -58,15 +58,31 @@ def _columns(stream: Stream, expectation: Expectation, batches: tuple[PlannedBat
             where=expectation.place,
             remedy=f"did you mean `{near[0]}`?" if near else f"the sources are: {', '.join(stream.sources)}",
         )
-    entries = [entry for batch in batches if name in batch.sources for entry in batch.sources[name].added.entries]
-    found = stream.sources[name].columns(entries[-1].path if entries else None, storage=storage)
+    found = source_columns(stream, name, batches, storage=storage)
     if found is None:
         raise DeclarationError(
             f"source `{name}` does not tell its columns before Spark starts",
             where=expectation.place,
             remedy="leave out `source`: the columns of the result are checked before anything runs",
         )
-    return Schema.of(found)
+    return found
+
+
+def source_columns(stream: Stream, name: str, batches: tuple[PlannedBatch, ...], *, storage: Storage) -> Schema | None:
+    """The columns that a source has, before Spark starts; None where it does not tell.
+
+    Args:
+        stream: The declaration, with absolute locations.
+        name: The source.
+        batches: What is planned; of files that know their columns, the newest of these is looked at.
+        storage: Where the source is.
+
+    Raises:
+        StorageError: It can't be read right now.
+    """
+    entries = [entry for batch in batches if name in batch.sources for entry in batch.sources[name].added.entries]
+    found = stream.sources[name].columns(entries[-1].path if entries else None, storage=storage)
+    return None if found is None else Schema.of(found)
 
 
 def _broken(expectation: Expectation, schema: Schema) -> str | None:

@@ -158,9 +158,8 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
 
 
 def _pending_problems(
-    seen: Survey, source: Source, before: Position, end: str, home: StreamHome
+    seen: Survey, source: Source, before: Position, end: str, home: StreamHome, *, is_in_sink: bool
 ) -> tuple[Problem, ...]:
-    is_in_sink = _sink_has_newest(seen)
     return pending_problems(
         seen.stream,
         source,
@@ -192,14 +191,15 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
     unreadable: dict[str, str] = {}
     pending: list[Problem] = []
     read_sources = {line.source for line in seen.lines or ()}
+    is_in_sink = _sink_has_newest(seen)
     for name, source in stream.sources.items():
         if name not in read_sources:
             continue
         try:
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
-                pending += _pending_problems(seen, source, before[name], end, home)
-                if not _sink_has_newest(seen):
+                pending += _pending_problems(seen, source, before[name], end, home, is_in_sink=is_in_sink)
+                if not is_in_sink:
                     at[name] = replace(at[name], pending=before[name])
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
         except StorageError as exc:

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 
 from sluice.errors import Problem, StorageError
+from sluice.gate.contracts import source_columns
 from sluice.plan import Plan
 from sluice.planning.transform_text import transform_texts
 from sluice.project import Project
-from sluice.quality.columns import Schema
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -27,9 +27,10 @@ def unnamed_columns(project: Project, stream: Stream, plan: Plan, *, storage: St
     if names is None or texts is None:
         return
     written = b"\n".join(texts.values()).decode("utf-8", "replace")
+    text, had = written.lower(), {name.lower() for name in names}
     known = {name.lower(): name for name in [*re.findall(r"[^\W\d]\w+", written), *names]}
     for column in declared:
-        if column.lower() in known or column.lower() in written.lower():
+        if column.lower() in had or column.lower() in text:
             continue
         near = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.8)
         yield Problem(
@@ -45,14 +46,12 @@ def unnamed_columns(project: Project, stream: Stream, plan: Plan, *, storage: St
 def _columns(stream: Stream, plan: Plan, storage: Storage) -> list[str] | None:
     """The names of the columns that the sources have; None where one does not tell."""
     names: list[str] = []
-    for name, source in stream.sources.items():
-        planned = [batch.sources[name] for batch in plan.batches if name in batch.sources]
-        entries = [entry for found in planned for entry in found.added.entries]
+    for name in stream.sources:
         try:
-            found = source.columns(entries[-1].path if entries else None, storage=storage)
+            found = source_columns(stream, name, plan.batches, storage=storage)
         except StorageError:
             return None
         if found is None:
             return None
-        names += Schema.of(found).names
+        names += found.names
     return names

@@ -32,7 +32,7 @@ from sluice.running.query_starts import QueryStarts
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
-from sluice.sources.contract import SOURCE_METRICS
+from sluice.sources.contract import SOURCE_METRICS, LoggingSource
 from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
@@ -143,7 +143,7 @@ class BatchRunner:
         was_in_sink = self._sink_holds(batch.batch_id)
         warnings: list[str] = []
         if batch.kind == "uncommitted":
-            self._check_inputs(batch, is_in_sink=was_in_sink)
+            warnings += self._check_inputs(batch, is_in_sink=was_in_sink)
         else:
             self._write(batch)
         planned = self._logs.check_planned(batch)
@@ -324,7 +324,7 @@ class BatchRunner:
                 remedy="nothing was written for this batch; the next try plans it anew",
             )
 
-    def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> None:
+    def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> list[str]:
         """What a log of the checkpoint has promised to read must be there: nobody can plan the batch without it.
 
         Args:
@@ -332,17 +332,21 @@ class BatchRunner:
             is_in_sink: Whether the sink holds it.
             only_logged: Look at the sources alone whose own log has the files of the batch already.
 
+        Returns:
+            What is gone and is not needed any more; of files, `passed_over` tells once the batch is committed.
+
         Raises:
             RefusedError: Something is gone.
         """
         problems: list[Problem] = []
+        unneeded: list[Problem] = []
         for line in self._generation.lines:
             source = batch.sources[line.source]
             if source.end is None or source.is_empty or (only_logged and not source.added.is_there):
                 continue
             position = self._logged.position(line.log, self._state.source_logs, source.start)
             declared = self._query.stream.sources[line.source]
-            problems += pending_problems(
+            found = pending_problems(
                 self._query.stream,
                 declared,
                 position,
@@ -351,8 +355,12 @@ class BatchRunner:
                 has_state=is_in_sink and self._has_state(),
                 storage=self._storage,
             )
+            problems += found
+            if not isinstance(declared, LoggingSource) or declared.ignores_missing:
+                unneeded += found
         if needed := [problem for problem in problems if problem.is_blocking]:
             raise RefusedError(needed[0])
+        return [f"{problem.cause} [{problem.file}]; {problem.consequence}" for problem in unneeded[:1]]
 
     def _surplus(self, batch: PlannedBatch, report: Report) -> Iterator[str]:
         """Spark counts a row as often as it reads it, so that a surplus is no proof that one counts twice."""

@@ -143,9 +143,8 @@ class LoggedFiles:
             batch_id: The batch.
             before: How its files looked before it was read; of those that have changed since, nobody knows.
         """
-        now = self.looks(batch_id)
-        read = {path: there for path, there in now.items() if there == before.get(path)}
-        for found in self.taken(batch_id):
+        read = {path: there for path, there in before.items() if self.home.storage.stat(path) == there}
+        for found in self.taken(batch_id) if read else ():
             notes, mended = self._notes(found), [entry for entry in found.entries if _is_another(entry, read)]
             if mended:
                 notes.keep_times({entry.path: read[entry.path].mtime_ms for entry in mended})

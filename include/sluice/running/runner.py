@@ -24,7 +24,7 @@ from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
-from sluice.home import Generation, log_keys, numbered
+from sluice.home import Generation, log_keys, source_order
 from sluice.locations import join
 from sluice.plan import Plan, Stage
 from sluice.plan_notes import DropsDuplicates
@@ -214,10 +214,8 @@ class _Run:
         kept = read_kept_state(query)
         check_kept_state(kept, seen)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
-        generation, declared = (
-            msgspec.structs.replace(generation, state=kept),
-            fingerprints(preparation.declared(), query),
-        )
+        generation = msgspec.structs.replace(generation, state=kept)
+        declared = fingerprints(preparation.declared(), query)
         if is_edited(generation.newest_declared, declared):
             try_state(query, seen.checkpoint, storage=home.storage)
         self.generation = generation.beginning(next_id, declared)
@@ -432,7 +430,7 @@ class _Run:
                 folders=folders,
             )
         if seen.record.lines != query.lines:
-            was, now = numbered(seen.record.lines), numbered(query.lines)
+            was, now = source_order(seen.record.lines), source_order(query.lines)
             raise RefusedError(
                 Problem(
                     code="SOURCE_ORDER_CHANGED",

@@ -12,8 +12,6 @@ from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query, spark_failed
 from sluice.storage import Storage
 
-_COPIED = ("sources", "state", "commits", "offsets")
-
 
 def replay_batch(
     query: Query, checkpoint: str, batch_id: int, progress: ProgressLog, *, storage: Storage
@@ -31,11 +29,7 @@ def replay_batch(
         BatchFailedError: Spark failed, or does not tell.
         StorageError: The copy could not be made.
     """
-    folder = replay_folder(checkpoint)
-    storage.delete_folder(folder)
-    for name in _COPIED:
-        storage.copy_folder(join(checkpoint, name), join(folder, name))
-    write_metadata(folder, str(uuid4()), storage=storage)
+    folder = copy_checkpoint(checkpoint, "sources", "state", "commits", "offsets", storage=storage)
     _cut_back(folder, batch_id, storage)
     try:
         started = query.start_replay(folder)
@@ -54,9 +48,19 @@ def replay_batch(
     return event_times
 
 
-def replay_folder(checkpoint: str) -> str:
-    """Where the copy of a checkpoint is made: where Spark sees that, it sees what is beside it."""
-    return f"{checkpoint.rstrip('/')}.replay"
+def copy_checkpoint(checkpoint: str, *names: str, storage: Storage) -> str:
+    """Copy folders of a checkpoint, for a query of its own; returns where. A copy that is there is written over.
+
+    Raises:
+        StorageError: The copy could not be made.
+    """
+    # Where Spark sees the checkpoint, it sees what is beside it.
+    folder = f"{checkpoint.rstrip('/')}.replay"
+    storage.delete_folder(folder)
+    for name in names:
+        storage.copy_folder(join(checkpoint, name), join(folder, name))
+    write_metadata(folder, str(uuid4()), storage=storage)
+    return folder
 
 
 def _cut_back(checkpoint: str, batch_id: int, storage: Storage) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from uuid import uuid4
 
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import read_state_schemas
-from sluice.checkpoint.writer import write_metadata, write_planned_batch
+from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import RefusedError
 from sluice.locations import join
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query
-from sluice.spark.replay import replay_folder
+from sluice.spark.replay import copy_checkpoint
 from sluice.spark.state_check import state_changed
 from sluice.storage import Storage
 
@@ -44,13 +43,9 @@ def try_state(query: Query, state: CheckpointState, *, storage: Storage) -> None
     if not schemas or operators != {name.partition("/")[0] for name in schemas}:
         # Of an operator that says nothing of itself, Spark would miss the folder in the copy.
         return
-    folder = replay_folder(state.location)
-    storage.delete_folder(folder)
-    for name in ("sources", "commits", "offsets"):
-        storage.copy_folder(join(state.location, name), join(folder, name))
+    folder = copy_checkpoint(state.location, "sources", "commits", "offsets", storage=storage)
     for name, content in schemas.items():
         storage.replace(join(folder, "state", name), content)
-    write_metadata(folder, str(uuid4()), storage=storage)
     write_planned_batch(folder, replace(planned, batch_id=planned.batch_id + 1), {}, {}, storage=storage)
     try:
         query.start_replay(folder).awaitTermination()

@@ -113,6 +113,8 @@ class _Found:
     """The newest runs, where their records were read."""
     lines: tuple[RunLine, ...] = ()
     """What lists tell of the newest runs."""
+    streams: Mapping[str, Stream] = field(default_factory=dict)
+    """Every stream of the project, as declared just now."""
 
 
 @app.exception_handler(StarletteHTTPException)
@@ -162,8 +164,7 @@ def one_stream(request: Request, user: ReaderDep, name: str) -> Response:
     """One stream."""
     now = datetime.now(UTC)
     found = _find(user, name)
-    project = airflow_project()
-    look = partial(look_ahead, project, found.stream, found.home, now, shown_declarations(project).usable())
+    look = partial(look_ahead, airflow_project(), found.stream, found.home, now, found.streams)
     next_run = _next_runs.get({name: look}, _PATIENCE_SECONDS).get(name)
     errors: list[str] = []
     generation = _try(errors, found.home.current_generation)
@@ -305,8 +306,7 @@ def _streams(request: Request, user: Reader, dag_id: str | None, search: str, nu
     drawn = choose(readings, hits, who_needs_somebody(runs))
     shown = {name: visible[name] for name in dict.fromkeys((*part.names, *drawn))}
     project = airflow_project()
-    streams = shown_declarations(project).usable()
-    jobs = {name: partial(look_ahead, project, it.stream, it.home, now, streams) for name, it in shown.items()}
+    jobs = {name: partial(look_ahead, project, it.stream, it.home, now, it.streams) for name, it in shown.items()}
     next_runs = _next_runs.get(jobs, _PATIENCE_SECONDS)
     rows = {}
     for name, it in shown.items():
@@ -362,7 +362,7 @@ def _visible(user: Reader, dag_id: str | None = None) -> tuple[dict[str, _Found]
         runs = listed.get(name) or _runs.last_known(homes[name])
         dag_ids = declared.get(name, set()) | _dag_ids(runs.lines)
         if _may_see(user, dag_ids, is_known=not runs.error) and (dag_id is None or dag_id in dag_ids):
-            visible[name] = _Found(stream, homes[name], dag_ids, runs.error, lines=runs.lines)
+            visible[name] = _Found(stream, homes[name], dag_ids, runs.error, lines=runs.lines, streams=streams)
     return visible, declarations.errors()
 
 
@@ -380,7 +380,7 @@ def _find(user: Reader, name: str) -> _Found:
     dag_ids = {task.dag_id for task in _own_tasks() if task.stream == name} | _dag_ids(map(run_line, runs))
     if not _may_see(user, dag_ids, is_known=not error):
         raise HTTPException(404, f"There is no stream {wording.short(name)} that you may see.")
-    return _Found(streams[name], home, dag_ids, error, runs)
+    return _Found(streams[name], home, dag_ids, error, runs, streams=streams)
 
 
 def _is_visible(user: Reader, name: str) -> bool:

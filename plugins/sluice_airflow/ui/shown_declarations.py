@@ -50,7 +50,7 @@ def _load(file: str) -> Loaded:
 
 
 def _found(loaded: Mapping[str, Loaded], file: str) -> list[Stream]:
-    found = loaded.get(file, _hanging(_PATIENCE_SECONDS))
+    found = loaded[file] if file in loaded else _hanging(_PATIENCE_SECONDS)
     if isinstance(found, DeclarationError):
-        raise found if found.where is not None else found.at(file)
+        raise found.at(file)
     return found
