@@ -100,7 +100,7 @@ def time_zone(value: str) -> str | None:
         return None
     known = zoneinfo.available_timezones()
     # Without a time zone database, only Spark can tell.
-    if value in known or not known:
+    if value in known or value == "UT" or not known:
         return None
     near = _near(value, known, cutoff=0.75)
     return f"did you mean `{near}`?" if near else 'name a zone, as "Europe/Vienna", or an offset, as "+01:00"'

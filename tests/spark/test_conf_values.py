@@ -106,6 +106,7 @@ PROBES = [
         "TIMESTAMP_LTZ",
         "TIMESTAMP",
         "UTC",
+        "UT",
         "Europe/Vienna",
         "Europe/Berlim",
         "CET+1",

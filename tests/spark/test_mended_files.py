@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.errors import SluiceError
+from sluice.errors import RefusedError, SluiceError
+from sluice.interval import Interval
 from sluice.planning.planner import Limits
-from tests.spark.lab import Lab, bounded, ids, touch, write_files, write_numbers
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.query_starts import QueryStarts
+from tests.spark.lab import Lab, bounded, forget_tables, ids, touch, write_files, write_numbers
+from tests.spark.power_cuts import Cut, power_cut
+from tests.unit.quality.suites import document, row
 
 pytestmark = pytest.mark.spark
 
@@ -19,7 +29,38 @@ def same(numbers: DataFrame) -> DataFrame:
     return numbers
 
 
-def failing(lab: Lab, limits: Limits, *, first: int) -> tuple[Stream, Path]:
+def dated(numbers: DataFrame) -> DataFrame:
+    return numbers.selectExpr("id", "DATE'2026-01-02' AS day")
+
+
+def cut_run(lab: Lab, stream: Stream, cut: Cut) -> str | None:
+    """Let the power go at a write of a run; tells at which, None where it had no such."""
+    with power_cut(cut, lab.root) as writes:
+        try:
+            lab.run(stream)
+        except BaseException:
+            assert writes.at is not None
+    for leases in (lab.root / "home").rglob("leases"):
+        leases.rename(leases.with_name(f"former-{leases.name}"))
+    forget_tables(lab.spark)
+    return writes.at
+
+
+def backfill(lab: Lab, stream: Stream) -> None:
+    day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    backfill_stream(lab.project, BackfillRequest(lab.project.resolve(stream), day), session=lab.spark)
+
+
+def by_day(stream: Stream) -> Stream:
+    return replace(
+        stream,
+        transform=f"{__name__}:dated",
+        sink=sinks.delta("out", partition_by=["day"]),
+        interval_column="day",
+    )
+
+
+def failing(lab: Lab, limits: Limits, *, first: int, is_dated: bool = False) -> tuple[Stream, Path]:
     """A stream whose newest batch fails, for one of its two files is broken; and that file."""
     stream = Stream(
         name="s",
@@ -27,6 +68,7 @@ def failing(lab: Lab, limits: Limits, *, first: int) -> tuple[Stream, Path]:
         transform=f"{__name__}:same",
         sink=sinks.delta("out"),
     )
+    stream = by_day(stream) if is_dated else stream
     if first:
         write_numbers(lab.root / "in", first)
         lab.run(stream)
@@ -87,3 +129,121 @@ def test_a_file_that_is_mended_before_its_batch_is_in_the_offset_log(lab: Lab) -
     lab.run(stream)
     assert ids(lab.table("out")) == [0, 1, 2]
     assert (lab.plan(stream).verdict, lab.plan(stream).warnings) == ("skip", ())
+
+
+def test_a_file_that_is_mended_with_the_time_that_it_had(lab: Lab) -> None:
+    """As `cp -p`, `tar` and `rsync -t` do it: known by its size, also where it is shorter than it was."""
+    stream, broken = failing(lab, bounded(), first=0, is_dated=True)
+    broken.write_text('{"id": 1}\n{"id": 100}')
+    touch(broken, 1)
+    lab.run(stream)
+    broken.rename(broken.with_name("renamed.json"))
+    assert ([found.code for found in lab.plan(stream).warnings], lab.plan(stream).verdict) == (["FILE_RENAMED"], "skip")
+    broken.with_name("renamed.json").rename(broken)
+
+    (longer,) = write_files(lab.root / "in", {"0005.json": '{"id": 5}\n{"id": 5,,,,,,,,,,,,,,,,,,,,,,,,}'}, first=5)
+    with pytest.raises(SluiceError):
+        lab.run(stream)
+    longer.write_text('{"id": 5}')
+    touch(longer, 5)
+    lab.run(stream)
+    backfill(lab, stream)
+    assert ids(lab.table("out")) == [0, 1, 5, 100]
+
+
+def test_a_backfill_of_a_mended_file_that_was_rotated(lab: Lab) -> None:
+    """Another file is in its place: its rows are not those that were read."""
+    stream, broken = failing(lab, bounded(), first=0, is_dated=True)
+    broken.write_text('{"id": 1}\n{"id": 100}')
+    touch(broken, 60)
+    lab.run(stream)
+    broken.rename(broken.with_name("0001.json.1"))
+    write_files(lab.root / "in", {"0001.json": '{"id": 7}\n{"id": 888}\n{"id": 9999}'}, first=90)
+    with pytest.raises(RefusedError) as refused:
+        backfill(lab, stream)
+    assert refused.value.finding.code == "BACKFILL_INPUT_GONE"
+    assert ids(lab.table("out")) == [0, 1, 100]
+
+
+def test_a_backfill_of_a_mended_file_that_looks_like_another(lab: Lab) -> None:
+    """Both are where they were read."""
+    stream, broken = failing(lab, bounded(), first=0, is_dated=True)
+    broken.write_text('{"id": 1}')
+    touch(broken, 60)
+    lab.run(stream)
+    write_files(lab.root / "in", {"0002.json": '{"id": 2}'}, first=60)
+    lab.run(stream)
+    backfill(lab, stream)
+    assert ids(lab.table("out")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "cut", [Cut("Spark's commit"), Cut("times", 1, "after"), Cut("taken", 2, "after"), Cut("commit out", 1, "after")]
+)
+def test_a_kill_after_it_was_mended(lab: Lab, cut: Cut) -> None:
+    """What was read is noted before it is: nobody reads it once more, under whichever name."""
+    stream, broken = failing(lab, bounded(), first=0)
+    broken.write_text('{"id": 1}\n{"id": 100}')
+    touch(broken, 60)
+    assert cut_run(lab, stream, cut) is not None
+    lab.run(stream)
+    assert ids(lab.table("out")) == [0, 1, 100]
+    assert lab.plan(stream).warnings == ()
+    broken.rename(broken.with_name("renamed.json"))
+    lab.run(stream)
+    assert ids(lab.table("out")) == [0, 1, 100]
+
+
+def test_a_file_that_changes_while_the_retry_reads_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of the two was read, nobody knows, and the batch's record says so."""
+    stream, broken = failing(lab, bounded(), first=0)
+    broken.write_text('{"id": 1}')
+    touch(broken, 60)
+    start = QueryStarts.start
+
+    def after(starts: QueryStarts, query: Any, **how: Any) -> Any:
+        broken.write_text('{"id": 1}\n{"id": 100}')
+        touch(broken, 70)
+        return start(starts, query, **how)
+
+    monkeypatch.setattr(QueryStarts, "start", after)
+    (warning,) = lab.run(stream).batches[0].warnings
+    assert "while batch 0 was at work: which of the two it has read, nobody knows" in warning
+    assert str(broken) in warning
+
+
+def test_a_file_that_is_mended_beside_its_backup(lab: Lab) -> None:
+    """Nothing says that the mended one is never read."""
+    stream, broken = failing(lab, bounded(), first=0)
+    backup = broken.with_name("0001.json.bak")
+    shutil.copy2(broken, backup)
+    broken.write_text('{"id": 1}\n{"id": 100}')
+    touch(broken, 60)
+    plan = lab.plan(stream)
+    assert (plan.verdict, "FILE_CHANGED" in {found.code for found in plan.warnings}) == ("refuse", False)
+    backup.unlink()
+    lab.run(stream)
+    assert ids(lab.table("out")) == [0, 1, 100]
+    assert lab.plan(stream).warnings == ()
+
+
+def test_a_file_that_changes_once_its_rows_are_decided(lab: Lab) -> None:
+    """What was put aside is published, and the plan tells that what is in the file now was not read."""
+    suite = document(row("expect_column_values_to_be_between", policy="quarantine", column="id", max_value=50))
+    (lab.root / "suite.json").write_bytes(suite)
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:same",
+        sink=sinks.delta("out"),
+        quality="suite.json",
+    )
+    write_files(lab.root / "in", {"0000.json": '{"id": 9}'})
+    lab.run(stream)
+    (file,) = write_files(lab.root / "in", {"0001.json": '{"id": 1}\n{"id": 99}'}, first=1)
+    assert cut_run(lab, stream, Cut("commit out", 1)) is not None
+    file.write_text('{"id": 3}\n{"id": 98}')
+    touch(file, 60)
+    lab.run(stream)
+    assert (ids(lab.table("out")), ids(lab.table("out_quarantine"))) == ([1, 9], [99])
+    assert [found.code for found in lab.plan(stream).warnings] == ["FILE_CHANGED"]

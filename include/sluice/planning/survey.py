@@ -12,6 +12,7 @@ from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
+from sluice.gate.decided_batch import read_decision
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
@@ -171,7 +172,7 @@ def _pending_problems(
     )
 
 
-def _sink_has_newest(seen: Survey) -> bool:
+def sink_has_newest(seen: Survey) -> bool:
     """Whether the sink has the newest planned batch."""
     planned_id = seen.checkpoint.planned_id
     return seen.stream.sink.is_idempotent and planned_id is not None and seen.sink.holds(planned_id)
@@ -191,7 +192,8 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
     unreadable: dict[str, str] = {}
     pending: list[Problem] = []
     read_sources = {line.source for line in seen.lines or ()}
-    is_in_sink = _sink_has_newest(seen)
+    is_in_sink, newest = sink_has_newest(seen), checkpoint.planned_id
+    is_decided = checkpoint.is_pending and read_decision(home, seen.generation, newest or 0) is not None
     for name, source in stream.sources.items():
         if name not in read_sources:
             continue
@@ -199,7 +201,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
                 pending += _pending_problems(seen, source, before[name], end, home, is_in_sink=is_in_sink)
-                if not is_in_sink:
+                if not is_in_sink and not is_decided:
                     at[name] = replace(at[name], pending=before[name])
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
         except StorageError as exc:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 from sluice.errors import Problem, StorageError
 from sluice.gate.contracts import source_columns
@@ -18,20 +19,29 @@ from sluice.project import Project
 from sluice.storage import Storage
 from sluice.stream import Stream
 
+_MOST_TEXT = 1_000_000
+"""How many characters of modules are looked through."""
+_READS_TEXTS = re.compile(r"\bimportlib\b|\bopen\(|\bread_(?:text|bytes)\(|\.sql['\"]|\.\*")
+"""By which a transform may name columns that its text does not: in files, in other modules, all that a struct has."""
+_FOLDER = re.compile(r"/([^/=]+)=")
+_SPARKS_OWN = "_"
+"""What the names begin with of columns that Spark and Delta add: `_metadata`, `_change_type`."""
+
 
 def unnamed_columns(project: Project, stream: Stream, plan: Plan, *, storage: Storage) -> Iterator[Problem]:
     """Warn of each; where a source or the transform does not tell its names, of none."""
     declared = dict.fromkeys([*stream.sink.partition_columns, *filter(None, [stream.interval_column])])
-    names = _columns(stream, plan, storage) if declared else None
-    texts = transform_texts(project, stream) if names is not None else None
-    if names is None or texts is None:
+    # Letters beyond ASCII a text may spell otherwise.
+    asked = [column for column in declared if column.isascii() and not column.startswith(_SPARKS_OWN)]
+    names = _columns(stream, plan, storage) if asked else None
+    written = _written(project, stream) if names is not None else None
+    if names is None or written is None:
         return
-    written = b"\n".join(texts.values()).decode("utf-8", "replace")
     text, had = written.lower(), {name.lower() for name in names}
-    known = {name.lower(): name for name in [*re.findall(r"[^\W\d]\w+", written), *names]}
-    for column in declared:
-        if column.lower() in had or column.lower() in text:
-            continue
+    unnamed = [column for column in asked if column.lower() not in had and column.lower() not in text]
+    words = [*re.findall(r"[^\W\d]\w+", written), *names] if unnamed else []
+    known = {word.lower(): word for word in words}
+    for column in unnamed:
         near = difflib.get_close_matches(column.lower(), known, n=1, cutoff=0.8)
         yield Problem(
             code="COLUMN_NOT_NAMED",
@@ -43,8 +53,20 @@ def unnamed_columns(project: Project, stream: Stream, plan: Plan, *, storage: St
         )
 
 
+def _written(project: Project, stream: Stream) -> str | None:
+    """The text of the transform and of what it imports; None where it does not tell all of its words."""
+    texts = transform_texts(project, stream)
+    try:
+        written = None if texts is None else b"\n".join(texts.values()).decode("utf-8")
+    except UnicodeDecodeError:
+        # It says in words of its own how it is to be read.
+        return None
+    is_whole = written is not None and len(written) <= _MOST_TEXT and _READS_TEXTS.search(written) is None
+    return written if is_whole else None
+
+
 def _columns(stream: Stream, plan: Plan, storage: Storage) -> list[str] | None:
-    """The names of the columns that the sources have; None where one does not tell."""
+    """The names of the columns that the sources have, also as folders; None where one does not tell."""
     names: list[str] = []
     for name in stream.sources:
         try:
@@ -53,5 +75,7 @@ def _columns(stream: Stream, plan: Plan, storage: Storage) -> list[str] | None:
             return None
         if found is None:
             return None
-        names += found.names
+        planned = [batch.sources[name].added for batch in plan.batches if name in batch.sources]
+        newest = next((added.entries[-1].path for added in reversed(planned) if added.entries), "")
+        names += [*found.names, *map(unquote, _FOLDER.findall(newest))]
     return names

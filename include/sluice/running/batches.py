@@ -19,6 +19,7 @@ from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state
 from sluice.checkpoint.writer import clear_unfinished, write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError
+from sluice.gate.decided_batch import read_decision
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
@@ -26,7 +27,7 @@ from sluice.planning.pending_inputs import pending_problems
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.drained_files import DrainedFiles
 from sluice.running.logged_files import LoggedFiles
-from sluice.running.planned_files import PlannedFiles, changed_files, passed_over, told
+from sluice.running.planned_files import PlannedFiles, changed_at_work, changed_files, passed_over, told
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.runs.lease import Lease
@@ -150,8 +151,9 @@ class BatchRunner:
         is_read = self._is_read(was_in_sink=was_in_sink)
         taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
         is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
-        may_be_mended = is_logged and not was_in_sink
-        looks = self._logged.looks(batch.batch_id) if may_be_mended else {}
+        is_decided = read_decision(self._home, self._generation.generation, batch.batch_id) is not None
+        # Else the rows that count are those of another try.
+        looks = self._logged.note_looks(batch.batch_id) if is_logged and not (was_in_sink or is_decided) else {}
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
         )
@@ -167,8 +169,8 @@ class BatchRunner:
             # Spark may have planned it.
             doubtful = () if is_read else self._logged.may_be_unread(batch.batch_id)
             self._logged.keep_sizes(batch.batch_id, doubtful)
-            self._logged.note_mended(batch.batch_id, looks)
             warnings += passed_over(batch.batch_id, doubtful)
+            warnings += changed_at_work(batch.batch_id, self._logged.note_changed(batch.batch_id, looks))
         missing = self._files.missing(taken, query)
         self._logged.note_unread(batch.batch_id, missing)
         failure = self._logs.difference(batch, planned, report) or self._files.committed_without(

@@ -131,28 +131,50 @@ class LoggedFiles:
                 if not notes.sizes(log_id):
                     notes.keep_sizes(log_id, [None if entry.path in doubtful else self._size(entry) for entry in taken])
 
-    def looks(self, batch_id: int) -> dict[str, FileStat]:
-        """How the files of a batch look that are there, by their paths."""
-        every = (entry.path for found in self.taken(batch_id) for entry in found.entries)
-        return {path: there for path in every if (there := self.home.storage.stat(path)) is not None}
+    def note_looks(self, batch_id: int) -> dict[str, FileStat]:
+        """Note how the files of a batch look that is about to be read: some may have been mended since it took them.
 
-    def note_mended(self, batch_id: int, before: Mapping[str, FileStat]) -> None:
-        """Note how the files of a committed batch looked when it was read, where they were others when it was planned.
+        Before it is read, for whoever comes after a kill does not read it again.
+
+        Returns:
+            How those look that are there, by their paths.
+        """
+        looks: dict[str, FileStat] = {}
+        for found in self.taken(batch_id):
+            notes = self._notes(found)
+            paths = (entry.path for entry in found.entries)
+            there = {path: stat for path in paths if (stat := self.home.storage.stat(path)) is not None}
+            looks |= there
+            times = notes.times_ms()
+            known = {entry.path: times.get(entry.path, entry.timestamp_ms) for entry in found.entries}
+            if mended := {path: stat.mtime_ms for path, stat in there.items() if stat.mtime_ms != known[path]}:
+                notes.keep_times(mended)
+            self._note_sizes(found, {path: stat.size_bytes for path, stat in there.items()})
+        return looks
+
+    def note_changed(self, batch_id: int, looks: Mapping[str, FileStat]) -> list[str]:
+        """Note of which files nobody knows what a batch has read of them: they changed while it was at work. Tells it.
 
         Args:
             batch_id: The batch.
-            before: How its files looked before it was read; of those that have changed since, nobody knows.
+            looks: How its files looked before.
         """
-        read = {path: there for path, there in before.items() if self.home.storage.stat(path) == there}
-        for found in self.taken(batch_id) if read else ():
-            notes, mended = self._notes(found), [entry for entry in found.entries if _is_another(entry, read)]
-            if mended:
-                notes.keep_times({entry.path: read[entry.path].mtime_ms for entry in mended})
-            for log_id in {entry.batch_id for entry in mended}:
-                taken = [entry for entry in found.entries if entry.batch_id == log_id]
-                known = dict(zip([entry.path for entry in taken], notes.sizes(log_id), strict=False))
-                known |= {entry.path: read[entry.path].size_bytes for entry in mended}
-                notes.keep_sizes(log_id, [known.get(entry.path) for entry in taken])
+        changed = [path for path, before in looks.items() if self._has_changed(path, before)]
+        for found in self.taken(batch_id) if changed else ():
+            self._note_sizes(found, {entry.path: None for entry in found.entries if entry.path in changed})
+        return changed
+
+    def _note_sizes(self, found: Taken, sizes: Mapping[str, int | None]) -> None:
+        notes = self._notes(found)
+        for log_id, entries in groupby(found.entries, lambda entry: entry.batch_id):
+            taken, noted = [entry.path for entry in entries], notes.sizes(log_id)
+            known = dict(zip(taken, noted, strict=False)) | {path: sizes[path] for path in taken if path in sizes}
+            if (now := tuple(map(known.get, taken))) != noted:
+                notes.keep_sizes(log_id, now)
+
+    def _has_changed(self, path: str, before: FileStat) -> bool:
+        now = self.home.storage.stat(path)
+        return now is not None and (now.mtime_ms, now.size_bytes) != (before.mtime_ms, before.size_bytes)
 
     def _notes(self, taken: Taken) -> TakenNotes:
         return self.home.taken(self.generation.generation, taken.log)
@@ -171,10 +193,6 @@ class LoggedFiles:
     @property
     def _checkpoint(self) -> str:
         return self.home.checkpoint_location(self.generation.generation)
-
-
-def _is_another(entry: LogEntry, read: Mapping[str, FileStat]) -> bool:
-    return entry.path in read and read[entry.path].mtime_ms != entry.timestamp_ms
 
 
 def _log_id(offsets: Sequence[str | None], index: int) -> int | None:

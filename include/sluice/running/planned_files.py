@@ -117,11 +117,7 @@ class PlannedFiles:
 
     def doubts(self, batch: PlannedBatch, taken: Sequence[str]) -> Iterator[str]:
         """What looks odd once a batch is committed."""
-        if replaced := self.replaced(batch):
-            yield (
-                f"{len(replaced)} input files were replaced, or have changed, while batch {batch.batch_id} was at work:"
-                f" which of the two it has read, nobody knows{told(replaced)}"
-            )
+        yield from changed_at_work(batch.batch_id, self.replaced(batch))
         gone = [path for path in taken if self.storage.stat(path) is None] if not self.query.knows_files else []
         if gone:
             yield (
@@ -144,6 +140,15 @@ def changed_files(planned: SourceRange, storage: Storage, *, also_gone: bool = T
         if stamp != (entry.timestamp_ms, size_bytes) and (also_gone or stamp is not None):
             paths.append(entry.path)
     return paths
+
+
+def changed_at_work(batch_id: int, changed: Sequence[str]) -> Iterator[str]:
+    """What to tell of a batch whose files were not as they had been once it was read."""
+    if changed:
+        yield (
+            f"{len(changed)} input files were replaced, or have changed, while batch {batch_id} was at work:"
+            f" which of the two it has read, nobody knows{told(changed)}"
+        )
 
 
 def passed_over(batch_id: int, doubtful: Sequence[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from sluice.plan_notes import DropsDuplicates
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.older_table import older_table
-from sluice.planning.survey import Survey
+from sluice.planning.survey import Survey, sink_has_newest
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
@@ -207,7 +207,7 @@ class _Run:
         self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
-        if seen.checkpoint.is_pending:
+        if seen.checkpoint.is_pending and not self._is_state_whole():
             self._clear_state()
         fits = check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         self.query = query = replace(query, fits_state=fits)
@@ -230,6 +230,10 @@ class _Run:
             self.is_complete = self.plan.verdict == "skip"
         self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=query.explain())
         self.observer.planned(self.plan)
+
+    def _is_state_whole(self) -> bool:
+        """Whether the state of the pending batch is that of the rows which count: the sink has them, or will."""
+        return sink_has_newest(self.seen) or decided_before(self.plan, self.preparation.home) is not None
 
     def _clear_state(self) -> None:
         """Delete what a try before has left of the state: a batch that is done again may read other rows."""

@@ -30,11 +30,14 @@ def visits(visits):
 """
 
 
-def warned(root: Path, partition_by: list[str], interval_column: str | None = None) -> list[tuple[str, str]]:
+def warned(
+    root: Path, partition_by: list[str], interval_column: str | None = None, *, more: bytes = b""
+) -> list[tuple[str, str]]:
     """What a plan warns of: the cause, and the remedy."""
     put(root / "sluice.toml", '[project]\nname = "p"\n')
-    put(root / "in" / "1.json", '{"id": 1}')
-    put(root / "jobs" / "visits.py", TRANSFORM)
+    if not (root / "in").exists():
+        put(root / "in" / "1.json", '{"id": 1}')
+    put(root / "jobs" / "visits.py", TRANSFORM.encode() + more)
     put(root / "jobs" / "days.py", 'DAY = "visit_weekday"')
     put(root / "streams" / "s.py", DECLARED.format(partition_by=partition_by, interval_column=interval_column))
     project = find_project(str(root))
@@ -47,6 +50,34 @@ def warned(root: Path, partition_by: list[str], interval_column: str | None = No
 def test_columns_that_something_names(tmp_path: Path, column: str) -> None:
     """A source has them, or the transform, or a module that it imports, names them."""
     assert warned(tmp_path, [column]) == []
+
+
+@pytest.mark.parametrize("column", ["_change_type", "größe"])
+def test_columns_of_which_the_text_may_not_tell(tmp_path: Path, column: str) -> None:
+    """Those that Spark adds, and letters that a text may spell otherwise."""
+    assert warned(tmp_path, [column]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"import importlib\n",
+        b"import pathlib\nSQL = (pathlib.Path(__file__).parent / 'visits.sql').read_text()\n",
+        b"SQL = open('q.txt').read()\n",
+        b"ALL = 's.*'\n",
+        b"# gr\xf6\xdfe\n",
+        b"# " + b"x" * 1_000_000,
+    ],
+)
+def test_texts_that_do_not_tell_all(tmp_path: Path, text: bytes) -> None:
+    """A transform that may have names from elsewhere is not warned of; nor is one that is too long to look through."""
+    assert warned(tmp_path, ["visit_dte"], more=text) == []
+
+
+def test_columns_that_are_folders(tmp_path: Path) -> None:
+    """No schema has to name them."""
+    put(tmp_path / "in" / "a day=2026-01-02" / "1.json", '{"id": 1}')
+    assert warned(tmp_path, ["a day"]) == []
 
 
 def test_a_mistake_in_writing(tmp_path: Path) -> None:

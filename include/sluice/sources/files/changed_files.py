@@ -122,9 +122,8 @@ def find_changed(taken: TakenFiles, renamed: Renamed, yet_to_read: Collection[st
     to be read are mended, or brought back.
     """
     newest = [entry for entry in taken.log.entries[-_MOST_REGARDED:] if is_local(entry.path)]
-    newest = [entry for entry in newest if entry.path not in yet_to_read]
     touched = [old for old in newest if (at := taken.there(old)) is not None and at.mtime_ms != taken.time(old)]
-    places = _places([*touched, *renamed.old], taken)
+    places = _places([old for old in (*touched, *renamed.old) if old.path not in yet_to_read], taken)
     there = Counter((file.mtime_ms, file.size_bytes) for file in renamed.held)
     there.update(stamp for _, stamp in places)
     found: dict[str, list[str]] = {"size": [], "time": []}

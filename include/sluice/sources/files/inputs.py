@@ -82,7 +82,7 @@ class Inputs:
                 return entry, "it is gone"
             if entry.path in replaced:
                 return entry, f"another one is in its place; it is probably {replaced[entry.path]} now"
-            if stamp in needed and stamp[0] != entry.timestamp_ms:
+            if stamp in needed and stamp[0] != self.taken.time(entry):
                 return entry, "another one, which was read too, is in its place"
             if key is None or stamp[1] >= key[1]:
                 continue
@@ -93,7 +93,7 @@ class Inputs:
 
     def _key(self, entry: LogEntry) -> tuple[int, int] | None:
         size = self.taken.size(entry)
-        return None if size is None else (entry.timestamp_ms, size)
+        return None if size is None else (self.taken.time(entry), size)
 
     def _stamp(self, entry: LogEntry) -> tuple[int, int] | None:
         there = self.taken.there(entry)
