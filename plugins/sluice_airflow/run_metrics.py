@@ -7,6 +7,7 @@
 | `sluice.batches`, `sluice.rows.in`, `sluice.rows.out` | counter | of the run, once, when its last try is over |
 | `sluice.quality.VERDICT` | counter | judged runs by verdict: pass, warn, fail |
 | `sluice.quality.failed_checks` | gauge | checks that failed in the run |
+| `sluice.unbalanced_runs` | counter | runs of which rows are nowhere, or there twice (`ROWS_NOT_IN_BALANCE`) |
 | `sluice.rows.dropped`, `sluice.rows.quarantined` | counter | rows that the suite has taken away |
 | `sluice.watermark_delay` | gauge | seconds from the committed watermark to now |
 | `sluice.backlog.files`, `.offsets`, `.bytes`, `.rows`, `.age` | gauge | what waits in all sources; age in seconds |
@@ -31,6 +32,7 @@ from sluice.amounts import total
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, stream_lag
 from sluice.monitoring.progress import read_progress
+from sluice.runs.balance import balance_of
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.stream import Stream
 from sluice.times import parse_time
@@ -101,6 +103,9 @@ def measure(task_instance: Any, outcome: str) -> Iterator[Measurement]:
 def run_measurements(record: RunRecord) -> Iterator[Measurement]:
     """What a run did."""
     yield from _quality(record)
+    balance = balance_of(record)
+    if balance is not None:
+        yield Measurement("unbalanced_runs", "counter", int(balance.is_broken))
     if record.backfill is not None:
         if record.backfill.rows_written is not None:
             yield Measurement("rows.out", "counter", record.backfill.rows_written)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk.observability import stats
@@ -67,7 +68,7 @@ def test_a_run_is_measured(stream_project: StreamProject) -> None:
 
     assert 3600 <= found.pop("watermark_delay") < 3700
     assert {name: value for name, value in found.items() if not name.startswith("backlog")} == {
-        "run.succeeded": 1, "batches": 2, "rows.in": 7, "rows.out": 6, "run.duration": 2500,
+        "run.succeeded": 1, "unbalanced_runs": 0, "batches": 2, "rows.in": 7, "rows.out": 6, "run.duration": 2500,
     }  # fmt: skip
 
 
@@ -85,6 +86,16 @@ def test_a_verdict_is_measured(stream_project: StreamProject) -> None:
 
     keep_record(stream_project, batch(0, 3, 2))
     assert not measured(ended_task(stream_project)).keys() & names
+
+
+def test_rows_out_of_balance_are_measured(stream_project: StreamProject) -> None:
+    """Once for the run, however many of its batches lack rows; where no row is known to have been read, nothing."""
+    lost = msgspec.structs.replace(batch(0, 3, 2), result_rows=3)
+    keep_record(stream_project, lost, msgspec.structs.replace(lost, batch_id=1))
+    assert measured(ended_task(stream_project))["unbalanced_runs"] == 1
+
+    keep_record(stream_project, batch(0, None, 2))
+    assert "unbalanced_runs" not in measured(ended_task(stream_project))
 
 
 def test_the_backlog_is_measured_without_a_record(stream_project: StreamProject) -> None:
@@ -158,7 +169,9 @@ def test_a_damaged_checkpoint_hides_nothing_else(
     keep_record(stream_project, batch(0, 3, 2))
     commit(stream_project, 0).write_bytes(b"\xff")
 
-    assert measured(ended_task(stream_project)) == {"run.succeeded": 1, "batches": 1, "rows.in": 3, "rows.out": 2}
+    assert measured(ended_task(stream_project)) == {
+        "run.succeeded": 1, "unbalanced_runs": 0, "batches": 1, "rows.in": 3, "rows.out": 2,
+    }  # fmt: skip
     assert "lack the watermark" in caplog.text
     assert "lack the backlog" in caplog.text
 

@@ -4,9 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from sluice.errors import Problem
-from sluice.runs.record import BatchRecord, RunRecord
+
+if TYPE_CHECKING:
+    from sluice.runs.record import BatchRecord, RunRecord
+
+
+class CountedBatch(Protocol):
+    """As much of a batch's record as its balance needs; each means what `BatchRecord` says of it."""
+
+    @property
+    def input_rows(self) -> int | None: ...
+    @property
+    def output_rows(self) -> int | None: ...
+    @property
+    def result_rows(self) -> int | None: ...
+    @property
+    def quarantined_rows(self) -> int: ...
+    @property
+    def dropped_rows(self) -> int: ...
+    @property
+    def unmatched_rows(self) -> int | None: ...
+
+
+class JudgedInterval(Protocol):
+    """As much of what quality has said of a backfill."""
+
+    @property
+    def rows(self) -> int | None: ...
+    @property
+    def quarantined(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -39,8 +70,11 @@ def broken_balance(record: RunRecord) -> Problem | None:
     )
 
 
-def is_broken(batch: BatchRecord) -> bool:
+def is_broken(batch: CountedBatch) -> bool:
     """Whether rows of a batch went nowhere, or to several places, as far as that can be known."""
+    if batch.input_rows is None:
+        # What the sink held already was read by another run.
+        return False
     made = _made(batch)
     if made is None:
         return False
@@ -49,8 +83,19 @@ def is_broken(batch: BatchRecord) -> bool:
     return batch.unmatched_rows is not None and batch.input_rows != made + batch.unmatched_rows
 
 
+def is_backfill_broken(judged: JudgedInterval | None, written: int | None) -> bool:
+    """Whether rows of a backfill's interval went nowhere, or to several places, as far as that can be known.
+
+    Args:
+        judged: What quality has said of them; None where there was no suite.
+        written: How many were written to the sink; None where that is not known.
+    """
+    if judged is None or judged.rows is None or written is None:
+        return False
+    return judged.rows != written + judged.quarantined + judged.dropped
+
+
 def _of_batches(batches: Iterable[BatchRecord]) -> Balance | None:
-    # What the sink held already was read by another run.
     counted = [batch for batch in batches if batch.input_rows is not None]
     if not counted:
         return None
@@ -75,24 +120,24 @@ def _of_backfill(record: RunRecord) -> Balance | None:
     quality, backfill = record.quality, record.backfill
     if quality is None or quality.rows is None or backfill is None or backfill.rows_written is None:
         return None
-    is_whole = quality.rows == backfill.rows_written + quality.quarantined + quality.dropped
+    is_broken = is_backfill_broken(quality, backfill.rows_written)
     told = (
         f"{quality.rows:,} rows of the interval = {backfill.rows_written:,} published"
         f" + {quality.quarantined:,} put into quarantine + {quality.dropped:,} dropped"
     )
-    return Balance(told if is_whole else _unequal(told), not is_whole)
+    return Balance(_unequal(told) if is_broken else told, is_broken)
 
 
 def _unequal(text: str) -> str:
     return text.replace(" = ", " \u2260 ")
 
 
-def _made(batch: BatchRecord) -> int | None:
+def _made(batch: CountedBatch) -> int | None:
     """How many rows came out of the transform: measured, or as many as went somewhere."""
     return batch.result_rows if batch.result_rows is not None else _gone(batch)
 
 
-def _gone(batch: BatchRecord) -> int | None:
+def _gone(batch: CountedBatch) -> int | None:
     return None if batch.output_rows is None else batch.output_rows + batch.quarantined_rows + batch.dropped_rows
 
 

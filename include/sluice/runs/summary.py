@@ -22,6 +22,7 @@ from sluice.errors import SluiceError
 from sluice.home import StreamHome
 from sluice.local_disk import FileStat
 from sluice.locations import join
+from sluice.runs.balance import is_backfill_broken, is_broken
 
 if TYPE_CHECKING:
     from sluice.runs.record import RunRecord
@@ -66,18 +67,25 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many it read; of a backfill, how many it wrote. None where that is not known."""
     verdict: str = ""
     """What quality said; empty for runs that were not judged."""
+    is_unbalanced: bool = False
+    """Whether rows that it read are nowhere, or there twice: `ROWS_NOT_IN_BALANCE`."""
     interval: RecordedInterval | None = None
     """The rows that a backfill recomputes; None for a run of the live stream."""
 
 
 class _Summary(Document, frozen=True, kw_only=True):
     if_lost = "delete it: the records are the truth"
-    runs: tuple[RunLine, ...]
-    """The newest, newest first."""
+    lines: tuple[RunLine, ...]
+    """The newest, newest first. They were called `runs` before they told of the balance: those are not taken."""
 
 
 class _Batch(msgspec.Struct):
     input_rows: int | None = None
+    output_rows: int | None = None
+    result_rows: int | None = None
+    quarantined_rows: int = 0
+    dropped_rows: int = 0
+    unmatched_rows: int | None = None
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -86,6 +94,9 @@ class _Plan(msgspec.Struct, frozen=True):
 
 class _Quality(msgspec.Struct):
     verdict: str
+    rows: int | None = None
+    quarantined: int = 0
+    dropped: int = 0
 
 
 class _Backfill(msgspec.Struct):
@@ -142,7 +153,7 @@ def keep_summary(home: StreamHome) -> None:
     """Bring the summary up to date with the records; it is an aid, and no run fails for it."""
     try:
         lines = read_lines(home)
-        home.storage.replace_aid(home.summary_file(), encode_document(_Summary(runs=lines)))
+        home.storage.replace_aid(home.summary_file(), encode_document(_Summary(lines=lines)))
     except SluiceError as exc:
         logger.warning("the summary of the runs could not be kept; lists read the records instead: %s", exc)
 
@@ -153,7 +164,7 @@ def _kept(home: StreamHome) -> tuple[RunLine, ...]:
     except SluiceError as exc:
         logger.info("the summary of the runs is of no use, and the records are read instead: %s", exc)
         return ()
-    return kept.runs if kept is not None else ()
+    return kept.lines if kept is not None else ()
 
 
 def _run_id(name: str) -> str:
@@ -192,8 +203,15 @@ def line_of(run_id: str, record: _Record | RunRecord) -> RunLine:
         batches=len(record.batches),
         rows=_rows(record),
         verdict=record.quality.verdict if record.quality is not None else "",
+        is_unbalanced=_is_unbalanced(record),
         interval=record.interval,
     )
+
+
+def _is_unbalanced(record: _Record | RunRecord) -> bool:
+    if record.interval is not None:
+        return is_backfill_broken(record.quality, record.backfill.rows_written if record.backfill else None)
+    return any(map(is_broken, record.batches))
 
 
 def _rows(record: _Record | RunRecord) -> int | None:

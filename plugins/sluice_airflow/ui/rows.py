@@ -36,6 +36,10 @@ class Badge:
     tone: str
 
 
+NOT_IN_BALANCE = Badge("not in balance", "bad")
+"""Of a run whose rows are nowhere, or there twice."""
+
+
 @dataclass(frozen=True)
 class Fact:
     """A name, what it is, and perhaps a remark on that."""
@@ -75,6 +79,8 @@ class RunRow:
     error: str = ""
     interval: str = ""
     """The rows that a backfill recomputes; empty for a run of the live stream."""
+    balance: Badge | None = None
+    """Said only where rows are nowhere, or there twice."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,7 @@ def line_row(stream: str, line: RunLine, now: datetime) -> RunRow:
         quality=_verdict_badge(line.verdict),
         task="",
         interval=wording.interval(line.interval.start, line.interval.end) if line.interval else "",
+        balance=NOT_IN_BALANCE if line.is_unbalanced else None,
     )
 
 

@@ -16,6 +16,7 @@ from sluice_airflow.ui import wording
 from sluice_airflow.ui.charts import Chart, Value, sparkline
 from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.rows import (
+    NOT_IN_BALANCE,
     STATUS_TONES,
     VERDICT_TONES,
     Badge,
@@ -116,7 +117,7 @@ def _urgency(runs: Sequence[RunLine]) -> int:
     last = next((run for run in runs if run.error or not (run.interval or run.status in {"planned", "running"})), None)
     if last is None:
         return 2
-    if last.error or last.status in {"failed", "refused"} or last.verdict == "fail":
+    if last.error or last.status in {"failed", "refused"} or last.verdict == "fail" or last.is_unbalanced:
         return 0
     return 1 if last.status == "stopped" else 2
 
@@ -230,5 +231,7 @@ def _runs_picture(runs: Sequence[RunLine]) -> Chart:
         seconds = run_seconds(run)
         kind = "backfill, " if run.interval else ""
         label = f"{run.run_id}: {kind}{run.status}, {wording.count(run.rows, 'row')}, {wording.span(seconds)}"
-        values.append(Value(seconds, STATUS_TONES[run.status], label))
+        if run.is_unbalanced:
+            label += f", {NOT_IN_BALANCE.text}"
+        values.append(Value(seconds, NOT_IN_BALANCE.tone if run.is_unbalanced else STATUS_TONES[run.status], label))
     return sparkline(values)

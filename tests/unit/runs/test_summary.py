@@ -92,6 +92,25 @@ def test_a_line_has_what_lists_show(home: StreamHome) -> None:
     assert (backfill.status, backfill.rows, backfill.interval.end) == ("failed", 77, month.end)
 
 
+def test_a_line_tells_of_rows_out_of_balance(home: StreamHome) -> None:
+    """As the run's page does, of live runs and of backfills; a line from before lines told of it is not believed."""
+    lost = BatchRecord(batch_id=1, kind="data", input_rows=10, output_rows=8, result_rows=9, watermark=None)
+    quality = QualityRecord(verdict="pass", rows=5)
+    month = RecordedInterval(NOW, NOW + timedelta(days=31))
+    written = BackfillRecord(attempt=0, version=1, rows_written=4)
+    RunRecords(home).save(make_record(1))
+    RunRecords(home).save(make_record(2, batches=(lost,)))
+    RunRecords(home).save(make_record(3, batches=(), interval=month, backfill=written, quality=quality))
+
+    assert [line.is_unbalanced for line in read_lines(home)] == [True, True, False]
+
+    keep_summary(home)
+    kept = json.loads(summary(home).read_text())
+    before = [{key: value for key, value in line.items() if key != "is_unbalanced"} for line in kept["lines"]]
+    summary(home).write_text(json.dumps({"format": 1, "runs": before}))
+    assert [line.is_unbalanced for line in read_lines(home)] == [True, True, False]
+
+
 def test_a_list_reads_one_file(home: StreamHome, counting: CountingStorage) -> None:
     """However many records there are: a run that began or ended has brought the summary up to date."""
     run_ids = save(home, RUNS + 5)
@@ -152,7 +171,7 @@ def test_a_record_that_is_gone_is_in_no_list(home: StreamHome) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [None, "", "{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "runs": [{"run_id": 3}]}', "\xff" * 9],
+    [None, "", "{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "lines": [{"run_id": 3}]}', "\xff" * 9],
 )
 def test_a_summary_that_is_no_good_is_made_anew(home: StreamHome, content: str | None) -> None:
     """Missing, torn, of a newer Sluice, of another shape: the records tell the same, and the next run mends it."""
@@ -162,7 +181,7 @@ def test_a_summary_that_is_no_good_is_made_anew(home: StreamHome, content: str |
 
     assert read_lines(home) == expected
     keep_summary(home)
-    assert json.loads(summary(home).read_text())["runs"][0]["run_id"] == expected[0].run_id
+    assert json.loads(summary(home).read_text())["lines"][0]["run_id"] == expected[0].run_id
 
 
 def test_a_summary_of_other_runs_tells_nothing(home: StreamHome) -> None:

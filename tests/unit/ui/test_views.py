@@ -138,6 +138,10 @@ def test_the_balance_of_a_run(published: int, tones: list[str]) -> None:
     assert told.startswith(f"7 rows read {'=' if published == 6 else chr(0x2260)} {published} published")
     assert [problem.tone for problem in page.problems if problem.code == "ROWS_NOT_IN_BALANCE"] == tones
 
+    row = row_of("visits", [RunFile(record.run_id, record, None)], make_next_run(), NOW)
+    assert row.last_run is not None
+    assert [badge.tone for badge in (page.row.balance, row.last_run.balance) if badge] == 2 * tones
+
 
 def make_backfill(**changes: Any) -> RunFile:
     """A backfill of January that has replaced the rows, at its second attempt."""
@@ -250,12 +254,13 @@ def test_streams_that_need_somebody_are_on_the_first_page() -> None:
         "e": [line("succeeded", verdict="fail")],
         "f": [RunLine(run_id=RUN_ID, error="damaged")],
         "g": [line("succeeded"), line("refused")],
+        "h": [line("succeeded", is_unbalanced=True)],
     }
     pages = [part_of(runs, search="", number=number, length=3) for number in (1, 2, 3)]
 
-    assert [page.names for page in pages] == [("b", "e", "f"), ("d", "a", "c"), ("g",)]
+    assert [page.names for page in pages] == [("b", "e", "f"), ("h", "d", "a"), ("c", "g")]
     assert [(page.first, page.last, page.total, page.pages) for page in pages] == [
-        (1, 3, 7, 3), (4, 6, 7, 3), (7, 7, 7, 3)
+        (1, 3, 8, 3), (4, 6, 8, 3), (7, 8, 8, 3)
     ]  # fmt: skip
 
 
