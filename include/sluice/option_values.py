@@ -19,7 +19,9 @@ _WHOLE = re.compile(r"[+-]?\d{1,10}")
 _MOST = 2**31 - 1
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _SEPARATOR = re.compile(r"""(?:[^\\]|\\[trbf"'\\])+""", re.DOTALL)
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?[+-][\d:]+|Z|GMT0")
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?[+-](?:(?:0?\d|1[0-7])(?:(?::[0-5]?\d|[0-5]\d)(?::?[0-5]\d)?)?|18(?::?00?(?::?00)?)?)|Z|GMT0"
+)
 _SHORT_ZONES = re.compile(
     "A[CEGRS]T|BET|BST|C[ANST]T|E[AC]T|EST|HST|I[ES]T|JST|MIT|MST|N[ES]T|P[LNRS]T|SST|VST",
 )

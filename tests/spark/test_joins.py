@@ -19,7 +19,7 @@ from tests.spark.join_histories import (
     draw_steps,
     left_outer,
 )
-from tests.spark.lab import Lab, available_now, reader, rows
+from tests.spark.lab import Lab, available_now, reader, rows, touch
 
 pytestmark = pytest.mark.spark
 
@@ -38,6 +38,25 @@ def test_sides_that_arrive_in_different_runs(lab: Lab) -> None:
     emitted, watermarks = history.never_stopped()
     assert history.emitted() == emitted == computed_at_once("left_outer", history.arrived)
     assert history.watermarks() == watermarks
+
+
+def test_a_file_that_changed_before_it_was_measured(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """A driver died behind Spark's commit: what is in a file of the batch by now says nothing of its watermark."""
+    history = History(lab, "left_outer")
+    history.run(Step({"a": [[(1, 100)]], "b": [[(9, 100)]]}))
+    history.run(Step({"a": [[(2, 110)]], "b": [[(8, 110)]]}, kill="after Spark's commit"))
+    for source in "ab":
+        newest = max((lab.root / source).iterdir())
+        newest.write_text(newest.read_text().replace("110", "9000"))
+        touch(newest, 60)
+
+    history.run(Step({"a": [[(3, 150)]], "b": [[(3, 151)]]}))
+
+    record = history.lab.records(history.stream)[-1]["batches"][-1]
+    assert max(record["watermarks"].values()) < "1970-01-01T00:02:30"
+    assert "can't be measured" in caplog.text
+    history.finish()
+    assert (3, 150, 3, 151) in history.emitted()
 
 
 def test_an_old_checkpoint(lab: Lab) -> None:

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import RefusedError, SluiceError
+from sluice.errors import QualityFailedError, RefusedError, SluiceError
 from sluice.interval import Interval
 from sluice.planning.planner import Limits
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.query_starts import QueryStarts
+from tests.remedies import read_remedy
 from tests.spark.lab import Lab, bounded, forget_tables, ids, touch, write_files, write_numbers
 from tests.spark.power_cuts import Cut, power_cut
 from tests.unit.quality.suites import document, row
@@ -247,3 +249,87 @@ def test_a_file_that_changes_once_its_rows_are_decided(lab: Lab) -> None:
     lab.run(stream)
     assert (ids(lab.table("out")), ids(lab.table("out_quarantine"))) == ([1, 9], [99])
     assert [found.code for found in lab.plan(stream).warnings] == ["FILE_CHANGED"]
+
+
+def by_hour(numbers: DataFrame) -> DataFrame:
+    at = F.timestamp_seconds("id").alias("at")
+    windows = numbers.select(at).withWatermark("at", "0 seconds").groupBy(F.window("at", "100 seconds")).count()
+    return windows.select(F.unix_seconds("window.start").alias("id"), "count")
+
+
+@pytest.mark.parametrize(
+    ("means", "cut"),
+    [
+        ("watermark", Cut("Spark's commit")),
+        ("watermark", Cut("commit out", 1, "before")),
+        ("watermark", Cut("commit out", 1, "after")),
+        ("suite", Cut("Spark's commit")),
+    ],
+)
+def test_a_file_that_changes_once_its_rows_are_in_the_sink(lab: Lab, means: str, cut: Cut) -> None:
+    """The watermark, the state and the verdict would be those of other rows: refused, until it is as it was."""
+    warns = row("expect_column_values_to_not_be_null", policy="warn", column="id")
+    splits = row("expect_column_values_to_be_between", policy="quarantine", column="id", max_value=5000)
+    (lab.root / "suite.json").write_bytes(document(warns, splits) if means == "watermark" else document(warns))
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:{'by_hour' if means == 'watermark' else 'same'}",
+        sink=sinks.delta("out"),
+        quality="suite.json",
+    )
+    for second, number in enumerate((2, 130, 240)):
+        write_files(lab.root / "in", {f"{second}.json": f'{{"id": {number}}}'}, first=second)
+        lab.run(stream)
+    (file,) = write_files(lab.root / "in", {"3.json": '{"id": 245}\n{"id": 350}'}, first=3)
+    assert cut_run(lab, stream, cut) is not None
+    before = sorted(map(tuple, lab.table("out").collect()))
+    file.write_text('{"id": 7000}')
+    touch(file, 60)
+    if means == "suite":
+        fails = row("expect_column_values_to_be_between", policy="fail", column="id", min_value=300)
+        (lab.root / "suite.json").write_bytes(document(warns, fails))
+
+    assert lab.plan(stream).verdict == "refuse"
+    with pytest.raises(RefusedError) as refused:
+        lab.run(stream)
+
+    read_remedy(refused.value, "INPUT_CHANGED", "bring it back as it was, with that time.*under a name of its own")
+    write_files(lab.root / "in", {"3.json": '{"id": 245}\n{"id": 350}'}, first=3)
+    if means == "suite":
+        with pytest.raises(QualityFailedError):
+            lab.run(stream)
+        return
+    lab.run(stream)
+    write_files(lab.root / "in", {"4.json": '{"id": 355}\n{"id": 460}'}, first=70)
+    lab.run(stream)
+    write_files(lab.root / "in", {"5.json": '{"id": 900}'}, first=71)
+    lab.run(stream)
+    assert sorted(map(tuple, lab.table("out").collect())) == [(0, 1), (100, 1), (200, 2), (300, 2), (400, 1)]
+    assert before == [(0, 1), (100, 1)][: len(before)]
+
+
+def test_a_mended_file_that_was_read_is_not_doubted(lab: Lab) -> None:
+    """A run died behind its commit; the file is as it was read then, though not as it was when it was taken."""
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint", mode="FAILFAST")},
+        transform=f"{__name__}:same",
+        sink=sinks.delta("out"),
+    )
+    write_files(lab.root / "in", {"0.json": '{"id": 1}'})
+    lab.run(stream)
+    (file,) = write_files(lab.root / "in", {"1.json": '{"id": 2'}, first=1)
+    with pytest.raises(SluiceError):
+        lab.run(stream)
+    file.write_text('{"id": 2}\n{"id": 3}')
+    touch(file, 60)
+    assert cut_run(lab, stream, Cut("Spark's commit")) is not None
+
+    record = lab.run(stream)
+
+    assert (ids(lab.table("out")), [batch.warnings for batch in record.batches]) == ([1, 2, 3], [()])
+    file.rename(file.with_name("renamed.json"))
+    assert [found.code for found in lab.plan(stream).warnings] == ["FILE_RENAMED"]
+    lab.run(stream)
+    assert ids(lab.table("out")) == [1, 2, 3]

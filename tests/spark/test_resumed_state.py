@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
+from sluice.errors import RefusedError
+from sluice.spark_setting import spark_setting
 from tests.spark.lab import Lab, forget_tables, uncommit, write_files
+from tests.spark.power_cuts import Cut, power_cut
+from tests.unit.quality.suites import document, row
 
 pytestmark = pytest.mark.spark
 
@@ -67,3 +74,73 @@ def test_a_batch_that_the_sink_has(lab: Lab, sink: str, transform: str) -> None:
             stop_stores(lab)
     once_each = [(found,) for found in sorted({found for ids in arrivals for found in ids})]
     assert rows(lab) == (once_each if transform == "once" else [(0, 3), (100, 1), (200, 1)])
+
+
+def by_id(numbers: DataFrame) -> DataFrame:
+    return numbers.dropDuplicates(["id"])
+
+
+def by_k(numbers: DataFrame) -> DataFrame:
+    return numbers.dropDuplicates(["k"])
+
+
+@pytest.mark.parametrize("cut", [Cut("commit out", 1, "before"), Cut("commit out_quarantine", 1, "after")])
+def test_an_edit_behind_a_first_batch_that_is_decided(lab: Lab, cut: Cut) -> None:
+    """Its rows are published as they were decided, and its state goes with them: an edit would take it for another."""
+    suite = document(row("expect_column_values_to_be_between", policy="quarantine", column="id", max_value=999))
+    (lab.root / "suite.json").write_bytes(suite)
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint, k bigint")},
+        transform=f"{__name__}:by_id",
+        sink=sinks.delta("out"),
+        quality="suite.json",
+    )
+    write_files(lab.root / "in", {"0.json": '{"id": 1, "k": 11}\n{"id": 2, "k": 12}\n{"id": 2000, "k": 13}'})
+    with power_cut(cut, lab.root) as writes, contextlib.suppress(BaseException):
+        lab.run(stream)
+    assert writes.at is not None
+    for leases in (lab.root / "home").rglob("leases"):
+        shutil.rmtree(leases)
+    stop_stores(lab)
+
+    with pytest.raises(RefusedError) as refused:
+        lab.run(replace(stream, transform=f"{__name__}:by_k"))
+    assert refused.value.finding.code == "STATE_CHANGED"
+
+    lab.run(stream)
+    write_files(lab.root / "in", {"1.json": '{"id": 2, "k": 2}\n{"id": 3, "k": 11}'}, first=1)
+    lab.run(stream)
+    assert rows(lab) == [(1, 11), (2, 12), (3, 11)]
+
+
+def small_once(numbers: DataFrame) -> DataFrame:
+    return numbers.where("id < 200").dropDuplicates(["id"])
+
+
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_CONTEXTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+
+
+def test_an_edit_where_state_is_written_over(lab: Lab) -> None:
+    """As where a checkpoint lies in HDFS: the state would be what the edited code makes of rows that are written."""
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:once",
+        sink=sinks.delta("out"),
+    )
+    for number, found in enumerate((1, 250)):
+        write_files(lab.root / "in", {f"{number}.json": f'{{"id": {found}}}'}, first=number)
+        lab.run(stream)
+    uncommit(lab.checkpoint(stream), 1)
+    stop_stores(lab)
+    with spark_setting(lab.spark, _MANAGER, _CONTEXTS):
+        with pytest.raises(RefusedError, match="edited before Spark has committed the batch") as refused:
+            lab.run(replace(stream, transform=f"{__name__}:small_once"))
+        assert refused.value.finding.code == "STATE_CHANGED"
+        lab.run(stream)
+        stop_stores(lab)
+        write_files(lab.root / "in", {"2.json": '{"id": 250}\n{"id": 1}\n{"id": 3}'}, first=2)
+        lab.run(replace(stream, transform=f"{__name__}:small_once"))
+    assert rows(lab) == [(1,), (3,), (250,)]

@@ -270,3 +270,16 @@ def test_a_memory_that_java_does_not_take(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.returncode == 1
     assert "the settings in [spark]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_setting_that_spark_does_not_take(tmp_path: Path) -> None:
+    """No plan knows it; it is said in a line which one it is, and not what it is, for that may be a secret."""
+    project = copy_template(tmp_path)
+    with (project / "sluice.toml").open("a") as file:
+        file.write('conf = { "spark.sql.optimizer.maxIterations" = "hush" }\n')
+    done = run_sluice("run", "visits", "--project", str(project))
+    assert done.returncode == 2
+    assert 'in the config "spark.sql.optimizer.maxIterations" is invalid' in done.stderr
+    assert "correct its value" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hush" not in done.stderr

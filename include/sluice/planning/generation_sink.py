@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import Problem, RefusedError
+from sluice.gate.decided_batch import read_decision
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.kept_mode import mode_changed
 from sluice.planning.older_table import older_table
@@ -81,7 +82,8 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     location, keys = home.checkpoint_location(number), log_keys(record)
     checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
     state = stream.sink.state(record.query_id, storage=home.storage)
-    problem = mode_changed(stream, record, checkpoint, state)
+    is_decided = checkpoint.is_pending and read_decision(home, number, checkpoint.planned_id or 0) is not None
+    problem = mode_changed(stream, record, checkpoint, state, is_decided=is_decided)
     problem = problem or sink_replaced(stream, record, state, checkpoint.planned_id)
     if problem is None:
         older = older_table(stream, stream.sink, state, record, checkpoint.committed_id, storage=home.storage)

@@ -1,7 +1,8 @@
 """What a batch that was planned and not committed has lost of its input, and whether it can do without.
 
 A batch that the sink holds is passed over: Spark plans it as logged and reads nothing of it, unless a state has to go
-on with its rows, or a suite to measure them.
+on with its rows, or a suite to measure them. Then its files must be those that were read: of others, the state, the
+watermarks and the verdict would not be those of the rows that count. So with a batch whose rows are decided.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def pending_problems(
     end: str,
     *,
     is_in_sink: bool,
+    is_decided: bool,
     has_state: bool,
     storage: Storage,
 ) -> tuple[Problem, ...]:
@@ -45,18 +47,25 @@ def pending_problems(
         position: Where the batch begins to read it.
         end: Where it ends.
         is_in_sink: Whether the sink holds the batch.
+        is_decided: Whether a try before has decided where its rows go.
         has_state: Whether the checkpoint has state.
         storage: Where to look.
     """
     problems = source.check_inputs(position, end, storage=storage)
+    # What a suite has to say of rows that are decided was measured when they were.
+    is_read_again = has_state or (stream.quality is not None and is_in_sink and not is_decided)
+    changed: tuple[Problem, ...] = ()
+    if (is_in_sink or is_decided) and is_read_again and isinstance(source, LoggingSource):
+        changed = source.read_otherwise(position, end, storage)
+    problems = (*problems, *changed)
     if not problems or not is_in_sink:
         return problems
     needed = source.check_inputs(position, end, storage=storage, is_read=False)
     told = {(problem.code, problem.file) for problem in needed}
-    others = [problem for problem in problems if (problem.code, problem.file) not in told]
+    others = [problem for problem in problems if (problem.code, problem.file) not in told and problem not in changed]
     if has_state or stream.quality is not None:
         lacking = _LACKS_STATE if has_state else _LACKS_MEASURES
-        return (*needed, *(replace(problem, consequence=lacking) for problem in others))
+        return (*needed, *(replace(problem, consequence=lacking) for problem in others), *changed)
     # Spark takes a file that is away for empty; of a table it reads all, or fails.
     is_doubtful = isinstance(source, LoggingSource) and not source.ignores_missing
     consequence, remedy = (_DOUBTFUL, _LOOK_FOR_ROWS) if is_doubtful else (_PASSED_OVER, _NOT_NEEDED)

@@ -106,7 +106,7 @@ def find_refusal(seen: Survey) -> Problem | None:
             remedy="run the stream once without a plan: `sluice run` reads the order from the query",
         )
     problem = _check_lines(seen) or exchanged_sources(seen) or filtered_otherwise(seen)
-    problem = problem or mode_changed(seen.stream, record, checkpoint, seen.sink)
+    problem = problem or mode_changed(seen.stream, record, checkpoint, seen.sink, is_decided=seen.is_decided)
     if problem is not None:
         return problem
     if seen.refusal is not None:

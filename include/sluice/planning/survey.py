@@ -53,6 +53,8 @@ class Survey:
     """The sources' own logs, by their folders below `sources/`."""
     refusal: Problem | None = None
     """Why a source or the sink does not allow going on."""
+    is_decided: bool = False
+    """Whether a run that died has decided where the rows of the planned, uncommitted batch go."""
     watermarks: Watermarks | None = None
     """How far each `withWatermark` has come; None when nothing was measured on this checkpoint."""
     foreign_owner: Problem | None = None
@@ -159,7 +161,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
 
 
 def _pending_problems(
-    seen: Survey, source: Source, before: Position, end: str, home: StreamHome, *, is_in_sink: bool
+    seen: Survey, source: Source, before: Position, end: str, home: StreamHome, *, is_in_sink: bool, is_decided: bool
 ) -> tuple[Problem, ...]:
     return pending_problems(
         seen.stream,
@@ -167,7 +169,8 @@ def _pending_problems(
         before,
         end,
         is_in_sink=is_in_sink,
-        has_state=is_in_sink and has_state(seen.checkpoint.location, storage=home.storage),
+        is_decided=is_decided,
+        has_state=(is_in_sink or is_decided) and has_state(seen.checkpoint.location, storage=home.storage),
         storage=home.storage,
     )
 
@@ -176,6 +179,11 @@ def sink_has_newest(seen: Survey) -> bool:
     """Whether the sink has the newest planned batch."""
     planned_id = seen.checkpoint.planned_id
     return seen.stream.sink.is_idempotent and planned_id is not None and seen.sink.holds(planned_id)
+
+
+def rows_count(seen: Survey) -> bool:
+    """Whether the rows of the pending batch count already: the sink has them, or it is decided that it will."""
+    return sink_has_newest(seen) or seen.is_decided
 
 
 def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime) -> Survey:
@@ -200,7 +208,9 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
         try:
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
-                pending += _pending_problems(seen, source, before[name], end, home, is_in_sink=is_in_sink)
+                pending += _pending_problems(
+                    seen, source, before[name], end, home, is_in_sink=is_in_sink, is_decided=is_decided
+                )
                 if not is_in_sink and not is_decided:
                     at[name] = replace(at[name], pending=before[name])
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
@@ -208,4 +218,6 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
             unreadable[name] = exc.problem
         except DeclarationError as exc:
             raise exc.at(f"{stream.place}, source `{name}`") from exc
-    return replace(seen, available=available, unreadable=unreadable, pending_problems=tuple(pending))
+    return replace(
+        seen, available=available, unreadable=unreadable, pending_problems=tuple(pending), is_decided=is_decided
+    )

@@ -143,15 +143,15 @@ class BatchRunner:
         self._lease.check()
         was_in_sink = self._sink_holds(batch.batch_id)
         warnings: list[str] = []
+        is_decided = read_decision(self._home, self._generation.generation, batch.batch_id) is not None
         if batch.kind == "uncommitted":
-            warnings += self._check_inputs(batch, is_in_sink=was_in_sink)
+            warnings += self._check_inputs(batch, is_in_sink=was_in_sink, is_decided=is_decided)
         else:
             self._write(batch)
         planned = self._logs.check_planned(batch)
         is_read = self._is_read(was_in_sink=was_in_sink)
         taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
         is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
-        is_decided = read_decision(self._home, self._generation.generation, batch.batch_id) is not None
         # Else the rows that count are those of another try.
         looks = self._logged.note_looks(batch.batch_id) if is_logged and not (was_in_sink or is_decided) else {}
         written = self._guarded(
@@ -326,12 +326,15 @@ class BatchRunner:
                 remedy="nothing was written for this batch; the next try plans it anew",
             )
 
-    def _check_inputs(self, batch: PlannedBatch, *, is_in_sink: bool = False, only_logged: bool = False) -> list[str]:
+    def _check_inputs(
+        self, batch: PlannedBatch, *, is_in_sink: bool = False, is_decided: bool = False, only_logged: bool = False
+    ) -> list[str]:
         """What a log of the checkpoint has promised to read must be there: nobody can plan the batch without it.
 
         Args:
             batch: The batch.
             is_in_sink: Whether the sink holds it.
+            is_decided: Whether a try before has decided where its rows go.
             only_logged: Look at the sources alone whose own log has the files of the batch already.
 
         Returns:
@@ -354,7 +357,8 @@ class BatchRunner:
                 position,
                 source.end,
                 is_in_sink=is_in_sink,
-                has_state=is_in_sink and self._has_state(),
+                is_decided=is_decided,
+                has_state=(is_in_sink or is_decided) and self._has_state(),
                 storage=self._storage,
             )
             problems += found

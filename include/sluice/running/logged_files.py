@@ -61,7 +61,7 @@ class LoggedFiles:
     def may_be_unread(self, batch_id: int) -> list[str]:
         """The files of which nobody knows whether a batch has read them that the sink holds: gone, or others by now."""
         taken = (found for found in self.taken(batch_id) if not found.source.ignores_missing)
-        return [entry.path for found in taken for entry in found.entries if self._size(entry) is None]
+        return [entry.path for found in taken for entry in found.entries if self._size(found, entry) is None]
 
     def read_again(self, batch_id: int) -> dict[str, str]:
         """The files of a batch that Spark planned itself and that were read under another name: which name that was.
@@ -129,7 +129,9 @@ class LoggedFiles:
             notes = self._notes(found)
             for log_id, taken in groupby(found.entries, lambda entry: entry.batch_id):
                 if not notes.sizes(log_id):
-                    notes.keep_sizes(log_id, [None if entry.path in doubtful else self._size(entry) for entry in taken])
+                    notes.keep_sizes(
+                        log_id, [None if entry.path in doubtful else self._size(found, entry) for entry in taken]
+                    )
 
     def note_looks(self, batch_id: int) -> dict[str, FileStat]:
         """Note how the files of a batch look that is about to be read: some may have been mended since it took them.
@@ -179,9 +181,13 @@ class LoggedFiles:
     def _notes(self, taken: Taken) -> TakenNotes:
         return self.home.taken(self.generation.generation, taken.log)
 
-    def _size(self, entry: LogEntry) -> int | None:
+    def _size(self, found: Taken, entry: LogEntry) -> int | None:
+        """The bytes of a file that is there as it was read; it may have been mended after it was taken."""
         there = self.home.storage.stat(entry.path)
-        return there.size_bytes if there is not None and there.mtime_ms == entry.timestamp_ms else None
+        if there is None:
+            return None
+        read_ms = self._notes(found).times_ms().get(entry.path, entry.timestamp_ms)
+        return there.size_bytes if there.mtime_ms == read_ms else None
 
     def _offsets(self, batch_id: int) -> Sequence[str | None]:
         if batch_id < 0:

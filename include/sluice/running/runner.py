@@ -31,7 +31,7 @@ from sluice.plan_notes import DropsDuplicates
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.older_table import older_table
-from sluice.planning.survey import Survey, sink_has_newest
+from sluice.planning.survey import Survey, rows_count
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
@@ -49,6 +49,7 @@ from sluice.spark.fingerprints import fingerprints, is_edited
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.query import Query, build_query, plan_reader
+from sluice.spark.redone_state import check_redone_state
 from sluice.spark.row_flow import RowFlow, row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
 from sluice.spark.shown_error import unforeseen_words
@@ -207,7 +208,7 @@ class _Run:
         self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
-        if seen.checkpoint.is_pending and not self._is_state_whole():
+        if seen.checkpoint.is_pending and not rows_count(seen):
             self._clear_state()
         fits = check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         self.query = query = replace(query, fits_state=fits)
@@ -218,6 +219,8 @@ class _Run:
         declared = fingerprints(preparation.declared(), query)
         if is_edited(generation.newest_declared, declared):
             try_state(query, seen.checkpoint, storage=home.storage)
+            if seen.checkpoint.is_pending and rows_count(seen):
+                check_redone_state(query, seen, generation.newest_declared, declared)
         self.generation = generation.beginning(next_id, declared)
         home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
@@ -231,15 +234,12 @@ class _Run:
         self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=query.explain())
         self.observer.planned(self.plan)
 
-    def _is_state_whole(self) -> bool:
-        """Whether the state of the pending batch is that of the rows which count: the sink has them, or will."""
-        return sink_has_newest(self.seen) or decided_before(self.plan, self.preparation.home) is not None
-
     def _clear_state(self) -> None:
         """Delete what a try before has left of the state: a batch that is done again may read other rows."""
         checkpoint, storage = self.seen.checkpoint, self.preparation.home.storage
         self.lease.check()
-        if checkpoint.planned_id == 0 and not may_have_written(self.preparation.stream, checkpoint, self.seen.sink):
+        stream, sink = self.preparation.stream, self.seen.sink
+        if checkpoint.planned_id == 0 and not may_have_written(stream, checkpoint, sink, is_decided=False):
             # Also what it says of its columns: a first batch is computed from nothing.
             storage.delete_folder(join(checkpoint.location, "state"))
         else:

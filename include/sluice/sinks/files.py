@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _MOST_FOOTERS = 1000
+_STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 """Of how many files of a batch the rows are counted."""
 
 
@@ -52,6 +53,13 @@ class FilesSink(Sink):
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
         check_settings(self.format, self.options, conf, place=place)
+        if conf.get(_STATE_FORMAT, "1") != "1":
+            raise DeclarationError(
+                f"`{_STATE_FORMAT}` is {conf[_STATE_FORMAT]}, and the sink writes files",
+                where=place,
+                remedy="leave it out for this stream, or write into a Delta table: behind a driver that died after the"
+                " sink's commit, Spark passes over the batch, and then does not know what its state is called",
+            )
 
     def check_table(
         self,

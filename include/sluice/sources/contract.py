@@ -314,6 +314,10 @@ class LoggingSource(Source):
         """The file of a batch whose name lets Spark read others of it twice; None for none."""
 
     @abstractmethod
+    def read_otherwise(self, position: Position, end: str, storage: Storage) -> tuple[Problem, ...]:
+        """What of a batch, which a try before has read, has changed since: read again, it would give other rows."""
+
+    @abstractmethod
     def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:
         """The files of a batch that Spark planned itself which were read under another name, and that name."""
 

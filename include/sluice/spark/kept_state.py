@@ -108,7 +108,7 @@ def check_kept_state(now: KeptState, seen: Survey) -> None:
     then = seen.record.state if seen.record is not None else None
     if then is None or then.read_by != now.read_by or then == now:
         return
-    if not may_have_written(seen.stream, seen.checkpoint, seen.sink):
+    if not may_have_written(seen.stream, seen.checkpoint, seen.sink, is_decided=seen.is_decided):
         return
     if then.operators != now.operators:
         raise _changed(seen, f"it was edited {_change(then, now)}", STATE_REMEDY)

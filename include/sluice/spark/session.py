@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import zoneinfo
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ from sluice.spark import jars
 from sluice.spark.connect_session import close_remote, is_connected, open_remote
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
+from sluice.spark.python_zone import system_zone
+from sluice.spark.shown_error import spark_message
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -71,8 +72,9 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_LOCAL_CHECKPOINT = {
+CHECKPOINT_FILES = {
     # Spark's default asks Hadoop for links in every path, for which Hadoop starts a process each: 60 of them a batch.
+    # And it lets a file take the place of another: state that counts, of a batch that is done again.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -106,8 +108,8 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
     """
     has_local_tasks, declared = is_local_master(master), _declared_conf(project, stream)
     conf = _DEFAULTS | _SESSION | _FIXED
-    if has_local_tasks:
-        conf |= _LOCAL | (_LOCAL_CHECKPOINT if is_local(stream.checkpoint or project.home) else {})
+    conf |= _LOCAL if has_local_tasks else {}
+    conf |= _checkpoint_files(project, stream)
     if uses_delta(stream) or all(jar.is_whole() for jar in jars.manifest()):
         paths = jars.class_path()
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
@@ -116,14 +118,15 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
     return conf | _python_zone(declared.get(TIME_ZONE, conf[TIME_ZONE])) | declared | {EXTRA_JAVA_OPTIONS: options}
 
 
+def _checkpoint_files(project: Project, stream: Stream) -> dict[str, str]:
+    """How Spark writes a checkpoint that lies in a folder, whether of this machine or of all of a cluster's."""
+    return CHECKPOINT_FILES if is_local(stream.checkpoint or project.home) else {}
+
+
 def _python_zone(zone: str) -> dict[str, str]:
     """Let Python functions see times in the session's zone, as Spark's functions do; else it is their machine's."""
-    try:
-        zoneinfo.ZoneInfo(zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        # Java's other names of zones mean something else to the system, or nothing.
-        return {}
-    return {"spark.executorEnv.TZ": zone}
+    found = system_zone(zone)
+    return {} if found is None else {"spark.executorEnv.TZ": found}
 
 
 def _declared_conf(project: Project, stream: Stream) -> dict[str, str]:
@@ -172,7 +175,7 @@ def open_session(project: Project, stream: Stream, *, work: Work | None = None) 
         if stream.memory is not None:
             # The driver's memory is the server's.
             declared.pop(DRIVER_MEMORY)
-        settings = _SESSION | _FIXED | (_DELTA_SESSION if needs_delta else {})
+        settings = _SESSION | _FIXED | (_DELTA_SESSION if needs_delta else {}) | _checkpoint_files(project, stream)
         opened: SparkSession = open_remote(project.spark_master, settings, declared, needs_delta=needs_delta)
         return opened
     return _open_classic(project, stream, work)
@@ -205,6 +208,7 @@ def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkS
             where=f"master {project.spark_master}",
             remedy="check that Java 17 is installed, and the settings in [spark]",
         ) from exc
+    _check_taken(session)
     # It logs what the error says that is raised, with the whole stack of the JVM.
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(logger).setLevel("CRITICAL")
@@ -216,6 +220,24 @@ def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkS
             remedy="set LC_ALL=C.UTF-8: files with other letters in their names would be read as missing",
         )
     return session
+
+
+def _check_taken(session: SparkSession) -> None:
+    """Make sure that Spark takes the settings of SQL: it looks at their values when it is first asked for one.
+
+    Raises:
+        DeclarationError: It does not take one.
+    """
+    from pyspark.errors import IllegalArgumentException
+
+    try:
+        session.conf.get(TIME_ZONE)
+    except IllegalArgumentException as exc:
+        raise DeclarationError(
+            f"Spark does not take a setting: {spark_message(exc)}",
+            where="[spark.conf], or `conf` of the stream",
+            remedy="correct its value, or leave it out",
+        ) from exc
 
 
 def driver_environment() -> dict[str, str]:

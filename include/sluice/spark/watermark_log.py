@@ -15,11 +15,11 @@ import msgspec
 
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import CheckpointState
-from sluice.checkpoint.source_log import SourceLog
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
 from sluice.planning.next_watermark import pinned_policy, usable
-from sluice.sources.contract import OwnLog, Position
+from sluice.planning.survey import own_logs
+from sluice.sources.contract import LoggingSource, OwnLog, Position
 from sluice.spark.plan_reader import WatermarkNode
 from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query
@@ -114,10 +114,13 @@ class WatermarkLog:
             end = list(after.offsets.values())[index]
             if end is None or end == start:
                 continue
-            log = OwnLog(state.source_logs.get(line.log, SourceLog()))
+            logs = own_logs(self._home, self._generation.generation, state.source_logs)
             started_at = self._generation.sources.get(line.source, {})
-            source = self._query.stream.sources[line.source]
-            problems = source.check_inputs(Position(start, log, started_at), end, storage=self._home.storage)
+            source, storage = self._query.stream.sources[line.source], self._home.storage
+            position = Position(start, logs.get(line.log, OwnLog()), started_at)
+            problems = source.check_inputs(position, end, storage=storage)
+            if not problems and isinstance(source, LoggingSource):
+                problems = source.read_otherwise(position, end, storage)
             if problems:
                 return next(iter(problems)).cause
         return None

@@ -393,6 +393,7 @@ WALKS: dict[str, dict[str, Walk]] = {
 """By code, the ways into it."""
 
 ELSEWHERE = {
+    "INPUT_CHANGED": "tests/spark/test_mended_files.py::test_a_file_that_changes_once_its_rows_are_in_the_sink",
     "BACKFILL_BATCH_BY_BATCH": "tests/spark/test_backfill_refusals.py::test_rows_that_depend_on_the_batches",
     "BACKFILL_BEHIND_SOURCE": "tests/spark/test_backfills.py::test_a_chain_whose_live_stream_is_behind",
     "BACKFILL_BEYOND_WATERMARK": "tests/spark/test_backfills.py::test_rows_that_the_live_stream_keeps_back",

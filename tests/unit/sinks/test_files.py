@@ -102,3 +102,13 @@ def test_the_layout_of_an_object_store(partitions: tuple[str, ...]) -> None:
     for other in (published.replace("lake", "pond"), published.replace("out/", "out/j=1/")):
         with pytest.raises(DeclarationError):
             sink._check_layout(other, "s")
+
+
+def test_state_whose_name_is_in_the_commit() -> None:
+    """Behind a driver that died, Spark passes over the batch in a files sink, and commits it without that name."""
+    sink = sinks.files("out", format="parquet")
+    key = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+    sink.check_settings({key: "1"}, place="stream `s`")
+    with pytest.raises(DeclarationError, match="or write into a Delta table"):
+        sink.check_settings({key: "2"}, place="stream `s`")

@@ -51,7 +51,9 @@ class TestConf:
         assert spark_conf(make_project(**{key: "Europe/Paris"}), NO_DELTA, "local[2]")[key] == "Europe/Paris"
 
     @pytest.mark.usefixtures("no_jars")
-    @pytest.mark.parametrize(("zone", "told"), [("Europe/Paris", "Europe/Paris"), ("GMT+8", None), ("nowhere", None)])
+    @pytest.mark.parametrize(
+        ("zone", "told"), [("Europe/Paris", "Europe/Paris"), ("GMT+8", "<+08>-08"), ("nowhere", None)]
+    )
     def test_the_zone_of_python(self, zone: str, told: str | None) -> None:
         """It is the session's, where it means the same to the system; a project may say another one."""
         key, own = "spark.sql.session.timeZone", "spark.executorEnv.TZ"
@@ -74,11 +76,11 @@ class TestConf:
 
     @pytest.mark.usefixtures("no_jars")
     def test_checkpoint_files(self) -> None:
-        """Spark does without Hadoop's file contexts where checkpoint and tasks are here, unless the project says so."""
+        """Spark does without Hadoop's file contexts where the checkpoint is in a folder, unless the project says so."""
         key = "spark.sql.streaming.checkpointFileManagerClass"
         local, remote = make_project(), replace(make_project(), home="s3a://lake/home")
         assert spark_conf(local, NO_DELTA, "local[2]")[key].endswith(".FileSystemBasedCheckpointFileManager")
-        assert key not in spark_conf(local, NO_DELTA, "spark://master:7077")
+        assert spark_conf(local, NO_DELTA, "spark://master:7077")[key] == spark_conf(local, NO_DELTA, "local[2]")[key]
         assert key not in spark_conf(remote, NO_DELTA, "local[2]")
         assert key not in spark_conf(local, replace(NO_DELTA, checkpoint="hdfs://lake/s"), "local[2]")
         assert spark_conf(make_project(**{key: "own"}), NO_DELTA, "local[2]")[key] == "own"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluice.errors import DeclarationError, Problem
 from sluice.locations import join
 from sluice.storage import Storage
+from sluice.times import iso_millis
 
 
 def check_no_table(path: str, storage: Storage) -> None:
@@ -42,6 +43,20 @@ def input_gone(path: str) -> Problem:
         cause="a planned batch reads this file, and it is gone",
         consequence="Spark would read it as empty and commit the batch without its rows",
         remedy="bring the file back under the same name",
+    )
+
+
+def input_changed(path: str, time_ms: int, count: int) -> Problem:
+    """A file of a batch that has changed since the rows which count were read of it."""
+    others = f", with {count - 1} more" if count > 1 else ""
+    return Problem(
+        code="INPUT_CHANGED",
+        file=path,
+        cause=f"a batch has read this file as it was at {iso_millis(time_ms)}{others}, its rows are written or decided,"
+        " and the file has changed since",
+        consequence="what the state, the watermark or the suite would make of the file now is not what the rows are",
+        remedy="bring it back as it was, with that time (`touch -d`), run the stream once, and let what is new arrive"
+        " under a name of its own; where that can't be, declare a new stream with a sink of its own",
     )
 
 

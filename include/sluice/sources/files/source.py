@@ -57,6 +57,7 @@ from sluice.sources.files.refusals import (
     check_no_table,
     folder_is_no_column,
     hidden_by_age,
+    input_changed,
     input_read_before,
     path_changed,
     read_and_lost,
@@ -233,6 +234,15 @@ class FilesSource(LoggingSource):
             again = inputs.read_before(planned)
             return tuple(input_read_before(path, old, is_in_sink=True) for path, old in again.items())
         return tuple(inputs.problems(planned))
+
+    def read_otherwise(self, position: Position, end: str, storage: Storage) -> tuple[Problem, ...]:
+        taken = self._inputs(position, storage).taken
+        changed = [
+            entry
+            for entry in taken.log.taken(self._log_offset(position.offset) + 1, self._log_offset(end))
+            if (there := taken.there(entry)) is not None and taken.has_gone(entry, there)
+        ]
+        return (input_changed(changed[0].path, taken.time(changed[0]), len(changed)),) if changed else ()
 
     def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:
         return self._inputs(position, storage).read_before(entries)
