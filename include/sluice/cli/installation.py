@@ -25,7 +25,7 @@ def list_jars(as_json: AsJson = False) -> None:
     check_extra("spark", "`sluice jars list`")
     from sluice.spark import jars
 
-    rows = [(f"{jar.group}:{jar.artifact}:{jar.version}", str(jar.path()), jar.is_cached()) for jar in jars.manifest()]
+    rows = [(jar.coordinates, str(jar.path()), jar.is_cached()) for jar in jars.manifest()]
     if as_json:
         print_json([{"jar": jar, "path": path, "is_cached": cached} for jar, path, cached in rows])
         return

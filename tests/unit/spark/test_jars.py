@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pyspark
 import pytest
@@ -29,18 +30,35 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "user" / "cache"
 
 
+# Of its arguments, `-ivy FILE` says which jars, `-retrieve FOLDER/[artifact]-[revision].[ext]` where they are to be.
+FIND = """\
+while [ $# -gt 0 ]; do
+  case "$1" in -ivy) module="$2";; -retrieve) folder=$(dirname "$2");; esac
+  echo "$1" >> "$0.arguments"; shift
+done
+cat "$module" >> "$0.modules"
+names=$(sed 's/<dependency /\\n&/g' "$module" | sed -n 's/.* name="\\([^"]*\\)" rev="\\([^"]*\\)".*/\\1-\\2.jar/p')
+"""
+
+
 def put_java(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A `java` that runs a shell script; `$name` is the jar's name and `$folder` where it is to be."""
+    """A `java` that runs a shell script; `$names` are the jars' and `$folder` is where they are to be."""
     java = folder / "java_home" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    # The arguments end with: -dependency GROUP ARTIFACT VERSION -retrieve FOLDER/[artifact]-[revision].[ext]
-    find = (
-        'while [ $# -gt 0 ]; do case "$1" in -dependency) name="$3-$4.jar";; -retrieve) folder=$(dirname "$2");; '
-        'esac; echo "$1" >> "$0.arguments"; shift; done\n'
-    )
-    java.write_text(f"#!/bin/sh\n{find}{script}\n")
+    java.write_text(f"#!/bin/sh\n{FIND}{script}\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(folder / "java_home"))
+
+
+def fetching(content: str) -> str:
+    """A script that fetches every jar that is asked for, with one content."""
+    return f'for name in $names; do printf "{content}" > "$folder/$name"; done'
+
+
+def asked_for(folder: Path) -> list[dict[str, str]]:
+    """What the calls of that `java` were to resolve."""
+    modules = (folder / "java_home/bin/java.modules").read_bytes()
+    return [entry.attrib for entry in ET.fromstring(b"<all>" + modules + b"</all>").iter("dependency")]
 
 
 class TestManifest:
@@ -102,14 +120,25 @@ class TestFetch:
 
     def test_fetch(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Missing jars are fetched without following dependencies, and nothing else is left in the cache."""
-        put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/$name"')
+        put_java(tmp_path, monkeypatch, fetching("a jar"))
 
         assert list(jars.fetch()) == list(PINNED)
         assert sorted(os.listdir(cache)) == ["delta-core-1.0.jar", "delta-store-2.0.jar"]
         arguments = (tmp_path / "java_home/bin/java.arguments").read_text().splitlines()
-        assert arguments.count("-notransitive") == 2
         assert Path(arguments[arguments.index("-jar") + 1]).name.startswith("ivy-")
-        assert arguments[arguments.index("-dependency") + 1 :][:3] == ["io.delta", "delta-core", "1.0"]
+        assert asked_for(tmp_path) == [
+            {"org": "io.delta", "name": "delta-core", "rev": "1.0", "transitive": "false"},
+            {"org": "io.delta", "name": "delta-store", "rev": "2.0", "transitive": "false"},
+        ]
+        assert arguments.count("-ivy") == 1
+
+    def test_another_folder(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Other jars are fetched into a folder of their own."""
+        put_java(tmp_path, monkeypatch, fetching("a jar"))
+
+        assert list(jars.fetch_into(tmp_path / "other", PINNED[:1])) == [PINNED[0]]
+        assert os.listdir(tmp_path / "other") == ["delta-core-1.0.jar"]
+        assert not cache.exists()
 
     def test_nothing_to_fetch(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A full cache needs neither Java nor a network."""
@@ -122,17 +151,18 @@ class TestFetch:
 
     def test_damaged_jar_is_fetched_again(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A jar in the cache with another hash is replaced."""
-        put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/$name"')
+        put_java(tmp_path, monkeypatch, fetching("a jar"))
         cache.mkdir(parents=True)
         PINNED[0].path().write_bytes(b"half a j")
         PINNED[1].path().write_bytes(CONTENT)
 
         assert list(jars.fetch()) == [PINNED[0]]
         assert PINNED[0].path().read_bytes() == CONTENT
+        assert [entry["name"] for entry in asked_for(tmp_path)] == ["delta-core"]
 
     def test_wrong_hash(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A jar with another hash than the manifest's never enters the cache."""
-        put_java(tmp_path, monkeypatch, 'printf "evil" > "$folder/$name"')
+        put_java(tmp_path, monkeypatch, fetching("evil"))
 
         with pytest.raises(JarsError, match="the manifest says") as caught:
             list(jars.fetch())
@@ -149,8 +179,18 @@ class TestFetch:
         with pytest.raises(JarsError, match="no route to host") as caught:
             list(jars.fetch())
 
-        assert caught.value.where == "io.delta:delta-core:1.0"
+        assert caught.value.where == "io.delta:delta-core:1.0, io.delta:delta-store:2.0"
         assert caught.value.retryable
+        assert os.listdir(cache) == []
+
+    def test_not_all_fetched(self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A jar that did not come is the one that is named."""
+        put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/delta-core-1.0.jar"')
+
+        with pytest.raises(JarsError, match=r"^delta-store-2\.0\.jar could not be fetched") as caught:
+            list(jars.fetch())
+
+        assert caught.value.where == "io.delta:delta-store:2.0"
         assert os.listdir(cache) == []
 
     def test_hanging_java(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +203,7 @@ class TestFetch:
 
     def test_java_on_the_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without JAVA_HOME the Java of the path is taken."""
-        put_java(tmp_path, monkeypatch, 'printf "a jar" > "$folder/$name"')
+        put_java(tmp_path, monkeypatch, fetching("a jar"))
         monkeypatch.delenv("JAVA_HOME")
         monkeypatch.setenv("PATH", f"{tmp_path}/java_home/bin:{os.environ['PATH']}")
 
