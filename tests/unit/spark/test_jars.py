@@ -69,10 +69,22 @@ class TestManifest:
         monkeypatch.undo()
         pinned = jars.manifest()
 
-        assert {jar.group for jar in pinned} == {"io.delta"}
+        assert {jar.group for jar in pinned} == {
+            "io.delta",
+            "org.apache.commons",
+            "org.apache.kafka",
+            "org.apache.spark",
+        }
         assert all(len(jar.sha256) == 64 and int(jar.sha256, 16) for jar in pinned)
-        assert len({jar.file_name for jar in pinned}) == len(pinned) >= 5
-        assert "delta-spark_4.2_2.13-4.4.0.jar" in {jar.file_name for jar in pinned}
+        assert len({jar.file_name for jar in pinned}) == len(pinned) >= 9
+        names = {jar.file_name for jar in pinned}
+        assert {"delta-spark_4.2_2.13-4.4.0.jar", "spark-sql-kafka-0-10_2.13-4.2.0.jar"} <= names
+
+    def test_fits_spark(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What Spark itself releases is of the version that is installed."""
+        monkeypatch.undo()
+
+        assert {jar.version for jar in jars.manifest() if jar.group == "org.apache.spark"} == {pyspark.__version__}
 
 
 class TestCache:
