@@ -1,4 +1,4 @@
-"""What of the package needs more than its bare installation: the extras `spark` and `quality`."""
+"""What of the package needs more than its bare installation: the extras `spark`, `quality` and `kafka`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import importlib.util
 
 from sluice.errors import DeclarationError
 
-_MODULES = {"spark": "pyspark", "quality": "great_expectations"}
+_MODULES = {"spark": "pyspark", "quality": "great_expectations", "kafka": "confluent_kafka"}
 
 
 def is_installed(extra: str) -> bool:
-    """Whether an extra is there: `spark` or `quality`."""
+    """Whether an extra is there: `spark`, `quality` or `kafka`."""
     return importlib.util.find_spec(_MODULES[extra]) is not None
 
 
@@ -18,7 +18,7 @@ def check_extra(extra: str, what: str) -> None:
     """Make sure that an extra is installed.
 
     Args:
-        extra: `spark` or `quality`.
+        extra: `spark`, `quality` or `kafka`.
         what: What needs it.
 
     Raises:

@@ -24,7 +24,7 @@ from sluice.cli.app import main
 main()
 """
 INTERVAL = "--start 2026-01-01 --end 2026-01-02"
-ABSENT = {"pyspark", "delta", "pandas", "great_expectations", "airflow"}
+ABSENT = {"pyspark", "delta", "pandas", "great_expectations", "airflow", "confluent_kafka"}
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
