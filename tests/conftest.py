@@ -11,8 +11,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.airflow_tables import airflow_tables
+from tests.spark_session import lab, spark
 
-__all__ = ["airflow_tables"]
+__all__ = ["airflow_tables", "lab", "spark"]
 
 
 class _FilesTogether(LoadFileScheduling):

@@ -1,4 +1,4 @@
-"""One Spark for all of these tests, and a project in a temporary folder for each."""
+"""One Spark for all tests that only need one, and a project in a temporary folder for each."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sluice import Stream, sinks, sources
 from sluice.spark.java_options import Work
-from sluice.spark.session import open_session
 from tests.python_workers import importing_tests
-from tests.spark.lab import Lab, forget_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.spark.lab import Lab
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that the product opens for a small run of a stream with a Delta table, but for one setting."""
+    from sluice.spark.session import open_session
+    from tests.spark.lab import Lab
+
     # Else pyspark's workers are whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = tmp_path_factory.mktemp("session")
@@ -44,5 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     """A project in a temporary folder. Its tables are forgotten: those of a hundred tests fill Spark's memory."""
+    from tests.spark.lab import Lab, forget_tables
+
     yield Lab(spark, tmp_path)
     forget_tables(spark)
