@@ -1,0 +1,214 @@
+"""What tests do with a Kafka: make topics, write, and harm them. Whatever returns is known to the whole broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+from tests.kafka.broker import PATIENCE_SECONDS, Broker, until
+
+Text: TypeAlias = str | bytes | None
+Row: TypeAlias = Text | Mapping[str, Any] | tuple[Text, Text | Mapping[str, Any]]
+"""A value, or a key and a value; a mapping is written as JSON, and None is a value that is none (a tombstone)."""
+
+
+class Kafka:
+    """The topics of a broker that runs."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._numbers = itertools.count(1)
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients find it, as `bootstrap.servers` says it."""
+        return self._broker.bootstrap
+
+    def topic(self, partitions: int = 1, *, name: str | None = None, **config: str | int) -> str:
+        """Make an empty topic, and give its name.
+
+        Args:
+            partitions: How many it has.
+            name: A name of its own, as that of a topic that was deleted; one that is new unless told.
+            config: Settings with underscores for dots, `max_message_bytes=1000`. Rows are kept for ever unless
+                `retention_ms` says otherwise: by default Kafka drops, within seconds, rows whose time is a week ago.
+        """
+        topic = name or f"topic-{next(self._numbers):04d}"
+        settings = {key.replace("_", "."): str(value) for key, value in {"retention_ms": -1, **config}.items()}
+        admin = self._broker.admin()
+        new = NewTopic(topic, partitions, 1, config=settings)
+        admin.create_topics([new], operation_timeout=PATIENCE_SECONDS)[topic].result(PATIENCE_SECONDS)
+        self._await_partitions(admin, topic, partitions)
+        return topic
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all of its rows."""
+        admin = self._broker.admin()
+        admin.delete_topics([topic], operation_timeout=PATIENCE_SECONDS)[topic].result(PATIENCE_SECONDS)
+
+        def is_gone() -> bool:
+            error = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].error
+            return error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+        until(is_gone, f"{topic} is still there")
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have more partitions.
+
+        Args:
+            topic: The topic.
+            total: How many it has then.
+        """
+        admin = self._broker.admin()
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(PATIENCE_SECONDS)
+        self._await_partitions(admin, topic, total)
+
+    def trim(self, topic: str, partition: int, before_offset: int) -> None:
+        """Delete the rows of a partition before an offset, as retention does."""
+        admin = self._broker.admin()
+        position = TopicPartition(topic, partition, before_offset)
+        (deleted,) = admin.delete_records([position]).values()
+        deleted.result(PATIENCE_SECONDS)
+        until(
+            lambda: self.offsets(topic, OffsetSpec.earliest())[partition] == before_offset,
+            f"{topic} still has rows before {before_offset}",
+        )
+
+    def offsets(
+        self, topic: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[int, int]:
+        """The offset of each partition: for `OffsetSpec.earliest()`, `.latest()` or `.for_timestamp(milliseconds)`."""
+        admin = self._broker.admin()
+        partitions = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].partitions
+        return _ask(admin, topic, partitions, spec, isolation)
+
+    def send(
+        self, topic: str, rows: Iterable[Row], *, partition: int = 0, timestamp_ms: int | None = None
+    ) -> list[int]:
+        """Write rows in their order; gives their offsets.
+
+        Args:
+            topic: A topic that is there.
+            rows: See `Row`.
+            partition: The partition of all of them.
+            timestamp_ms: The time of all of them; now unless told.
+        """
+        return _send(Producer(self._producer_conf()), topic, rows, partition, timestamp_ms)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """A transaction, open until it is committed or aborted; aborted with the context otherwise."""
+        own = {"transactional.id": f"tests-{uuid.uuid4()}", "transaction.timeout.ms": PATIENCE_SECONDS * 3000}
+        opened = Transaction(self, Producer(self._producer_conf() | own))
+        try:
+            yield opened
+        finally:
+            if opened.is_open:
+                opened.abort()
+
+    def _producer_conf(self) -> dict[str, Any]:
+        milliseconds = PATIENCE_SECONDS * 1000
+        return self._broker.client_conf() | {
+            "linger.ms": 0,
+            "message.timeout.ms": milliseconds,
+            # Rows whose answer is late are not sent again, and so are never there twice. An idempotent producer would
+            # promise it too, and wait for half a second before its first row.
+            "socket.timeout.ms": milliseconds * 2,
+            "request.timeout.ms": milliseconds * 2,
+            "max.in.flight.requests.per.connection": 1,
+        }
+
+    def _await_partitions(self, admin: AdminClient, topic: str, total: int) -> None:
+        """Wait until all partitions have a leader that answers, which the broker says of them a little too early."""
+
+        def is_led() -> bool:
+            found = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic]
+            if found.error is not None or len(found.partitions) != total:
+                return False
+            try:
+                _ask(admin, topic, found.partitions, OffsetSpec.latest())
+            except KafkaException:
+                return False
+            return True
+
+        until(is_led, f"{topic} has not got {total} partitions")
+
+
+class Transaction:
+    """Rows that readers of committed rows see together, or never."""
+
+    def __init__(self, kafka: Kafka, producer: Producer) -> None:
+        self._kafka, self._producer = kafka, producer
+        self._topics: dict[str, set[int]] = {}
+        self._producer.init_transactions(PATIENCE_SECONDS)
+        self._producer.begin_transaction()
+        self.is_open = True
+
+    def send(
+        self, topic: str, rows: Iterable[Row], *, partition: int = 0, timestamp_ms: int | None = None
+    ) -> list[int]:
+        """As `Kafka.send`: the rows are there, and are neither committed nor aborted."""
+        self._topics.setdefault(topic, set()).add(partition)
+        return _send(self._producer, topic, rows, partition, timestamp_ms)
+
+    def commit(self) -> None:
+        """Let readers of committed rows see them."""
+        self._end(is_committed=True)
+
+    def abort(self) -> None:
+        """Let no reader of committed rows ever see them."""
+        self._end(is_committed=False)
+
+    def _end(self, *, is_committed: bool) -> None:
+        before = {topic: self._kafka.offsets(topic, OffsetSpec.latest()) for topic in self._topics}
+        end = self._producer.commit_transaction if is_committed else self._producer.abort_transaction
+        end(PATIENCE_SECONDS)
+        self.is_open = False
+        # The broker promises at once, and marks the end in each partition later.
+        for topic, partitions in self._topics.items():
+            for partition in partitions:
+                self._await_marker(topic, partition, before[topic][partition])
+
+    def _await_marker(self, topic: str, partition: int, end: int) -> None:
+        until(
+            lambda: self._kafka.offsets(topic, OffsetSpec.latest())[partition] > end,
+            f"the transaction's end is not in {topic}",
+        )
+
+
+def _ask(
+    admin: AdminClient,
+    topic: str,
+    partitions: Iterable[int],
+    spec: OffsetSpec,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[int, int]:
+    asked = {TopicPartition(topic, partition): spec for partition in partitions}
+    found = admin.list_offsets(asked, isolation_level=isolation)
+    return {of.partition: answer.result(PATIENCE_SECONDS).offset for of, answer in found.items()}
+
+
+def _send(producer: Producer, topic: str, rows: Iterable[Row], partition: int, timestamp_ms: int | None) -> list[int]:
+    offsets: list[int] = []
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        offset = message.offset()
+        assert offset is not None
+        offsets.append(offset)
+
+    time: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+    for row in rows:
+        key, value = row if isinstance(row, tuple) else (None, row)
+        written = json.dumps(value) if isinstance(value, Mapping) else value
+        producer.produce(topic, written, key, partition=partition, on_delivery=note, **time)
+        producer.poll(0)
+    assert producer.flush(PATIENCE_SECONDS) == 0, f"rows are not in {topic}"
+    return offsets
