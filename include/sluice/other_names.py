@@ -133,6 +133,49 @@ SINK_WORDS: Mapping[str, str] = {
 }
 """What is typed into `sinks.delta(...)`, `sinks.files(...)` and `sinks.console(...)`."""
 
+_OF_THE_CLIENT = "give it to Kafka's client: `settings={...}`, by the name of the one in Java"
+_KAFKA_SETTINGS = (
+    "security_protocol sasl_mechanism sasl_mechanisms sasl_jaas_config sasl_username sasl_password ssl_ca_location"
+    " ssl_truststore_location ssl_keystore_location isolation_level client_id kafka_options options conf config"
+)
+KAFKA_SOURCE_WORDS: Mapping[str, str] = {
+    **SOURCE_WORDS,
+    **_each(
+        "brokers broker bootstrap_servers bootstrap hosts kafka_bootstrap_servers",
+        'give the servers first: `sources.kafka("HOST:PORT", ...)`',
+    ),
+    **_each("topic subscribe", 'write it as `topics=["NAME"]`'),
+    **_each("subscribe_pattern topic_pattern topics_pattern", "write it as `pattern`"),
+    **_each("assign partition topic_partitions", 'write it as `partitions={"TOPIC": [0, 1]}`'),
+    **_each(
+        "group_id kafka_group_id consumer_group enable_auto_commit",
+        "leave it out: the checkpoint knows how far a stream has read, and no group does",
+    ),
+    **_each("auto_offset_reset starting_offsets_by_timestamp", "write it as `starting`"),
+    **_each(
+        "schema format value_format value_schema key_format columns fields",
+        'leave it out: `value` is binary; decode it in the transform, by `from_json(value.cast("string"), ...)`',
+    ),
+    **_each("batch_size max_poll_records max_records limit", "write it as `max_offsets_per_batch`"),
+    **_each(_KAFKA_SETTINGS, _OF_THE_CLIENT),
+}
+"""What is typed into `sources.kafka(...)`."""
+KAFKA_SINK_WORDS: Mapping[str, str] = {
+    **SINK_WORDS,
+    **_each(
+        "brokers broker bootstrap_servers bootstrap hosts kafka_bootstrap_servers",
+        'give the servers first: `sinks.kafka("HOST:PORT", ...)`',
+    ),
+    **_each("topics", "write it as `topic`; for several, give each row a column `topic`"),
+    **_each(
+        "key value key_column value_column headers partition",
+        "name a column of the result so: `key`, `value`, `headers`, `partition`",
+    ),
+    **_each("acks compression_type linger_ms transactional_id", _OF_THE_CLIENT),
+    **_each(_KAFKA_SETTINGS, _OF_THE_CLIENT),
+}
+"""What is typed into `sinks.kafka(...)`."""
+
 _OF_FILES = "write it as `sources.files(PATH, format={!r}, ...)`"
 _INTO_FILES = "write it as `sinks.files(PATH, format={!r})`"
 _LAND_IT = "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`"
@@ -174,7 +217,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
     },
     "sluice.sources": {
         **{name: _OF_FILES.format(name) for name in ("csv", "json", "orc", "parquet", "text")},
-        **_each("kafka kinesis pubsub eventhubs event_hubs pulsar socket rate jdbc postgres mysql mongo", _LAND_IT),
+        **_each("kinesis pubsub eventhubs event_hubs pulsar socket rate jdbc postgres mysql mongo", _LAND_IT),
         **_each("iceberg hudi snowflake bigquery avro xml memory http rest api excel protobuf redis", _LAND_IT),
         **_each(
             "file folder s3 cloud_files cloudfiles autoloader auto_loader", "write it as `sources.files(PATH, ...)`"
@@ -184,7 +227,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
     },
     "sluice.sinks": {
         **{name: _INTO_FILES.format(name) for name in ("csv", "json", "orc", "parquet", "text")},
-        **_each("kafka kinesis pubsub eventhubs jdbc postgres mysql mongo iceberg hudi snowflake bigquery", _WRITE_IT),
+        **_each("kinesis pubsub eventhubs jdbc postgres mysql mongo iceberg hudi snowflake bigquery", _WRITE_IT),
         **_each("avro redis cassandra", _WRITE_IT),
         **_each("elasticsearch opensearch http rest api email slack webhook excel xml", _WRITE_IT),
         **_each("foreach foreach_function merge upsert function", _WRITE_IT),
@@ -199,6 +242,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
 
 FORMAT_WORDS: Mapping[str, str] = {
     "delta": "write it as `sources.delta(PATH)`",
+    "kafka": 'write it as `sources.kafka("HOST:PORT", topics=["NAME"])`',
     **_each("jsonl ndjson json_lines", "write it as `json`: that reads one document per line"),
     **_each("tsv psv", 'write it as `csv`, with `sep="\\t"` or another one'),
     **_each("txt log", "write it as `text`"),

@@ -22,6 +22,7 @@ GROUND = (
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,
     ("checkpoint",),
+    ("kafka",),
     ("sources",),
     ("sinks",),
     ("stream",),

@@ -14,7 +14,13 @@ import msgspec
 
 from sluice.checkpoint.log import MOST_BYTES, LogFolder, list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, logged_offset, read_commit_file, read_offset_file
-from sluice.checkpoint.source_log import SourceLog, log_file_name, read_source_entries, read_source_log
+from sluice.checkpoint.source_log import (
+    SourceLog,
+    log_file_name,
+    read_source_entries,
+    read_source_log,
+    read_start,
+)
 from sluice.checkpoint.state_store import Operator, read_state_layout
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
@@ -45,7 +51,7 @@ class CheckpointState:
     committed: CommitFile | None = None
     """The newest committed batch."""
     source_logs: Mapping[str, SourceLog] = field(default_factory=dict)
-    """The logs of file sources, by folder name; logs of other kinds are left out."""
+    """The logs of file sources, and where others begin that log that, by folder name; other kinds are left out."""
     operators: tuple[Operator, ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -255,7 +261,13 @@ def _read_source_logs(location: str, problems: list[Problem], storage: Storage) 
     logs: dict[str, SourceLog] = {}
     for name in sorted(root.folders) if root else []:
         folder = list_log(join(location, "sources", name), storage=storage)
-        if folder is None or not _is_file_log(folder, storage):
+        if folder is None:
+            continue
+        content = _only_file(folder, storage)
+        start = None if content is None else read_start(content)
+        if start is not None:
+            logs[name] = SourceLog(start=start)
+        if start is not None or not _is_file_log(folder, content):
             continue
         problems += _check_sidecars(folder)
         try:
@@ -265,15 +277,19 @@ def _read_source_logs(location: str, problems: list[Problem], storage: Storage) 
     return logs
 
 
-def _is_file_log(folder: LogFolder, storage: Storage) -> bool:
-    """Other kinds keep one file, `0`, of another shape: a start time (rate), or offsets after a NUL (Kafka)."""
+def _only_file(folder: LogFolder, storage: Storage) -> bytes | None:
+    """What the file `0` of a log says that has no other; None where it has others."""
     if folder.compact_ids or folder.ids != (0,):
+        return None
+    return storage.read(folder.file(0), max_bytes=MOST_BYTES) or b""
+
+
+def _is_file_log(folder: LogFolder, content: bytes | None) -> bool:
+    """Other kinds keep one file, `0`, of another shape: a start time (rate), or something after a NUL."""
+    if content is None:
         return folder.latest is not None
-    content = storage.read(folder.file(0), max_bytes=MOST_BYTES)
-    lines = (content or b"").split(b"\n", 2)
-    if content and content[:1] == b"\0":
-        return False
-    return len(lines) < 2 or not lines[1].strip().isdigit()
+    lines = content.split(b"\n", 2)
+    return content[:1] != b"\0" and (len(lines) < 2 or not lines[1].strip().isdigit())
 
 
 def _check_logged_offsets(

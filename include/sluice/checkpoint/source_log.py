@@ -1,4 +1,4 @@
-"""The log of a file source: `sources/<n>/<id>` and `<id>.compact`, one JSON line per file."""
+"""The log of a source: `sources/<n>/<id>` and `<id>.compact`, one JSON line per file; or where it begins, in `0`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False, rename={"timestamp_ms": "t
 
 @dataclass(frozen=True)
 class SourceLog:
-    """The log of one file source: which files it has taken, by log id."""
+    """The log of one source: which files it has taken, by log id; or where it begins, as that of Kafka has it."""
 
     latest_id: int = -1
     entries: Sequence[LogEntry] = ()
     compact_ids: tuple[int, ...] = ()
     """The ids whose file is a `.compact` one, ascending."""
+    start: str | None = None
+    """Where the source begins, as an offset of its own; None for a log of files."""
 
     @property
     def paths(self) -> set[str]:
@@ -62,12 +64,27 @@ class LogAddition:
     """The bytes of each of these files, in this order; the log does not keep them."""
     is_there: bool = False
     """Whether the log has them already: a crash came between the two logs."""
+    start: str | None = None
+    """Where a source begins that logs that alone, once, before its first batch; None where it does not."""
 
     def __bool__(self) -> bool:
         return bool(self.entries)
 
 
+_START_FILE = "0"
+_START_HEAD = b"\0v1\n"
+"""In front of where a source begins; Kafka's first version expected any byte before the version's line."""
 _ENTRIES = msgspec.json.Decoder(list[LogEntry])
+
+
+def encode_start(start: str) -> tuple[str, bytes]:
+    """The name and the bytes of the file that says where a source begins, as Spark writes it."""
+    return _START_FILE, _START_HEAD + start.encode()
+
+
+def read_start(content: bytes) -> str | None:
+    """Where a source begins, by its file; None where the file is one of another kind."""
+    return content.removeprefix(_START_HEAD).decode("utf-8", "replace") if content.startswith(_START_HEAD) else None
 
 
 def read_source_log(folder: LogFolder, *, storage: Storage) -> SourceLog:

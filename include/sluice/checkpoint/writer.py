@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from sluice.checkpoint.offsets import OffsetFile, encode_offset_file
-from sluice.checkpoint.source_log import LogEntry, SourceLog, encode_source_log
+from sluice.checkpoint.source_log import LogEntry, SourceLog, encode_source_log, encode_start
 from sluice.errors import Problem, RefusedError
 from sluice.locations import join
 from sluice.storage import Storage
@@ -34,6 +35,7 @@ def write_planned_batch(
     planned: OffsetFile,
     entries: Mapping[str, tuple[int, tuple[LogEntry, ...]]],
     logs: Mapping[str, SourceLog],
+    starts: Mapping[str, str] = MappingProxyType({}),
     *,
     storage: Storage,
 ) -> None:
@@ -44,6 +46,7 @@ def write_planned_batch(
         planned: The batch.
         entries: By log folder name, the log id and the files that it takes.
         logs: By log folder name, what was taken before.
+        starts: By log folder name, where a source begins that logs that alone.
         storage: Where to write.
 
     Raises:
@@ -52,6 +55,9 @@ def write_planned_batch(
     """
     for key, (log_id, added) in entries.items():
         name, content = encode_source_log(logs.get(key, SourceLog()), log_id, added)
+        _put(join(location, "sources", key, name), content, storage)
+    for key, start in starts.items():
+        name, content = encode_start(start)
         _put(join(location, "sources", key, name), content, storage)
     _put(join(location, "offsets", str(planned.batch_id)), encode_offset_file(planned), storage)
 

@@ -70,10 +70,11 @@ def run_bounded_stream(
     choose_shuffle_partitions(session, project.conf_of(stream), [[taken.amount for taken in slices.values()]])
     write_metadata(checkpoint, str(uuid4()), storage=storage)
     entries = {line.log: (0, added.entries) for line in query.lines if (added := slices[line.source].added)}
+    starts = {line.log: start for line in query.lines if (start := slices[line.source].added.start) is not None}
     folders: list[str] = []
     for batch in _batches(query, slices, watermark_ms, now):
         logged = entries if batch.batch_id == 0 else {}
-        write_planned_batch(checkpoint, batch, logged, {}, storage=storage)
+        write_planned_batch(checkpoint, batch, logged, {}, starts, storage=storage)
         started = _run_one(query, checkpoint, join(folder, "rows"), interval)
         _check_read(query, started, [entry.path for _, taken in logged.values() for entry in taken])
         if read_commit_file(join(checkpoint, "commits", str(batch.batch_id)), batch.batch_id, storage=storage) is None:

@@ -310,7 +310,9 @@ class BatchRunner:
             conf=state.planned.conf if state.planned else pinned_conf(self._session),
             offsets={str(index): batch.sources[line.source].end for index, line in enumerate(lines)},
         )
-        write_planned_batch(state.location, planned, entries, state.source_logs, storage=self._storage)
+        found = {line.log: batch.sources[line.source].added.start for line in lines}
+        starts = {key: start for key, start in found.items() if start is not None}
+        write_planned_batch(state.location, planned, entries, state.source_logs, starts, storage=self._storage)
         logs = {**state.source_logs}
         for key, (log_id, taken) in entries.items():
             logs[key] = logs.get(key, SourceLog()).extended(log_id, taken)

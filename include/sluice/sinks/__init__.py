@@ -4,7 +4,8 @@ from sluice.sinks.console import console
 from sluice.sinks.delta.sink import delta
 from sluice.sinks.files import files
 from sluice.sinks.foreach_batch import foreach_batch
+from sluice.sinks.kafka import kafka
 from sluice.sinks.memory import memory
 from sluice.sinks.noop import noop
 
-__all__ = ["console", "delta", "files", "foreach_batch", "memory", "noop"]
+__all__ = ["console", "delta", "files", "foreach_batch", "kafka", "memory", "noop"]

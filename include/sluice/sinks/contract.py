@@ -83,6 +83,8 @@ class Sink(ABC):
 
     kind: ClassVar[str]
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "update", "complete")
+    needs_jars: ClassVar[bool] = False
+    """Whether Spark writes it by one of the pinned jars."""
     is_idempotent: ClassVar[bool] = False
     """Whether the sink itself refuses a batch that it holds already, so that a second writer can't double rows."""
     is_of_one_query: ClassVar[bool] = False

@@ -151,6 +151,8 @@ class Source(ABC):
     kind: ClassVar[str]
     unit: ClassVar[str]
     """What its amounts are counted in first of all: one of `amounts.UNITS`."""
+    needs_jars: ClassVar[bool] = False
+    """Whether Spark reads it by one of the pinned jars."""
     has_versions: ClassVar[bool] = False
     """Whether a run can be bounded by a version of it."""
     counts_more_rows: ClassVar[bool] = False

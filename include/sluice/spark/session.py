@@ -110,7 +110,8 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
     conf = _DEFAULTS | _SESSION | _FIXED
     conf |= _LOCAL if has_local_tasks else {}
     conf |= _checkpoint_files(project, stream)
-    if uses_delta(stream) or all(jar.is_whole() for jar in jars.manifest()):
+    needs_jars = stream.sink.needs_jars or any(source.needs_jars for source in stream.sources.values())
+    if needs_jars or all(jar.is_whole() for jar in jars.manifest()):
         paths = jars.class_path()
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if has_local_tasks else {"spark.jars": ",".join(paths)}

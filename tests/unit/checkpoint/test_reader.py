@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.checkpoint.source_log import SourceLog
 from sluice.errors import StorageError
 from sluice.storage import Storage
 from tests.builders import NOW_MS, QUERY_ID, commit_bytes, log_bytes, make_checkpoint, make_entry, offsets_bytes, put
@@ -123,13 +124,21 @@ class TestWhatItSays:
 
         assert (list(state.source_logs), state.problems) == (["flights"], ())
 
-    @pytest.mark.parametrize("content", [b"v1\n1769860800000", b'\0v1\n{"topic":{"0":5}}'], ids=["rate", "kafka"])
-    def test_logs_of_other_kinds(self, tmp_path: Path, content: bytes) -> None:
-        """The start time of a rate source and the offsets of a Kafka source are no file logs."""
+    @pytest.mark.parametrize(
+        ("content", "logs"),
+        [
+            (b"v1\n1769860800000", {}),
+            (b"\0v2\n{}", {}),
+            (b'\0v1\n{"topic":{"0":5}}', {"0": SourceLog(start='{"topic":{"0":5}}')}),
+        ],
+        ids=["rate", "unknown", "kafka"],
+    )
+    def test_logs_of_other_kinds(self, tmp_path: Path, content: bytes, logs: dict[str, SourceLog]) -> None:
+        """The start time of a rate source, and the offsets at which a Kafka source began, are no file logs."""
         put(tmp_path / "ckpt" / "sources" / "0" / "0", content)
         put(tmp_path / "ckpt" / "sources" / "1" / ".keep")
 
-        assert (dict(read(tmp_path / "ckpt").source_logs), read(tmp_path / "ckpt").problems) == ({}, ())
+        assert (dict(read(tmp_path / "ckpt").source_logs), read(tmp_path / "ckpt").problems) == (logs, ())
 
     def test_large_first_batch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A first batch may log more than other files may hold: half a million files take 64 MB."""

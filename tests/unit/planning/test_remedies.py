@@ -394,6 +394,9 @@ WALKS: dict[str, dict[str, Walk]] = {
 
 ELSEWHERE = {
     "INPUT_CHANGED": "tests/spark/test_mended_files.py::test_a_file_that_changes_once_its_rows_are_in_the_sink",
+    "KAFKA_RECORDS_GONE": "tests/kafka/test_runs.py::test_records_that_are_gone",
+    "KAFKA_TOPIC_GONE": "tests/kafka/test_runs.py::test_a_topic_that_is_gone",
+    "KAFKA_TOPIC_REPLACED": "tests/kafka/test_runs.py::test_a_topic_that_was_made_again",
     "BACKFILL_BATCH_BY_BATCH": "tests/spark/test_backfill_refusals.py::test_rows_that_depend_on_the_batches",
     "BACKFILL_BEHIND_SOURCE": "tests/spark/test_backfills.py::test_a_chain_whose_live_stream_is_behind",
     "BACKFILL_BEYOND_WATERMARK": "tests/spark/test_backfills.py::test_rows_that_the_live_stream_keeps_back",

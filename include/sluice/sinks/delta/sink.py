@@ -67,6 +67,7 @@ class DeltaSink(ReplaceableSink, SplittingSink):
     """Declared by `sinks.delta`."""
 
     kind: ClassVar[str] = "delta"
+    needs_jars: ClassVar[bool] = True
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "complete")
     is_idempotent: ClassVar[bool] = True
 

@@ -71,6 +71,7 @@ class DeltaSource(Source):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
+    needs_jars: ClassVar[bool] = True
     unit: ClassVar[str] = "files"
     has_versions: ClassVar[bool] = True
     counts_more_rows: ClassVar[bool] = True

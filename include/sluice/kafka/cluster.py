@@ -1,0 +1,204 @@
+"""Asks a Kafka cluster for its topics and offsets, without a JVM.
+
+Nothing is consumed, no group is joined, and nothing is committed: the checkpoint alone knows how far a stream has read.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+from sluice.errors import StorageError
+from sluice.extras import check_extra
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient
+
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 10.0
+"""How long one answer of a cluster may take."""
+_NONE_SO_LATE = -1
+"""What a cluster answers for a time after the last record."""
+_SETTINGS = {
+    # It writes to stderr by itself otherwise; what it says is told by our errors.
+    "log_level": 0,
+    "reconnect.backoff.ms": 500,
+}
+
+
+class Partition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+Offsets: TypeAlias = Mapping[Partition, int]
+"""By partition, the offset of the record that comes next."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic that is there."""
+
+    id: str
+    """Another one where a topic was deleted and made again under its name."""
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True)
+class Edges:
+    """How far the partitions reach."""
+
+    first: Offsets
+    """The offset of the oldest record that retention has left; that of the next one where there is none."""
+    next: Offsets
+    """The offset that the next record gets; for whoever reads committed records only, of the first that is open."""
+
+
+class Cluster:
+    """The brokers that some settings lead to; one connection of this process serves all who ask with these."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._servers = settings["bootstrap.servers"]
+        self._complaints: list[str] = []
+        self._settings: dict[str, Any] = {**_SETTINGS, **settings, "error_cb": self._hear}
+        self._client: AdminClient | None = None
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of some topics that are there.
+
+        Raises:
+            StorageError: The cluster can't be reached, or does not answer.
+        """
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        asked = self._ask(
+            lambda client: client.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_SECONDS)
+        )
+        found = {}
+        for name, answer in asked.items():
+            try:
+                told = self._wait(answer)
+            except KafkaException as exc:
+                if exc.args[0].code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}:
+                    continue
+                raise self._failed(exc) from exc
+            partitions = tuple(sorted(Partition(name, one.id) for one in told.partitions))
+            found[name] = Topic(str(told.topic_id), partitions)
+        return found
+
+    def topic_names(self) -> Sequence[str]:
+        """The topics that there are, but those of Kafka's own.
+
+        Raises:
+            StorageError: The cluster can't be reached, or does not answer.
+        """
+        found = self._ask(lambda client: client.list_topics(timeout=TIMEOUT_SECONDS)).topics
+        return sorted(name for name in found if not name.startswith("__"))
+
+    def edges(self, partitions: Sequence[Partition], *, committed_only: bool) -> Edges:
+        """How far some partitions reach.
+
+        Raises:
+            StorageError: The cluster can't be reached, or does not answer.
+        """
+        first = self._offsets(partitions, "earliest", committed_only=committed_only)
+        after = self._offsets(partitions, "latest", committed_only=committed_only)
+        return Edges(first, after)
+
+    def first_since(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int | None]:
+        """The first record of each partition that bears a time, or a later one; None where none is so late.
+
+        Args:
+            partitions: Where to look.
+            time_ms: In milliseconds since the epoch.
+
+        Raises:
+            StorageError: The cluster can't be reached, or does not answer.
+        """
+        found = self._offsets(partitions, "for_timestamp", time_ms, committed_only=False)
+        return {partition: None if offset == _NONE_SO_LATE else offset for partition, offset in found.items()}
+
+    def _offsets(
+        self, partitions: Sequence[Partition], which: str, *time_ms: int, committed_only: bool
+    ) -> dict[Partition, int]:
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # not listed in its `__all__`
+
+        if not partitions:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        request = {TopicPartition(*one): getattr(OffsetSpec, which)(*time_ms) for one in partitions}
+        answers = self._ask(
+            lambda client: client.list_offsets(request, isolation_level=level, request_timeout=TIMEOUT_SECONDS)
+        )
+        try:
+            return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
+        except KafkaException as exc:
+            raise self._failed(exc) from exc
+
+    def _ask(self, question: Callable[[AdminClient], T]) -> T:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self._complaints.clear()
+        try:
+            if self._client is None:
+                check_extra("kafka", "a source of Kafka")
+                self._client = AdminClient(self._settings)
+            return question(self._client)
+        except KafkaException as exc:
+            raise self._failed(exc) from exc
+
+    def _wait(self, answer: Future[Any]) -> Any:
+        try:
+            # The library ends it by itself before; this is for whatever keeps it from that.
+            return answer.result(2 * TIMEOUT_SECONDS)
+        except FutureTimeoutError as exc:
+            raise self._failed(exc) from exc
+
+    def _failed(self, exc: Exception) -> StorageError:
+        """The error for what did not work; the next question is asked over a new connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.poll(0)
+        said = exc.args[0].str() if exc.args and hasattr(exc.args[0], "str") else str(exc) or "no answer"
+        told = "; ".join(dict.fromkeys([said, *self._complaints[-1:]]))
+        return StorageError(
+            f"Kafka can't be asked: {told}",
+            where=self._servers,
+            remedy="check the servers, the network, and `settings`: their protocol, user and password",
+        )
+
+    def _hear(self, error: KafkaError) -> None:
+        """Called by the library with what goes wrong behind a question: why a connection was refused, say."""
+        from confluent_kafka import KafkaError
+
+        # That all are down is told for each of them already.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it is the name of the library's code
+            self._complaints.append(error.str())
+
+
+def cluster(settings: Mapping[str, str]) -> Cluster:
+    """The cluster that some settings of the client lead to."""
+    # A connection does not outlive a fork: the child would wait for threads that it does not have.
+    return _cluster(os.getpid(), tuple(sorted(settings.items())))
+
+
+@functools.lru_cache(maxsize=32)
+def _cluster(_process: int, settings: tuple[tuple[str, str], ...]) -> Cluster:
+    return Cluster(dict(settings))

@@ -1,0 +1,157 @@
+"""A topic of Kafka as a sink: each row of a batch becomes a record.
+
+Kafka keeps no batch's id, so a batch that a driver died in is sent once more: at least once, never less. Each record
+bears the batch's id as a header, by which whoever reads the topic tells what came again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from sluice.declaring import declares
+from sluice.errors import DeclarationError
+from sluice.kafka.cluster import cluster
+from sluice.kafka.settings import check_names, check_servers, expanded, for_planner, for_spark
+from sluice.other_names import KAFKA_SINK_WORDS
+from sluice.sinks.contract import BatchSink, FunctionLoader, OutputMode, SinkBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from sluice.storage import Storage
+
+BATCH_HEADER = "sluice.batch"
+"""The header that bears a batch's id, in decimal digits."""
+_COLUMNS = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+}
+"""What Spark's writer takes, and what each column may be."""
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True)
+class KafkaSink(BatchSink):
+    """Declared by `sinks.kafka`."""
+
+    kind: ClassVar[str] = "kafka"
+    needs_jars: ClassVar[bool] = True
+
+    servers: str
+    topic: str | None
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def location(self) -> str:
+        return f"kafka://{self.servers}/{self.topic or ''}"
+
+    def resolved(self, project_root: str) -> KafkaSink:
+        servers, settings = expanded(self.servers, self.settings, self._place)
+        return replace(self, servers=servers, settings=settings)
+
+    def check_table(
+        self,
+        output_mode: OutputMode,
+        interval_column: str | None,
+        conf: Mapping[str, str],
+        *,
+        place: str,
+        storage: Storage,
+    ) -> None:
+        """Spark would wait for a topic that is not there for a minute, in every task."""
+        if self.topic is None:
+            return
+        if not cluster(for_planner(self.servers, self.settings, self._place)).topics([self.topic]):
+            raise DeclarationError(
+                f"there is no topic `{self.topic}`",
+                where=self.location,
+                remedy="make it, or correct the name; nothing is made by writing to it",
+            )
+
+    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+        types = {column.name: column.dataType.simpleString() for column in frame.schema.fields}
+        where = f"{place}, {self._place}"
+        for name, found in types.items():
+            if name not in _COLUMNS:
+                raise DeclarationError(
+                    f"the result has a column `{name}`, which a record does not have",
+                    where=where,
+                    remedy="put what is to be told into `value`, as by `to_json(struct(...))`; a record has "
+                    + ", ".join(f"`{one}`" for one in _COLUMNS),
+                )
+            if found not in _COLUMNS[name]:
+                raise DeclarationError(
+                    f"column `{name}` of the result is {found}",
+                    where=where,
+                    remedy=f"cast it: a record's is {' or '.join(_COLUMNS[name])}",
+                )
+        if "value" not in types:
+            raise DeclarationError(
+                "the result has no column `value`",
+                where=where,
+                remedy="put what a record says into it, as by `to_json(struct(...))`",
+            )
+        if self.topic is None and "topic" not in types:
+            raise DeclarationError(
+                "no topic is named, and the result has no column `topic`",
+                where=where,
+                remedy='declare one, `sinks.kafka(SERVERS, topic="NAME")`, or give each row its own',
+            )
+
+    def batch_function(self, load_function: FunctionLoader) -> Callable[[DataFrame, int], None]:
+        return self._send
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        return frame.writeStream.foreachBatch(self._send)
+
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
+        self._send(frame, batch.batch_id)
+
+    def _send(self, frame: DataFrame, batch_id: int) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        own = F.array(F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch_id)).cast("binary").alias("value")))
+        if "headers" in frame.columns:
+            own = F.concat(F.coalesce(F.col("headers"), F.array().cast(_COLUMNS["headers"][0])), own)
+        writer = frame.withColumn("headers", own).write.format("kafka").option("includeHeaders", "true")
+        writer = writer.options(**for_spark(self.servers, self.settings))
+        if self.topic is not None:
+            writer = writer.option("topic", self.topic)
+        writer.save()
+
+    @property
+    def _place(self) -> str:
+        return f"sinks.kafka({self.servers!r})"
+
+
+@declares("sinks.kafka()", KAFKA_SINK_WORDS)
+def kafka(servers: str, *, topic: str | None = None, settings: Mapping[str, str] | None = None) -> KafkaSink:
+    """Declare a topic of Kafka as a sink, which gets each row of a batch at least once.
+
+    The result's columns are a record's: `value string or binary`, and if wanted `key`, `headers`, `partition`, and
+    `topic` where none is declared. Each record gets the header `sluice.batch`.
+
+    Args:
+        servers: Where the cluster is: `HOST:PORT`, several with commas between; `${NAME}` stands for a variable.
+        topic: Where every row goes; without it, the column `topic` says it for each.
+        settings: Settings of Kafka's producer by the names of the one in Java; `${NAME}` stands for a variable.
+
+    Raises:
+        DeclarationError: The servers, the topic or a setting is none.
+    """
+    place = f"sinks.kafka({servers!r})"
+    found = check_servers(servers, place)
+    if topic is not None and (not isinstance(topic, str) or not _TOPIC.fullmatch(topic)):
+        raise DeclarationError(
+            f"{topic!r} is no name of a topic", where=place, remedy="write letters, digits, `.`, `_` and `-`"
+        )
+    return KafkaSink(found, topic, check_names(settings, place))

@@ -1,0 +1,88 @@
+"""What is said of topics that can't be read as a checkpoint has begun to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sluice.errors import Problem
+from sluice.kafka.cluster import Offsets, Partition
+
+_MOST_NAMES = 5
+_NEW_STREAM = "declare a new stream with a sink of its own for the new one"
+
+
+def topics_gone(location: str, names: Sequence[str]) -> Problem:
+    """Topics, or partitions of some, that a checkpoint has read are away."""
+    return Problem(
+        code="KAFKA_TOPIC_GONE",
+        file=location,
+        cause=f"the checkpoint has read {_listed(names)}, which the cluster does not have",
+        consequence="Spark waits for it until a time-out, and fails",
+        remedy=f"check `settings` and the servers, or bring the topic back; if it was deleted, {_NEW_STREAM}",
+    )
+
+
+def topic_replaced(location: str, cause: str) -> Problem:
+    """Another topic has the name of one that was read."""
+    return Problem(
+        code="KAFKA_TOPIC_REPLACED",
+        file=location,
+        cause=cause,
+        consequence="its first records would be passed over, for offsets that were read already",
+        remedy=_NEW_STREAM,
+    )
+
+
+def beyond_end(location: str, at: Offsets, after: Offsets) -> Problem:
+    """What was read reaches further than the topic does."""
+    told = [f"{one} up to offset {at[one]:,}, which ends at {after[one]:,}" for one in sorted(at)]
+    return topic_replaced(
+        location, f"the checkpoint has read {_listed(told)}: the topic is another one, or lost records"
+    )
+
+
+def other_topics(location: str, then: Mapping[str, str], now: Mapping[str, str]) -> Problem:
+    """Topics whose id is another one than when they were read."""
+    told = [f"{name} had the id {then[name]}, and has {now[name]}" for name in sorted(then)]
+    return topic_replaced(location, f"a topic was deleted and made again: {_listed(told)}")
+
+
+def records_gone(location: str, gone: Mapping[Partition, tuple[int, int]], *, is_declared: bool) -> Problem:
+    """Records that were yet to be read, which retention has deleted.
+
+    Args:
+        location: The source.
+        gone: By partition, the first offset that is gone, and the first that is there again.
+        is_declared: Whether they may be passed over.
+    """
+    told = [f"{one} from {first:,} to {after - 1:,}" for one, (first, after) in sorted(gone.items())]
+    count = sum(after - first for first, after in gone.values())
+    return Problem(
+        code="KAFKA_RECORDS_GONE",
+        file=location,
+        cause=f"{count:,} offsets that were yet to be read are gone, by retention or by hand: {_listed(told)}",
+        consequence="their records are in no table"
+        + (", for `fail_on_data_loss=False` is declared" if is_declared else ""),
+        remedy="run the stream more often than retention deletes"
+        if is_declared
+        else "keep records for longer than runs are apart; to go on without these, declare `fail_on_data_loss=False`,"
+        " run the stream once, whose record tells what was left out, and take it out again",
+        is_blocking=not is_declared,
+    )
+
+
+def backfill_records_gone(location: str, gone: Mapping[Partition, int]) -> Problem:
+    """Records that the live stream has read, which a backfill can't read again."""
+    told = [f"{one} before {first:,}" for one, first in sorted(gone.items())]
+    return Problem(
+        code="BACKFILL_INPUT_GONE",
+        file=location,
+        cause=f"the live stream has read records that retention has deleted: {_listed(told)}",
+        consequence="the backfill would replace their rows by nothing",
+        remedy="backfill only what the topic still has, or declare `lateness`, by which older records are not needed",
+    )
+
+
+def _listed(found: Sequence[str]) -> str:
+    rest = len(found) - _MOST_NAMES
+    return ", ".join(found[:_MOST_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,0 +1,339 @@
+"""Topics of Kafka as a source: what arrives are the records behind an offset, in each partition.
+
+Spark takes what lies between two offsets, and the log of the checkpoint bears them; so a plan asks the cluster how far
+its partitions reach, and decides. Where the first batch begins is kept in the checkpoint, in `sources/<n>/0`, before
+Spark starts: it would ask for the earliest offsets by then, and find others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from sluice.amounts import known
+from sluice.checkpoint.source_log import LogAddition
+from sluice.errors import DeclarationError, Problem, RefusedError
+from sluice.interval import Interval
+from sluice.kafka.cluster import Cluster, Edges, Offsets, Partition, Topic, cluster
+from sluice.kafka.settings import expanded, for_planner, for_spark
+from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Source, Starting
+from sluice.sources.kafka.limits import steps
+from sluice.sources.kafka.offset import read_offset, write_offset
+from sluice.sources.kafka.refusals import (
+    backfill_records_gone,
+    beyond_end,
+    other_topics,
+    records_gone,
+    topics_gone,
+)
+from sluice.times import epoch_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.storage import Storage
+
+_FORMAT = "kafka"
+_PATIENCE = {"kafkaConsumer.pollTimeoutMs": "30000", "kafka.default.api.timeout.ms": "30000"}
+"""How long Spark waits for what does not come: two minutes a try otherwise, and for ever where a topic is gone."""
+_COLUMNS = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+_HEADERS = "headers array<struct<key: string, value: binary>>"
+
+
+@dataclass(frozen=True)
+class KafkaSource(Source):
+    """Declared by `sources.kafka`."""
+
+    kind: ClassVar[str] = "kafka"
+    needs_jars: ClassVar[bool] = True
+    unit: ClassVar[str] = "offsets"
+
+    servers: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    partitions: tuple[Partition, ...]
+    """Those that are read alone; empty where all of the topics are."""
+    starting: Starting
+    max_offsets_per_batch: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def location(self) -> str:
+        what = self.pattern if self.pattern is not None else ",".join(self.topics)
+        return f"kafka://{self.servers}/{what}"
+
+    @property
+    def reading(self) -> tuple[object, ...]:
+        return self.topics, self.pattern, self.partitions, self.include_headers, self._reads_committed
+
+    def resolved(self, project_root: str) -> KafkaSource:
+        servers, settings = expanded(self.servers, self.settings, f"sources.kafka({self.servers!r})")
+        return replace(self, servers=servers, settings=settings)
+
+    def reads_from(self, place: str) -> bool:
+        return any(place == f"kafka://{self.servers}/{topic}" for topic in self.topics)
+
+    def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
+        read = self._read_so_far(position)
+        topics = self._look(position, read or {})
+        partitions = self._read_of(topics)
+        edges = self._cluster().edges(partitions, committed_only=self._reads_committed)
+        started_at = self._started_at(position, partitions, edges)
+        start = read if read is not None else self._offsets(started_at)
+        self._check_read(start, edges)
+        gone = _gone(start, edges)
+        if gone and self.fail_on_data_loss:
+            raise RefusedError(records_gone(self.location, gone, is_declared=False))
+        end = self._bounded(edges, bound)
+        begins = {one: max(start.get(one, 0), edges.first[one]) for one in partitions}
+        reaches = {one: max(begins[one], end[one]) for one in partitions}
+        found = list(steps(begins, reaches, self.max_offsets_per_batch))
+        if found and read is None and position.log.taken.start is None:
+            found[0] = replace(found[0], added=LogAddition(start=write_offset(start)))
+        return Available(
+            found,
+            started_at=started_at,
+            problems=(records_gone(self.location, gone, is_declared=True),) if gone else (),
+            later=known(offsets=sum(edges.next[one] - reaches[one] for one in partitions)),
+        )
+
+    def check_inputs(
+        self, position: Position, end: str, *, storage: Storage, is_read: bool = True
+    ) -> tuple[Problem, ...]:
+        last = read_offset(end, self.location)
+        read = self._read_so_far(position)
+        start = read if read is not None else self._begun(position)
+        try:
+            self._look(position, {**start, **last})
+            edges = self._cluster().edges(tuple(last), committed_only=self._reads_committed)
+            self._check_read(last, edges)
+        except RefusedError as exc:
+            return (exc.finding,)
+        if not is_read:
+            return ()
+        gone = _gone({one: start.get(one, 0) for one in last}, edges, last)
+        return (records_gone(self.location, gone, is_declared=not self.fail_on_data_loss),) if gone else ()
+
+    def mark(self, end: str, *, storage: Storage) -> str | None:
+        names = {one.topic for one in read_offset(end, self.location)}
+        return ", ".join(f"{name} {topic.id}" for name, topic in sorted(self._cluster().topics(names).items())) or None
+
+    def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
+        reader = spark.readStream.format(_FORMAT).option(SOURCE_TAG, name).options(**self._options())
+        if self.pattern is not None:
+            reader = reader.option("subscribePattern", self.pattern)
+        elif self.partitions:
+            reader = reader.option("assign", _assigned(self.partitions))
+        else:
+            reader = reader.option("subscribe", ",".join(self.topics))
+        begins = self._offsets(started_at)
+        reader = reader.option("startingOffsets", write_offset(begins) if begins else "earliest")
+        if self.max_offsets_per_batch is not None:
+            reader = reader.option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
+        return reader.load()
+
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> TopicSlice:
+        read = self._read_so_far(position)
+        if read is None:
+            return TopicSlice(end=None)
+        self._look(position, read)
+        partitions = tuple(read)
+        edges = self._cluster().edges(partitions, committed_only=self._reads_committed)
+        self._check_read(read, edges)
+        since: dict[Partition, int | None] = {}
+        if arrivals is not None:
+            # Whatever lies before the first record of that time bears an earlier one.
+            since = self._cluster().first_since(partitions, _first_ms(arrivals.start))
+        begun = self._begun(position)
+        gone = {
+            one: edges.first[one]
+            for one in partitions
+            if begun.get(one, 0) < edges.first[one] <= read[one]
+            and (arrivals is None or edges.first[one] in {since[one], edges.next[one]})
+        }
+        if gone:
+            raise RefusedError(backfill_records_gone(self.location, gone))
+        start = {}
+        for one in partitions:
+            first = edges.first[one] if arrivals is None else since[one]
+            start[one] = read[one] if first is None else min(max(first, edges.first[one]), read[one])
+        count = sum(read[one] - start[one] for one in partitions)
+        return TopicSlice(
+            end=write_offset(read) if count else None,
+            amount=known(offsets=count),
+            added=LogAddition(start=write_offset(start)),
+            start=write_offset(start),
+        )
+
+    def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
+        if taken.end is None or not isinstance(taken, TopicSlice):
+            return spark.createDataFrame([], self._columns)
+        reader = spark.read.format(_FORMAT).options(**self._options())
+        reader = reader.option("assign", _assigned(read_offset(taken.end, self.location)))
+        return reader.option("startingOffsets", taken.start).option("endingOffsets", taken.end).load()
+
+    def columns(self, newest: str | None, *, storage: Storage) -> str:
+        return self._columns
+
+    def blind_obstacle(self, position: Position) -> str | None:
+        is_known = position.offset is not None or position.started_at or position.log.taken.start is not None
+        return None if is_known else "it is not known yet at which offsets it begins"
+
+    @property
+    def _columns(self) -> str:
+        return f"{_COLUMNS}, {_HEADERS}" if self.include_headers else _COLUMNS
+
+    @property
+    def _reads_committed(self) -> bool:
+        return self.settings.get("isolation.level", "") == "read_committed"
+
+    def _cluster(self) -> Cluster:
+        return cluster(for_planner(self.servers, self.settings, f"sources.kafka({self.servers!r})"))
+
+    def _options(self) -> dict[str, str]:
+        loss = "true" if self.fail_on_data_loss else "false"
+        headers = "true" if self.include_headers else "false"
+        ours = {"failOnDataLoss": loss, "includeHeaders": headers}
+        return {**_PATIENCE, **for_spark(self.servers, self.settings), **self.options, **ours}
+
+    def _read_so_far(self, position: Position) -> dict[Partition, int] | None:
+        """How far the checkpoint has read; None where it has not begun to.
+
+        Raises:
+            RefusedError: Its offset is none of this source's.
+        """
+        if position.offset is not None:
+            return read_offset(position.offset, self.location)
+        return None
+
+    def _look(self, position: Position, read: Offsets) -> dict[str, Topic]:
+        """The topics as they are; those that were read must be the same ones.
+
+        Raises:
+            DeclarationError: One that is declared, and that nobody has read, is not there.
+            RefusedError: One that was read is gone, or is another one by now.
+        """
+        declared = set(self.topics) or set(self._matching())
+        was_read = {one.topic for one in read}
+        found = self._cluster().topics(declared | was_read)
+        if missing := sorted(was_read - found.keys()):
+            raise RefusedError(topics_gone(self.location, [f"the topic {name}" for name in missing]))
+        if missing := sorted(declared - found.keys()):
+            raise DeclarationError(
+                f"there is no topic `{missing[0]}`",
+                where=self.location,
+                remedy="make it, or correct the name; nothing is made by reading it",
+            )
+        noted = dict(one.split(" ", 1) for one in (position.mark or "").split(", ") if " " in one)
+        then = {name: noted[name] for name in was_read & noted.keys() if noted[name] != found[name].id}
+        if then:
+            raise RefusedError(other_topics(self.location, then, {name: found[name].id for name in then}))
+        there = {one for topic in found.values() for one in topic.partitions}
+        if lost := sorted(set(read) - there):
+            raise RefusedError(topics_gone(self.location, [f"partition {one}" for one in lost]))
+        if lost := sorted(set(self.partitions) - there):
+            raise DeclarationError(
+                f"there is no partition {lost[0].number} of topic `{lost[0].topic}`",
+                where=self.location,
+                remedy="make it, or leave it out",
+            )
+        if left := sorted(set(read) - set(self._read_of({name: found[name] for name in declared}))):
+            told = ", ".join(map(str, left[:5]))
+            raise DeclarationError(
+                f"the checkpoint has read {told}, which the declaration leaves out",
+                where=self.location,
+                remedy="declare it as before, or declare a new stream with a sink of its own: Spark takes what is no"
+                " longer declared for deleted",
+            )
+        return {name: found[name] for name in declared}
+
+    def _matching(self) -> Iterable[str]:
+        pattern = re.compile(self.pattern or "", re.ASCII)
+        return filter(pattern.fullmatch, self._cluster().topic_names())
+
+    def _read_of(self, topics: Mapping[str, Topic]) -> tuple[Partition, ...]:
+        return self.partitions or tuple(one for topic in topics.values() for one in topic.partitions)
+
+    def _check_read(self, read: Offsets, edges: Edges) -> None:
+        beyond = {one: offset for one, offset in read.items() if offset > edges.next.get(one, offset)}
+        if beyond:
+            raise RefusedError(beyond_end(self.location, beyond, edges.next))
+
+    def _started_at(self, position: Position, partitions: tuple[Partition, ...], edges: Edges) -> Mapping[str, Any]:
+        """Where the first batch begins: as the checkpoint says, as an earlier run found out, or as declared."""
+        declared = f"{self.starting}, {self.location}"
+        if position.log.taken.start is not None:
+            # Spark has it from there, whatever is declared.
+            return {"offsets": position.log.taken.start, "declared": declared}
+        kept = position.kept_start(declared, self.location)
+        if kept:
+            return kept
+        match self.starting:
+            case "earliest":
+                start: Offsets = edges.first
+            case "latest":
+                start = edges.next
+            case _:
+                found = self._cluster().first_since(partitions, _first_ms(self.starting))
+                start = {one: _or_else(found[one], edges.next[one]) for one in partitions}
+        return {"offsets": write_offset(start), "declared": declared}
+
+    def _begun(self, position: Position) -> dict[Partition, int]:
+        """Where the first batch began, as far as that is known."""
+        if position.log.taken.start is not None:
+            return read_offset(position.log.taken.start, self.location)
+        return self._offsets(position.started_at)
+
+    def _offsets(self, started_at: Mapping[str, Any]) -> dict[Partition, int]:
+        return read_offset(started_at["offsets"], self.location) if "offsets" in started_at else {}
+
+    def _bounded(self, edges: Edges, bound: Bound) -> Offsets:
+        if bound.until is None:
+            return edges.next
+        found = self._cluster().first_since(tuple(edges.next), _first_ms(bound.until))
+        return {one: min(_or_else(found[one], after), after) for one, after in edges.next.items()}
+
+
+@dataclass(frozen=True)
+class TopicSlice(Slice):
+    """The records of some partitions between two offsets."""
+
+    start: str = "{}"
+    """The offset that it begins at."""
+
+
+def _gone(start: Offsets, edges: Edges, end: Offsets | None = None) -> dict[Partition, tuple[int, int]]:
+    """By partition, what lies between the offset that is to be read next and the first one that is there."""
+    found = {}
+    for one, first in edges.first.items():
+        begins = start.get(one, 0)
+        after = first if end is None else min(first, end[one])
+        if begins < after:
+            found[one] = begins, after
+    return found
+
+
+def _or_else(offset: int | None, other: int) -> int:
+    return other if offset is None else offset
+
+
+def _first_ms(moment: datetime) -> int:
+    """The first millisecond at or after a time; records bear whole ones."""
+    return -(-epoch_micros(moment) // 1000)
+
+
+def _assigned(partitions: Iterable[Partition]) -> str:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return msgspec.json.encode(found).decode()

@@ -1,0 +1,157 @@
+"""A topic as a sink: each row once for each try of its batch, which the batch's header tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError
+from tests.kafka.topics import Kafka
+from tests.spark.lab import Lab, uncommit, write_numbers
+
+pytestmark = pytest.mark.spark
+
+
+def records(n: DataFrame) -> DataFrame:
+    return n.select(F.col("id").cast("string").alias("key"), F.to_json(F.struct("id")).alias("value"))
+
+
+def with_headers(n: DataFrame) -> DataFrame:
+    own = F.expr("array(struct('own' as key, binary('x') as value))")
+    return records(n).withColumn("headers", F.when(F.col("key") == "0", own))
+
+
+def by_topic(n: DataFrame) -> DataFrame:
+    return records(n).withColumn("topic", F.concat(F.lit("by-topic-"), F.expr("cast(key as int) % 2")))
+
+
+def no_value(n: DataFrame) -> DataFrame:
+    return n.select(F.col("id").cast("string").alias("key"))
+
+
+def plain(n: DataFrame) -> DataFrame:
+    return n
+
+
+def numeric(n: DataFrame) -> DataFrame:
+    return n.select(F.col("id").alias("value"))
+
+
+def stream(kafka: Kafka, topic: str | None, transform: str = "records", **changes: Any) -> Stream:
+    known: dict[str, Any] = {
+        "name": "out",
+        "sources": {"n": sources.files("in", format="json", schema="id bigint")},
+        "transform": f"{__name__}:{transform}",
+        "sink": sinks.kafka(kafka.bootstrap, topic=topic),
+    }
+    return Stream(**known | changes)
+
+
+def sent(kafka: Kafka, topic: str) -> list[tuple[str | None, str, dict[str, str]]]:
+    """Key, value and headers of every record of a topic with one partition."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "tests", "enable.partition.eof": False})
+    place = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(place, timeout=60)
+    consumer.assign([place])
+    found = []
+    while len(found) < end:
+        message = consumer.poll(60)
+        assert message is not None
+        assert message.error() is None
+        key, value = message.key(), message.value()
+        headers = {name: content.decode() for name, content in message.headers() or []}
+        found.append((key.decode() if key is not None else None, value.decode(), headers))
+    consumer.close()
+    return found
+
+
+def test_rows_become_records(lab: Lab, kafka: Kafka) -> None:
+    """With the id of their batch."""
+    topic = kafka.topic()
+    made = stream(kafka, topic)
+    write_numbers(lab.root / "in", 1)
+    lab.run(made)
+    write_numbers(lab.root / "in", 1, first=1)
+    lab.run(made)
+
+    assert sent(kafka, topic) == [
+        ("0", '{"id":0}', {"sluice.batch": "0"}), ("1", '{"id":1}', {"sluice.batch": "1"}),
+    ]  # fmt: skip
+
+
+def test_a_batch_that_came_again(lab: Lab, kafka: Kafka) -> None:
+    """Kafka does not know what it has: at least once, told by the header."""
+    topic = kafka.topic()
+    made = stream(kafka, topic)
+    write_numbers(lab.root / "in", 2)
+    lab.run(made)
+    uncommit(lab.checkpoint(made), 0)
+
+    lab.run(made)
+
+    found = sent(kafka, topic)
+    assert len(found) == 4
+    assert len({(key, headers["sluice.batch"]) for key, _, headers in found}) == 2
+
+
+def test_headers_of_ones_own(lab: Lab, kafka: Kafka) -> None:
+    """They stay, and a row may have none."""
+    topic = kafka.topic()
+    write_numbers(lab.root / "in", 2)
+    lab.run(stream(kafka, topic, "with_headers"))
+
+    assert {key: headers for key, _, headers in sent(kafka, topic)} == {
+        "0": {"own": "x", "sluice.batch": "0"}, "1": {"sluice.batch": "0"},
+    }  # fmt: skip
+
+
+def test_a_topic_for_each_row(lab: Lab, kafka: Kafka) -> None:
+    """Where none is declared, the column says it."""
+    topics = [kafka.topic(name=f"by-topic-{number}") for number in range(2)]
+    write_numbers(lab.root / "in", 3)
+    lab.run(stream(kafka, None, "by_topic"))
+
+    assert [sorted(key or "" for key, _, _ in sent(kafka, topic)) for topic in topics] == [["0", "2"], ["1"]]
+
+
+@pytest.mark.parametrize(
+    ("transform", "topic", "told"),
+    [
+        ("plain", "t", "has a column `id`, which a record does not have"),
+        ("numeric", "t", "column `value` of the result is bigint"),
+        ("no_value", "t", "no column `value`"),
+        ("records", None, "no topic is named"),
+    ],
+)
+def test_a_result_that_is_no_record(lab: Lab, kafka: Kafka, transform: str, topic: str | None, told: str) -> None:
+    """Told before a batch is planned."""
+    made = stream(kafka, topic and kafka.topic(), transform)
+    write_numbers(lab.root / "in", 1)
+
+    with pytest.raises(DeclarationError, match=told):
+        lab.run(made)
+    assert not (lab.checkpoint(made) / "offsets").exists()
+
+
+def test_a_topic_that_is_not_there(lab: Lab, kafka: Kafka) -> None:
+    """Known by a plan; Spark would wait for a minute in every task."""
+    write_numbers(lab.root / "in", 1)
+    with pytest.raises(DeclarationError, match="there is no topic `nowhere`"):
+        lab.plan(stream(kafka, "nowhere"))
+
+
+def test_one_stream_after_the_other(lab: Lab, kafka: Kafka) -> None:
+    """What one writes, another reads: the lineage of a project knows it."""
+    topic = kafka.topic()
+    reads = sources.kafka(kafka.bootstrap, topics=[topic])
+    writes = stream(kafka, topic).sink
+
+    assert writes.location is not None
+    assert reads.reads_from(writes.location)
+    assert Path(writes.location).name == topic

@@ -1,0 +1,321 @@
+"""Topics as a source, planned without a JVM: against a real broker."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import OffsetSpec
+
+from sluice import sources
+from sluice.checkpoint.source_log import SourceLog
+from sluice.errors import DeclarationError, RefusedError, StorageError
+from sluice.interval import Interval
+from sluice.kafka.cluster import Partition
+from sluice.sources.contract import Available, Bound, OwnLog, Position
+from sluice.sources.kafka.offset import read_offset, write_offset
+from sluice.sources.kafka.source import KafkaSource, TopicSlice
+from sluice.storage import Storage
+from tests.kafka.topics import Kafka
+
+pytestmark = pytest.mark.spark  # a broker is a JVM
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOTHING = Position(None)
+
+
+def ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def made(kafka: Kafka, *topics: str, **declared: Any) -> KafkaSource:
+    return sources.kafka(kafka.bootstrap, **({"topics": topics} if topics else {}) | declared).resolved("/")
+
+
+def look(source: KafkaSource, position: Position = NOTHING, **bound: Any) -> Available:
+    return source.available(position, Bound(**bound), storage=Storage(), now=NOON)
+
+
+def ends(found: Available) -> list[dict[int, int]]:
+    """Where each batch ends, in each partition."""
+    return [{one.number: end for one, end in read_offset(step.end, "").items()} for step in found.steps]
+
+
+def after(found: Available, source: KafkaSource) -> Position:
+    """How far a checkpoint has come that has read all of it."""
+    end = found.steps[-1].end
+    return Position(end, started_at=found.started_at, has_begun=True, mark=source.mark(end, storage=Storage()))
+
+
+def refusal(source: KafkaSource, position: Position) -> tuple[str, str]:
+    with pytest.raises(RefusedError) as refused:
+        look(source, position)
+    return refused.value.finding.code, refused.value.finding.cause
+
+
+class TestAvailable:
+    def test_what_is_there_and_what_comes(self, kafka: Kafka) -> None:
+        """From the earliest offsets on; then what lies beyond; then nothing."""
+        topic = kafka.topic(2)
+        kafka.send(topic, "abc")
+        kafka.send(topic, "d", partition=1)
+        source = made(kafka, topic)
+
+        first = look(source)
+        assert ends(first) == [{0: 3, 1: 1}]
+        assert [step.amount for step in first.steps] == [{"offsets": 4}]
+        assert first.steps[0].added.start == write_offset({Partition(topic, 0): 0, Partition(topic, 1): 0})
+
+        position = after(first, source)
+        assert not look(source, position).steps
+        kafka.send(topic, "e", partition=1)
+        (step,) = look(source, position).steps
+        assert (read_offset(step.end, "")[Partition(topic, 1)], step.amount, step.added.start) == (
+            2,
+            {"offsets": 1},
+            None,
+        )
+
+    @pytest.mark.parametrize(("starting", "begins"), [("latest", 4), (NOON + timedelta(seconds=1), 2), (NOON, 0)])
+    def test_where_a_first_run_begins(self, kafka: Kafka, starting: Any, begins: int) -> None:
+        """It is found out once: later runs begin there, whatever has come since."""
+        topic = kafka.topic()
+        for second in (0, 0, 1, 2):
+            kafka.send(topic, "x", timestamp_ms=ms(NOON + timedelta(seconds=second)))
+        source = made(kafka, topic, starting=starting)
+
+        first = look(source)
+        kafka.send(topic, "y")
+        later = look(source, Position(None, started_at=first.started_at))
+
+        assert read_offset(first.started_at["offsets"], "") == {Partition(topic, 0): begins}
+        assert later.started_at == first.started_at
+        assert later.steps[0].added.start == first.started_at["offsets"]
+        assert ends(later) == [{0: 5}]
+
+    def test_what_the_checkpoint_says_of_the_start_counts(self, kafka: Kafka) -> None:
+        """A driver died between the two files; Spark would begin there, too."""
+        topic = kafka.topic()
+        kafka.send(topic, "abcd")
+        begun = OwnLog(SourceLog(start=f'{{"{topic}":{{"0":3}}}}'))
+
+        found = look(made(kafka, topic), Position(None, log=begun))
+
+        assert [step.amount for step in found.steps] == [{"offsets": 1}]
+        assert found.steps[0].added.start is None
+
+    def test_a_bound_by_time(self, kafka: Kafka) -> None:
+        """Exclusive: up to the first record of that time, or of a later one; what comes behind it waits."""
+        topic = kafka.topic()
+        for second in range(5):
+            kafka.send(topic, "x", timestamp_ms=ms(NOON + timedelta(seconds=second)))
+        source = made(kafka, topic)
+
+        bounded = look(source, until=NOON + timedelta(seconds=2))
+        assert (ends(bounded), bounded.later) == ([{0: 2}], {"offsets": 3})
+        assert ends(look(source, until=NOON + timedelta(seconds=2, microseconds=1))) == [{0: 3}]
+        assert not look(source, until=NOON).steps
+        assert ends(look(source, until=NOON + timedelta(days=1))) == [{0: 5}]
+        assert not look(source, after(look(source), source), until=NOON).steps
+
+    def test_batches_of_a_limit(self, kafka: Kafka) -> None:
+        """Each of its share of every partition."""
+        topic = kafka.topic(2)
+        kafka.send(topic, "a" * 6)
+        kafka.send(topic, "b" * 3, partition=1)
+
+        found = look(made(kafka, topic, max_offsets_per_batch=3))
+
+        assert ends(found) == [{0: 2, 1: 1}, {0: 4, 1: 2}, {0: 6, 1: 3}]
+
+    def test_several_topics(self, kafka: Kafka) -> None:
+        """By their names, by an expression, and some partitions alone."""
+        orders, returns = kafka.topic(2, name="shop-orders"), kafka.topic(name="shop-returns")
+        kafka.topic(name="xshop-orders")
+        kafka.send(orders, "ab", partition=1)
+        kafka.send(returns, "c")
+
+        named = look(made(kafka, orders, returns))
+        matched = look(made(kafka, pattern="shop-.*"))
+        chosen = look(made(kafka, partitions={orders: [1]}))
+
+        assert named.steps == matched.steps
+        assert set(read_offset(named.steps[0].end, "")) == {
+            Partition(orders, 0), Partition(orders, 1), Partition(returns, 0),
+        }  # fmt: skip
+        assert read_offset(chosen.steps[0].end, "") == {Partition(orders, 1): 2}
+
+    def test_partitions_that_are_added(self, kafka: Kafka) -> None:
+        """They are read from their first record on."""
+        topic = kafka.topic()
+        kafka.send(topic, "ab")
+        source = made(kafka, topic)
+        position = after(look(source), source)
+
+        kafka.add_partitions(topic, 3)
+        kafka.send(topic, "cde", partition=2)
+
+        found = look(source, position)
+        assert (ends(found), found.steps[0].amount) == ([{0: 2, 1: 0, 2: 3}], {"offsets": 3})
+
+    def test_committed_records_alone(self, kafka: Kafka) -> None:
+        """A transaction that is open holds back what comes after it."""
+        topic = kafka.topic()
+        kafka.send(topic, "ab")
+        source = made(kafka, topic, settings={"isolation.level": "read_committed"})
+        with kafka.transaction() as opened:
+            opened.send(topic, "cd")
+            kafka.send(topic, "e")
+            assert ends(look(source)) == [{0: 2}]
+            assert ends(look(made(kafka, topic))) == [{0: 5}]
+            opened.commit()
+        assert ends(look(source)) == [{0: 6}]
+
+
+class TestHarm:
+    def test_records_that_retention_took(self, kafka: Kafka) -> None:
+        """Before they were read: refused, with which they are, or told where that is declared."""
+        topic = kafka.topic()
+        kafka.send(topic, "abcd")
+        source = made(kafka, topic)
+        position = after(look(source), source)
+        kafka.send(topic, "efgh")
+        kafka.trim(topic, 0, 6)
+
+        code, cause = refusal(source, position)
+        assert code == "KAFKA_RECORDS_GONE"
+        assert f"{topic}-0 from 4 to 5" in cause
+
+        found = look(replace(source, fail_on_data_loss=False), position)
+        assert ([problem.code for problem in found.problems], found.problems[0].is_blocking) == ([code], False)
+        assert (ends(found), found.steps[0].amount) == ([{0: 8}], {"offsets": 2})
+
+    def test_records_of_a_planned_batch(self, kafka: Kafka) -> None:
+        """They are looked at before the batch, too: in what it reads, not in front of it, and not behind."""
+        topic = kafka.topic()
+        kafka.send(topic, "abcdef")
+        source = made(kafka, topic)
+        position = replace(after(look(source), source), offset=f'{{"{topic}":{{"0":2}}}}')
+        end = f'{{"{topic}":{{"0":4}}}}'
+
+        def codes(*, is_read: bool = True) -> list[str]:
+            found = source.check_inputs(position, end, storage=Storage(), is_read=is_read)
+            return [problem.code for problem in found]
+
+        kafka.trim(topic, 0, 2)
+        assert not codes()
+        kafka.trim(topic, 0, 3)
+        assert (codes(), codes(is_read=False)) == (["KAFKA_RECORDS_GONE"], [])
+        kafka.trim(topic, 0, 6)
+        assert "from 2 to 3" in source.check_inputs(position, end, storage=Storage())[0].cause
+        kafka.delete_topic(topic)
+        assert (codes(), codes(is_read=False)) == (["KAFKA_TOPIC_GONE"], ["KAFKA_TOPIC_GONE"])
+
+    def test_a_topic_that_is_another_one(self, kafka: Kafka) -> None:
+        """Deleted; made again and shorter; made again with as many records, which its offsets can't tell."""
+        topic = kafka.topic(2)
+        kafka.send(topic, "abc")
+        source = made(kafka, topic)
+        position = after(look(source), source)
+
+        kafka.delete_topic(topic)
+        assert refusal(source, position)[0] == "KAFKA_TOPIC_GONE"
+        kafka.topic(name=topic)
+        code, cause = refusal(source, replace(position, mark=None))
+        assert (code, f"partition {topic}-1" in cause) == ("KAFKA_TOPIC_GONE", True)
+        kafka.add_partitions(topic, 2)
+        code, cause = refusal(source, replace(position, mark=None))
+        assert (code, "up to offset 3, which ends at 0" in cause) == ("KAFKA_TOPIC_REPLACED", True)
+        kafka.send(topic, "abcdef")
+        code, cause = refusal(source, position)
+        assert (code, "made again" in cause) == ("KAFKA_TOPIC_REPLACED", True)
+
+    def test_a_topic_that_is_not_there(self, kafka: Kafka) -> None:
+        """Nobody has read it: the name is wrong, or it is yet to be made. Nothing is made by looking."""
+        for _ in range(2):
+            with pytest.raises(DeclarationError, match="there is no topic `nowhere`"):
+                look(made(kafka, "nowhere"))
+        with pytest.raises(DeclarationError, match="there is no partition 7"):
+            look(made(kafka, partitions={kafka.topic(): [7]}))
+        assert not look(made(kafka, pattern="nothing-has-this-.*")).steps
+
+    def test_partitions_that_are_no_longer_declared(self, kafka: Kafka) -> None:
+        """Spark would take them for deleted."""
+        first, second = kafka.topic(), kafka.topic()
+        kafka.send(first, "a")
+        source = made(kafka, first, second)
+        position = after(look(source), source)
+
+        with pytest.raises(DeclarationError, match="which the declaration leaves out"):
+            look(made(kafka, first), position)
+
+    def test_servers_that_do_not_answer(self, kafka: Kafka) -> None:
+        """Retryable, within the time of one question, with what went wrong; nothing is remembered of it."""
+        began = time.monotonic()
+        with pytest.raises(StorageError, match="Connection refused") as failed:
+            look(sources.kafka("127.0.0.1:1", topics=["t"]).resolved("/"))
+        assert failed.value.retryable
+        assert time.monotonic() - began < 60
+
+    def test_an_offset_of_another_kind(self, kafka: Kafka) -> None:
+        """The declaration is not the checkpoint's."""
+        assert refusal(made(kafka, kafka.topic()), Position('{"logOffset":3}'))[0] == "OFFSET_OF_ANOTHER_KIND"
+
+
+class TestSlice:
+    def test_everything_that_was_read(self, kafka: Kafka) -> None:
+        """From the oldest record on, up to where the live stream stands."""
+        topic = kafka.topic(2)
+        kafka.send(topic, "abc")
+        source = made(kafka, topic, starting="latest")
+        kafka.send(topic, "de")
+        position = Position(f'{{"{topic}":{{"0":5,"1":0}}}}')
+
+        found = source.slice(position, None, storage=Storage())
+
+        assert (found.start, found.end, found.amount) == (
+            write_offset({Partition(topic, 0): 0, Partition(topic, 1): 0}), position.offset, {"offsets": 5},
+        )  # fmt: skip
+        assert source.slice(NOTHING, None, storage=Storage()) == TopicSlice(end=None)
+
+    def test_what_arrived_before_is_left_out(self, kafka: Kafka) -> None:
+        """Up to the first record of the interval's time; nothing behind it, which may be late."""
+        topic = kafka.topic()
+        for second in (0, 1, 2, 1, 3):
+            kafka.send(topic, "x", timestamp_ms=ms(NOON + timedelta(seconds=second)))
+        source = made(kafka, topic)
+        position = after(look(source), source)
+
+        def read(start: int) -> dict[str, int]:
+            arrivals = Interval(NOON + timedelta(seconds=start), NOON + timedelta(days=1))
+            return dict(source.slice(position, arrivals, storage=Storage()).amount)
+
+        assert [read(start) for start in (0, 2, 3, 4)] == [{"offsets": count} for count in (5, 3, 1, 0)]
+
+    def test_records_that_can_not_be_read_again(self, kafka: Kafka) -> None:
+        """Refused, unless they arrived before anything that is needed."""
+        topic = kafka.topic()
+        for second in range(4):
+            kafka.send(topic, "x", timestamp_ms=ms(NOON + timedelta(seconds=second)))
+        source = made(kafka, topic)
+        position = after(look(source), source)
+        kafka.trim(topic, 0, 2)
+
+        for arrivals in (None, Interval(NOON, NOON + timedelta(days=1))):
+            with pytest.raises(RefusedError) as refused:
+                source.slice(position, arrivals, storage=Storage())
+            assert refused.value.finding.code == "BACKFILL_INPUT_GONE"
+        late = Interval(NOON + timedelta(seconds=3), NOON + timedelta(days=1))
+        assert source.slice(position, late, storage=Storage()).amount == {"offsets": 1}
+        begun_there = replace(position, started_at={"offsets": f'{{"{topic}":{{"0":2}}}}'})
+        assert source.slice(begun_there, None, storage=Storage()).amount == {"offsets": 2}
+
+
+def test_the_helper_writes_where_it_says(kafka: Kafka) -> None:
+    """What these tests count on."""
+    topic = kafka.topic()
+    assert kafka.send(topic, "abc") == [0, 1, 2]
+    assert kafka.offsets(topic, OffsetSpec.latest()) == {0: 3}

@@ -1,0 +1,88 @@
+"""The settings of two clients, from one declaration."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice import sources
+from sluice.errors import DeclarationError
+from sluice.kafka.settings import for_planner, for_spark
+from sluice.redaction import redacted
+
+JAAS = 'org.apache.kafka.common.security.{}LoginModule required username="{}" password="{}";'
+
+
+def told(**settings: str) -> dict[str, str]:
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    return {name: value for name, value in for_planner("h:1", named, "here").items() if name != "bootstrap.servers"}
+
+
+def test_spark_gets_them_as_they_are() -> None:
+    """With the prefix that Spark wants."""
+    found = for_spark("h:1,i:2", {"security.protocol": "SSL", "fetch.max.bytes": "5"})
+
+    assert found == {
+        "kafka.bootstrap.servers": "h:1,i:2", "kafka.security.protocol": "SSL", "kafka.fetch.max.bytes": "5",
+    }  # fmt: skip
+
+
+def test_the_planner_gets_what_leads_to_the_cluster() -> None:
+    """How to fetch is no concern of it, and its client would warn."""
+    assert told(client__id="shop", fetch__max__bytes="5", isolation__level="read_committed") == {"client.id": "shop"}
+
+
+@pytest.mark.parametrize("module", ["plain.Plain", "scram.Scram"])
+@pytest.mark.parametrize(
+    ("user", "password", "user_is", "password_is"), [("me", "x y;=", "me", "x y;="), (r"a\"b", r"c\\d", 'a"b', r"c\d")]
+)
+def test_a_user(module: str, user: str, password: str, user_is: str, password_is: str) -> None:
+    """Out of what Java's client logs in with; signs may be escaped in there."""
+    found = told(security__protocol="SASL_SSL", sasl__jaas__config=JAAS.format(module, user, password))
+
+    assert (found["sasl.mechanism"], found["sasl.username"], found["sasl.password"]) == ("PLAIN", user_is, password_is)
+
+
+def test_certificates() -> None:
+    """As files, and as texts."""
+    pem = {"ssl__truststore__type": "PEM", "ssl__keystore__type": "PEM"}
+    files = told(**pem, ssl__truststore__location="/ca.pem", ssl__keystore__location="/me.pem", ssl__key__password="x")
+    texts = told(
+        **pem, ssl__truststore__certificates="CA", ssl__keystore__certificate__chain="ME", ssl__keystore__key="KEY"
+    )
+
+    assert files == {
+        "ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem", "ssl.key.location": "/me.pem",
+        "ssl.key.password": "x",
+    }  # fmt: skip
+    assert texts == {"ssl.ca.pem": "CA", "ssl.certificate.pem": "ME", "ssl.key.pem": "KEY"}
+    assert told(ssl__endpoint__identification__algorithm="") == {"ssl.endpoint.identification.algorithm": "none"}
+
+
+def test_stores_that_only_java_reads_are_refused() -> None:
+    """The planner could not reach the cluster."""
+    with pytest.raises(DeclarationError, match=r'"ssl\.truststore\.type": "PEM"'):
+        told(ssl__truststore__location="/ca.jks")
+
+
+@pytest.mark.parametrize("jaas", ["", "x", JAAS.format("oauthbearer.OAuthBearer", "a", "b"), JAAS[:60] + ";"])
+def test_a_login_that_names_nobody(jaas: str) -> None:
+    with pytest.raises(DeclarationError, match="names no user and password"):
+        told(security__protocol="SASL_PLAINTEXT", sasl__jaas__config=jaas)
+
+
+def test_nothing_tells_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the declaration, nor a message, wherever the password came from."""
+    monkeypatch.setenv("KAFKA_PASSWORD", "canary-5f0c")
+    jaas = JAAS.format("plain.Plain", "me", "${KAFKA_PASSWORD}")
+    source = sources.kafka(
+        "h:1", topics=["t"], settings={"security.protocol": "SASL_SSL", "sasl.jaas.config": jaas}
+    ).resolved("/")
+
+    assert for_planner(source.servers, source.settings, "here")["sasl.password"] == "canary-5f0c"
+    assert "canary" not in repr(source) + source.location + str(source.reading)
+    assert "canary" not in redacted("login of me with canary-5f0c failed")
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(DeclarationError, match="KAFKA_NOWHERE is not set"):
+        sources.kafka("${KAFKA_NOWHERE}:9092", topics=["t"]).resolved("/")
