@@ -227,10 +227,20 @@ def _find_stores(location: str, storage: Storage) -> list[str]:
     return (sorted(filter(_JOIN_STORE.fullmatch, folder.folders)) if folder else []) or ["default"]
 
 
+def _newest_metadata(operator: str, storage: Storage) -> str | None:
+    """Where the metadata of a `transformWithState` is that is in force: it is written with every run, by its batch."""
+    listed = storage.list_folder(join(operator, "_metadata", "v2"))
+    batches = [int(name) for name in (listed.files if listed else ()) if _NUMBER.fullmatch(name)]
+    return join(operator, "_metadata", "v2", str(max(batches))) if batches else None
+
+
 def _read_metadata(operator: str, storage: Storage, problems: list[Problem]) -> _OperatorMetadata | None:
     location = join(operator, "_metadata", "metadata")
     try:
         file = read_log_file(location, storage=storage, max_version=2, max_bytes=_MAX_BYTES)
+        if file is None and (newest := _newest_metadata(operator, storage)) is not None:
+            location = newest
+            file = read_log_file(location, storage=storage, max_version=2, max_bytes=_MAX_BYTES)
         if file is not None and file.lines:
             return decode_as(file.lines[0], _OperatorMetadata)
         cause = "the operator's metadata is missing" if file is None else "the operator's metadata is empty"

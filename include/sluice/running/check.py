@@ -14,6 +14,7 @@ from sluice.planning.declared import Declared
 from sluice.project import Project
 from sluice.quality.gate import failing_columns, quality_failed
 from sluice.quality.suite import Suite
+from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.query import Query, build_query
 from sluice.spark.session import close_session, open_session
@@ -74,8 +75,11 @@ def _check_stream(
             session = open_session(project, stream, work=Work(0))
             try:
                 home = project.stream_home(stream)
-                begun = as_begun(stream, home.generation(home.current_generation()))
-                query = build_query(project, begun, session, {})
+                record = home.generation(home.current_generation())
+                query = build_query(project, as_begun(stream, record), session, {})
+                if record is None:
+                    with first_batch_checked(query, project.conf_of(stream)):
+                        pass
                 stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=storage)
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)

@@ -46,6 +46,7 @@ from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
 from sluice.spark.duplicates import find_dropped
 from sluice.spark.fingerprints import fingerprints, is_edited
+from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.query import Query, build_query, plan_reader
@@ -200,12 +201,13 @@ class _Run:
         name_writer(project, session, self.lease)
         check_home(project, session, preparation.journal.records.file(self.record.run_id))
         seen = self.seen
-        if seen.checkpoint.is_new:
-            reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
-            choose_shuffle_partitions(session, project.conf_of(stream), reads)
         self.observer.phase("analysing the query")
         begun = seen.record if seen.checkpoint.planned is not None else None
         self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
+        if seen.checkpoint.is_new:
+            reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
+            choose_shuffle_partitions(session, project.conf_of(stream), reads)
+            self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
         if seen.checkpoint.is_pending and not rows_count(seen):
@@ -247,12 +249,11 @@ class _Run:
 
     def _open_session(self) -> SparkSession:
         preparation = self.preparation
+        self.observer.phase("starting Spark")
         if self.session is not None:
-            self.observer.phase("starting Spark")
             return self.session
         # A wrong reference need not wait for Spark.
         preparation.project.check_function(preparation.stream.transform)
-        self.observer.phase("starting Spark")
         size_bytes = self.plan.size_bytes
         work = None if size_bytes is None else Work(size_bytes, len(self.plan.batches))
         session = open_session(preparation.project, preparation.stream, work=work)
@@ -260,8 +261,8 @@ class _Run:
         return session
 
     def _settle(self) -> None:
-        preparation = self.preparation
-        settle_with_spark(preparation.declared(), preparation.home, self.seen, self.query, self.record.run_id)
+        declared, home = self.preparation.declared(), self.preparation.home
+        settle_with_spark(declared, home, self.seen, self.query, self.record.run_id)
 
     def _begin(self) -> None:
         """Open the gate, begin the checkpoint, and make ready for the first batch."""

@@ -15,13 +15,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sluice.checkpoint.offsets import OffsetFile
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.state_store import nested_fields, read_state_schemas
-from sluice.errors import Problem, RefusedError
+from sluice.errors import Problem, QueryRefusedError, RefusedError
 from sluice.locations import join
 from sluice.sinks.contract import OutputMode
 from sluice.spark.classic_plan import java_class, java_mode
 from sluice.spark.connect_session import is_connected
+from sluice.spark.session import pinned_conf
+from sluice.spark.shown_error import spark_message
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -82,6 +85,37 @@ def check_state(frame: DataFrame, state: CheckpointState, output_mode: OutputMod
     for name, then in fields.items():
         _check_places(then, nested_fields(now.get(name, b"")), location)
     return True
+
+
+def plan_first_batch(frame: DataFrame, output_mode: OutputMode, *, place: str) -> None:
+    """Let Spark plan the first batch of a query, without a trace: what is wrong with its shape, it says then.
+
+    A query on a server is left to its first batch.
+
+    Args:
+        frame: The query's result.
+        output_mode: The query's.
+        place: The stream, for messages.
+
+    Raises:
+        QueryRefusedError: Spark does not plan it.
+    """
+    from pyspark.errors import AnalysisException
+
+    if is_connected(frame.sparkSession):
+        return
+    first = OffsetFile(0, 1, 0, 0, pinned_conf(frame.sparkSession), {})
+    try:
+        _planned(frame, CheckpointState("", planned=first), output_mode, {})
+    except AnalysisException as exc:
+        raise QueryRefusedError(
+            f"Spark does not run this query as a stream: {spark_message(exc)}",
+            where=place,
+            remedy="correct the transform; nothing was planned",
+        ) from exc
+    except Exception:
+        # Whatever else is wrong, the batch itself fails with it.
+        logger.warning("whether Spark takes the first batch is told when it runs", exc_info=True)
 
 
 def state_changed(message: str, location: str) -> Problem | None:

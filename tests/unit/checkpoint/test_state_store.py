@@ -185,6 +185,24 @@ def test_lost_metadata(tmp_path: Path, content: bytes | None) -> None:
     assert f"the operator's metadata {reason}" in found.problems[0].cause
 
 
+def test_metadata_of_processors(tmp_path: Path) -> None:
+    """A `transformWithState` writes it with every run, under the number of a batch: the newest counts."""
+    operator = make_operator(tmp_path)
+    written = (operator / "_metadata" / "metadata").read_bytes()
+    (operator / "_metadata" / "metadata").unlink()
+    put(operator / "_metadata" / "v2" / "9", b"v2\n{}")
+    put(operator / "_metadata" / "v2" / "10", written.replace(b"v1", b"v2"))
+    put(operator / "_metadata" / "v2" / ".10.crc", b"crc")
+
+    assert layout(tmp_path).problems == ()
+    (known,) = layout(tmp_path).operators
+    assert known.name is not None
+
+    put(operator / "_metadata" / "v2" / "10", b"v2\n{}")
+    (problem,) = layout(tmp_path).problems
+    assert (problem.code, problem.file) == ("OPERATOR_METADATA_LOST", str(operator / "_metadata" / "v2" / "10"))
+
+
 def test_partitions_are_still_checked_without_metadata(tmp_path: Path) -> None:
     """The folders that are there must be loadable all the same."""
     operator = make_operator(tmp_path)
