@@ -180,6 +180,26 @@ _OF_FILES = "write it as `sources.files(PATH, format={!r}, ...)`"
 _INTO_FILES = "write it as `sinks.files(PATH, format={!r})`"
 _LAND_IT = "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`"
 _WRITE_IT = 'write each batch by a function of yours: `sinks.foreach_batch("module:function")`'
+OTHER_SOURCE_WORDS: Mapping[str, str] = {
+    **{
+        name: f"write it as `sources.files(PATH, format={name!r}, ...)`"
+        for name in ("csv", "json", "orc", "parquet", "text")
+    },
+    "delta": "write it as `sources.delta(PATH)`",
+    "kafka": 'write it as `sources.kafka("HOST:PORT", topics=["NAME"])`',
+    "rate_micro_batch": "write it as `sources.rate_micro_batch(rows_per_batch=...)`",
+}
+"""What is given as the format of `sources.other(...)`."""
+OTHER_SINK_WORDS: Mapping[str, str] = {
+    **{name: _INTO_FILES.format(name) for name in ("csv", "json", "orc", "parquet", "text")},
+    "delta": "write it as `sinks.delta(PATH)`",
+    "kafka": 'write it as `sinks.kafka("HOST:PORT", topic="NAME")`',
+    "console": "write it as `sinks.console()`",
+    "memory": "write it as `sinks.memory()`",
+    "noop": "write it as `sinks.noop()`",
+}
+"""What is given as the format of `sinks.other(...)`."""
+
 KIND_WORDS: Mapping[str, Mapping[str, str]] = {
     "sluice": {
         **_each("source Source Sources input", "write `from sluice import sources`"),
@@ -217,12 +237,13 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
     },
     "sluice.sources": {
         **{name: _OF_FILES.format(name) for name in ("csv", "json", "orc", "parquet", "text")},
-        **_each("kinesis pubsub eventhubs event_hubs pulsar socket rate jdbc postgres mysql mongo", _LAND_IT),
+        **_each("kinesis pubsub eventhubs event_hubs pulsar jdbc postgres mysql mongo", _LAND_IT),
         **_each("iceberg hudi snowflake bigquery avro xml memory http rest api excel protobuf redis", _LAND_IT),
         **_each(
             "file folder s3 cloud_files cloudfiles autoloader auto_loader", "write it as `sources.files(PATH, ...)`"
         ),
         **_each("table delta_table", "write it as `sources.delta(PATH)`"),
+        **{name: f"write it as `sources.other({name!r}, ...)`" for name in ("rate", "socket")},
         **_each("foreach_batch console noop", "it is a sink"),
     },
     "sluice.sinks": {
@@ -230,7 +251,7 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
         **_each("kinesis pubsub eventhubs jdbc postgres mysql mongo iceberg hudi snowflake bigquery", _WRITE_IT),
         **_each("avro redis cassandra", _WRITE_IT),
         **_each("elasticsearch opensearch http rest api email slack webhook excel xml", _WRITE_IT),
-        **_each("foreach foreach_function merge upsert function", _WRITE_IT),
+        **_each("foreach_function merge upsert function", _WRITE_IT),
         **_each("file folder s3", "write it as `sinks.files(PATH, format=...)`"),
         **_each("table delta_table", "write it as `sinks.delta(PATH)`"),
         **_each("print stdout show", "write it as `sinks.console()`"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, is_within, local_path
-from sluice.redaction import secrets_of_url
+from sluice.redaction import is_secret_name, remember_secrets, secrets_of_url
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 """How a path or a setting names a variable of the environment."""
@@ -103,6 +104,17 @@ def check_credentials(url: str, *, place: str) -> None:
             remedy="put it into `[storage]` and `[spark.conf]`, as `${NAME}` of an environment variable: a path is"
             " shown to everybody",
         )
+
+
+def expand_all(settings: Mapping[str, str], *, place: str) -> dict[str, str]:
+    """Settings with the environment's values; those whose names are a secret's are masked from then on.
+
+    Raises:
+        DeclarationError: A variable is not set.
+    """
+    found = {name: expand(value, place=f"{place}, {name}") for name, value in settings.items()}
+    remember_secrets(value for given in (settings, found) for name, value in given.items() if is_secret_name(name))
+    return found
 
 
 def expand(text: str, *, place: str) -> str:

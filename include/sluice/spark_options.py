@@ -147,6 +147,22 @@ def spark_options(
     return options
 
 
+def any_options(given: Mapping[str, Any], place: str) -> dict[str, str]:
+    """Options that only Spark knows, as texts.
+
+    Raises:
+        DeclarationError: A value is no string, number or boolean.
+    """
+    for name, value in given.items():
+        if not isinstance(value, str | int | float):
+            raise DeclarationError(
+                f"option `{name}` is {'None' if value is None else f'a {type(value).__name__}'}",
+                where=place,
+                remedy="give a string, a number or a boolean",
+            )
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
 def check_settings(
     file_format: str, options: Mapping[str, str], conf: Mapping[str, str], *, schema: str | None = None, place: str
 ) -> None:

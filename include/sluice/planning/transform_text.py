@@ -23,8 +23,6 @@ from sluice.stream import Stream
 
 _MOST_FILES = 1000
 """Among how many files a name is looked for that is near."""
-_OF_A_BATCH = 2
-"""How many arguments the function of a sink is called with."""
 _DYNAMIC = {"exec", "eval", "globals", "vars", "locals", "setattr", "__dict__", "__path__", "modules", "meta_path"}
 """What may make names that the text does not show."""
 
@@ -41,7 +39,7 @@ def check_functions(project: Project, stream: Stream) -> None:
         _check_parameters(found, stream)
     found = _find(project, stream, stream.sink.function, "sink") if stream.sink.function is not None else None
     if found is not None:
-        _check_takes_batches(found)
+        _check_called(found, stream.sink.called_with)
 
 
 def transform_digest(project: Project, stream: Stream) -> str | None:
@@ -282,17 +280,19 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
         yield node.rest
 
 
-def _check_takes_batches(found: _Function) -> None:
+def _check_called(found: _Function, called_with: Sequence[str]) -> None:
     """Spark would find out in the first batch, once that is planned."""
     given = found.text.args
     positional = [parameter.arg for parameter in [*given.posonlyargs, *given.args]]
     needed = len(positional) - len(given.defaults)
     by_name = [name.arg for name, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is None]
-    if needed > _OF_A_BATCH or by_name or (len(positional) < _OF_A_BATCH and given.vararg is None):
+    count = len(called_with)
+    if needed > count or by_name or (len(positional) < count and given.vararg is None):
+        what = "the rows of a batch and its number" if count > 1 else f"a {called_with[0]}"
         raise DeclarationError(
             f"the sink's function has the parameters ({', '.join([*positional, *by_name])})",
             where=f"{found.file}:{found.text.lineno}",
-            remedy=f"let it take the rows of a batch and its number: `def {found.text.name}(frame, batch_id)`",
+            remedy=f"let it take {what}: `def {found.text.name}({', '.join(called_with)})`",
         )
 
 

@@ -87,6 +87,8 @@ class Sink(ABC):
     """Whether Spark writes it by one of the pinned jars."""
     is_idempotent: ClassVar[bool] = False
     """Whether the sink itself refuses a batch that it holds already, so that a second writer can't double rows."""
+    called_with: ClassVar[tuple[str, ...]] = ("frame", "batch_id")
+    """What it calls its function with, if it calls one."""
     is_of_one_query: ClassVar[bool] = False
     """Whether it takes batches by their ids alone, so that those of another query pass for done."""
 
@@ -102,6 +104,13 @@ class Sink(ABC):
             StorageError: The sink can't be read right now.
         """
         return SinkState(exists=True)
+
+    def check_function(self, function: Callable[..., Any]) -> None:  # noqa: B027 - most take any
+        """Make sure that what the sink calls, once it is imported, can be called.
+
+        Raises:
+            DeclarationError: It can't.
+        """
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

@@ -170,6 +170,8 @@ def build_query(
     pack_functions(project, transform, session)
     frames = {name: _read(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
     functions = [transform, *([] if stream.sink.function is None else [project.load_function(stream.sink.function)])]
+    for function in functions[1:]:
+        stream.sink.check_function(function)
     note_query(project, functions, plans, frames)
     frame = _call(transform, frames, place)
     note_query(project, functions, plans, {**frames, "": frame})

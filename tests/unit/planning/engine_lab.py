@@ -331,6 +331,7 @@ class Lab:
             # The model has no plan of Spark's that could be told from another.
             patch.object(runner, "fingerprints", lambda *_, **__: {}),
             patch.object(runner, "read_kept_state", lambda _: KeptState("the model", ())),
+            patch.object(runner, "first_batch_checked", lambda *_: contextlib.nullcontext()),
         ):
             try:
                 return runner.run_stream(self.project, request, session=self._session(), clock=self.clock, **others)

@@ -11,7 +11,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -164,6 +164,7 @@ class _Schedule:
             patches.enter_context(patch.object(lease_module, "boot_id", lambda: self.me.name))
             patches.enter_context(patch.object(runner, "build_query", self.lab._build_query))
             patches.enter_context(patch.object(runner, "read_kept_state", lambda _: KeptState("the model", ())))
+            patches.enter_context(patch.object(runner, "first_batch_checked", lambda *_: nullcontext()))
             patches.enter_context(patch.object(self.lab, "_step", lambda _: self.step(self.me)))
             threads = [threading.Thread(target=self._drive, args=(driver,)) for driver in self.drivers]
             for thread in threads:

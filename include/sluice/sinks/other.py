@@ -1,0 +1,60 @@
+"""Any sink that Spark knows by a name of its format, and Sluice does not: a batch may come twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sluice.declaring import declares
+from sluice.errors import DeclarationError
+from sluice.other_names import OTHER_SINK_WORDS
+from sluice.paths import expand_all
+from sluice.sinks.contract import FunctionLoader, Sink
+from sluice.spark_options import any_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+@dataclass(frozen=True)
+class OtherSink(Sink):
+    """Declared by `sinks.other`."""
+
+    kind: ClassVar[str] = "other"
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def form(self) -> str:
+        return f"{self.kind} {self.format}"
+
+    def resolved(self, project_root: str) -> OtherSink:
+        return replace(self, options=expand_all(self.options, place=f"sinks.other({self.format!r})"))
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        return frame.writeStream.format(self.format).options(**self.options)
+
+
+@declares("sinks.other()", OTHER_SINK_WORDS)
+def other(format: str, **options: Any) -> OtherSink:  # noqa: A002 - Spark's word
+    """Declare a sink by the name of its format: whatever is on Spark's class path.
+
+    What becomes of a batch that comes twice, after a driver that died, is the sink's business.
+
+    Args:
+        format: As `writeStream.format(...)` has it.
+        options: Its options as Spark spells them; `${NAME}` stands for a variable of the environment.
+
+    Raises:
+        DeclarationError: The format is one of Sluice's own, or an option is no text, number or boolean.
+    """
+    place = f"sinks.other({format!r})"
+    if not isinstance(format, str) or not format.strip():
+        raise DeclarationError(f"{format!r} is no format", where=place, remedy="name one that Spark knows")
+    ours = OTHER_SINK_WORDS.get(format.lower())
+    if ours is not None:
+        raise DeclarationError(f"Sluice has a sink of its own for `{format}`", where=place, remedy=ours)
+    return OtherSink(format, any_options(options, place))

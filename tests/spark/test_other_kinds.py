@@ -1,0 +1,190 @@
+"""Sources and sinks that only Spark knows, and rows that are handed to somebody's class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamWriter,
+    SimpleDataSourceStreamReader,
+    WriterCommitMessage,
+)
+
+from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError
+from sluice.planning.planner import Limits
+from tests.spark.lab import Lab, bounded, ids, uncommit, write_numbers
+
+pytestmark = pytest.mark.spark
+
+
+class Counting(SimpleDataSourceStreamReader):
+    """Three numbers a read, from 0 on."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"next": 0}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
+        first = start["next"]
+        return iter([(number,) for number in range(first, first + 3)]), {"next": first + 3}
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[int]]:
+        return iter([(number,) for number in range(start["next"], end["next"])])
+
+
+class Appending(DataSourceStreamWriter):
+    """Writes each partition of a batch into a file of its own."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        found = [row.id for row in iterator]
+        context = TaskContext.get()
+        if found and context is not None:
+            Path(self.folder, f"{context.taskAttemptId()}.json").write_text(json.dumps(found))
+        return WriterCommitMessage()
+
+
+class Own(DataSource):
+    """A Python data source, as a user brings one."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "counting"
+
+    def schema(self) -> str:
+        return "id bigint"
+
+    def simpleStreamReader(self, schema: Any) -> Counting:
+        return Counting()
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Appending:  # noqa: FBT001
+        return Appending(self.options["folder"])
+
+
+def same(numbers: DataFrame) -> DataFrame:
+    return numbers
+
+
+def with_file(numbers: DataFrame) -> DataFrame:
+    return numbers.select("id", F.col("_metadata.file_path").alias("file"))
+
+
+class Noting:
+    """Writes the rows of each partition of a batch into a file beside the folder where they came from, once."""
+
+    def open(self, partition_id: int, batch_id: int) -> bool:
+        self.name = f"{batch_id}-{partition_id}.txt"
+        self.rows: list[Row] = []
+        return True
+
+    def process(self, row: Row) -> None:
+        self.rows.append(row)
+
+    def close(self, error: Exception | None) -> None:
+        for row in self.rows[:1] if error is None else ():
+            file = Path(row.file.removeprefix("file:")).parents[1] / "noted" / self.name
+            if not file.exists():
+                file.write_text(json.dumps([found.id for found in self.rows]))
+
+
+class WithoutProcess:
+    pass
+
+
+@pytest.fixture
+def own(spark: SparkSession) -> None:
+    """The data source, known to the session."""
+    spark.dataSource.register(Own)
+
+
+def written(folder: Path) -> list[int]:
+    return sorted(number for file in folder.iterdir() for number in json.loads(file.read_text()))
+
+
+@pytest.mark.usefixtures("own")
+def test_a_source_that_only_spark_knows(lab: Lab) -> None:
+    """Spark decides the batches of each run, and the next one goes on."""
+    source = sources.other("counting")
+    made = Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sinks.delta("out"))
+
+    assert lab.plan(made).strategy == "drain"
+    assert "format `counting`" in lab.plan(made).reason
+    for _ in range(2):
+        lab.run(made)
+
+    found = ids(lab.table("out"))
+    assert found == list(range(len(found)))
+    assert len(found) >= 6
+    for limits in (Limits(strategy="exact"), bounded("2026-01-01T00:00:00Z")):
+        with pytest.raises(DeclarationError, match="can't be drained"):
+            lab.plan(made, limits)
+
+
+def test_the_generator_of_rows(lab: Lab) -> None:
+    """Spark's `rate` takes its options as Spark spells them, and a run ends."""
+    source = sources.other("rate", rowsPerSecond=50)
+    made = Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sinks.delta("out"))
+
+    records = [lab.run(made) for _ in range(3)]
+
+    assert [record.status for record in records] == ["succeeded"] * 3
+    values = sorted(row.value for row in lab.table("out").collect())
+    assert values == list(range(len(values)))
+
+
+@pytest.mark.usefixtures("own")
+def test_a_sink_that_only_spark_knows(lab: Lab) -> None:
+    """It gets every batch, and one that a driver died behind once more."""
+    folder = lab.root / "written"
+    folder.mkdir()
+    source = sources.files("in", format="json", schema="id bigint")
+    sink = sinks.other("counting", folder=str(folder))
+    made = Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sink)
+    write_numbers(lab.root / "in", 3)
+    lab.run(made)
+    assert written(folder) == [0, 1, 2]
+
+    uncommit(lab.checkpoint(made), 0)
+    lab.run(made)
+    assert written(folder) == [0, 0, 1, 1, 2, 2]
+
+
+def test_rows_for_a_class(lab: Lab) -> None:
+    """By partition and batch, so that one which comes again can be passed over."""
+    folder = lab.root / "noted"
+    folder.mkdir()
+    source = sources.files("in", format="json", schema="id bigint")
+    made = Stream(
+        name="s",
+        sources={"numbers": source},
+        transform=f"{__name__}:with_file",
+        sink=sinks.foreach(f"{__name__}:Noting"),
+    )
+    for batch in range(2):
+        write_numbers(lab.root / "in", 2, first=2 * batch)
+        lab.run(made)
+    uncommit(lab.checkpoint(made), 1)
+    lab.run(made)
+
+    assert written(folder) == [0, 1, 2, 3]
+
+
+def test_a_class_that_takes_no_rows(lab: Lab) -> None:
+    write_numbers(lab.root / "in", 1)
+    source = sources.files("in", format="json", schema="id bigint")
+    sink = sinks.foreach(f"{__name__}:WithoutProcess")
+    made = Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sink)
+
+    with pytest.raises(DeclarationError, match="has no method `process`"):
+        lab.run(made)
