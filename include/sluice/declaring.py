@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -121,6 +122,35 @@ def check_path(path: object, place: str) -> None:
     if not isinstance(path, str) or not path.strip() or "\0" in path:
         raise DeclarationError(f"{path!r} is not a path", where=place, remedy="give a path or a URL")
     check_credentials(path, place=place)
+
+
+_OF_PYTHON_ALONE = re.compile(r"\(\?(?:P|#|\(|[aLu]+[):])|\{,")
+"""Of regular expressions, what Java's do not have."""
+
+
+def check_pattern(pattern: object, what: str, place: str) -> None:
+    """Refuse a regular expression that Python does not read as Java does: a plan would look at other things.
+
+    Raises:
+        DeclarationError: It is such a one.
+    """
+    why = "it is no text" if not isinstance(pattern, str) else None
+    if isinstance(pattern, str):
+        try:
+            with warnings.catch_warnings():
+                # Python warns of what it takes literally, and Java takes for nested sets.
+                warnings.simplefilter("error", FutureWarning)
+                re.compile(pattern, re.ASCII)
+        except (re.error, FutureWarning, ValueError, RecursionError, OverflowError) as exc:
+            why = str(exc)
+        found = _OF_PYTHON_ALONE.search(pattern)
+        why = why or (f"Java's have no `{found[0]}`" if found else None)
+    if why is not None:
+        raise DeclarationError(
+            f"`{what}` is {pattern!r}: {why}",
+            where=place,
+            remedy="write it in the syntax that Java's and Python's regular expressions share",
+        )
 
 
 def check_reference(reference: object, what: str, place: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,9 +14,14 @@ from pyspark.sql import functions as F
 from sluice import Stream, sinks, sources
 from sluice.errors import RefusedError
 from sluice.interval import Interval
+from sluice.plan import Plan
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.observers import Silent
+from sluice.running.runner import run_stream
+from sluice.runs.record import BatchRecord, RunRecord
 from tests.builders import put
 from tests.kafka.topics import Kafka
 from tests.remedies import read_remedy
@@ -244,12 +250,7 @@ def test_records_that_are_gone(lab: Lab, kafka: Kafka) -> None:
         lab.run(made)
     read_remedy(refused.value, "KAFKA_RECORDS_GONE", "declare `fail_on_data_loss=False`, run the stream once")
 
-    cut = Stream(
-        **{
-            **{name: getattr(made, name) for name in ("name", "transform", "sink")},
-            "sources": {"orders": sources.kafka(kafka.bootstrap, topics=[topic], fail_on_data_loss=False)},
-        }
-    )
+    cut = replace(made, sources={"orders": sources.kafka(kafka.bootstrap, topics=[topic], fail_on_data_loss=False)})
     record = lab.run(cut)
     assert [problem.code for problem in record.plan.warnings] == ["KAFKA_RECORDS_GONE"]
     assert [batch.input_rows for batch in record.batches] == [1]
@@ -294,6 +295,134 @@ def test_a_topic_that_was_made_again(lab: Lab, kafka: Kafka) -> None:
     read_remedy(refused.value, "KAFKA_TOPIC_REPLACED", "declare a new stream with a sink of its own")
     lab.run(stream(kafka, topic, name="anew"))
     assert (ids(lab), ids(lab, "anew")) == ([1], [2, 3])
+
+
+class _Between(Silent):
+    """Does something once a run has planned, or has committed its first batch."""
+
+    def __init__(self, act: Callable[[], object], *, is_planned: bool = False) -> None:
+        self._act, self._is_planned, self._is_done = act, is_planned, False
+
+    def _once(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._act()
+
+    def planned(self, plan: Plan) -> None:
+        if self._is_planned:
+            self._once()
+
+    def committed(self, batch: BatchRecord) -> None:
+        if not self._is_planned:
+            self._once()
+
+
+def run_with(lab: Lab, made: Stream, observer: Silent) -> RunRecord:
+    return run_stream(lab.project, Request(lab.project.resolve(made)), session=lab.spark, observer=observer)
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_a_topic_that_goes_between_batches(lab: Lab, kafka: Kafka, is_made_again: bool) -> None:  # noqa: FBT001
+    """The cluster is asked before every batch: offsets of the former topic are not read of the new one."""
+    topic = kafka.topic()
+    send(kafka, topic, *range(6))
+    made = stream(kafka, topic, max_offsets_per_batch=3)
+
+    def replace_it() -> None:
+        kafka.delete_topic(topic)
+        if is_made_again:
+            kafka.topic(name=topic)
+            send(kafka, topic, *range(100, 108))
+
+    with pytest.raises(RefusedError) as refused:
+        run_with(lab, made, _Between(replace_it))
+
+    assert refused.value.finding.code == ("KAFKA_TOPIC_REPLACED" if is_made_again else "KAFKA_TOPIC_GONE")
+    assert ids(lab) == [0, 1, 2]
+
+
+def test_a_topic_that_is_made_again_behind_the_plan(lab: Lab, kafka: Kafka) -> None:
+    """It is not noted as the one that was read."""
+    topic = kafka.topic()
+    send(kafka, topic, 1)
+    made = stream(kafka, topic)
+    lab.run(made)
+    send(kafka, topic, 2)
+
+    def replace_it() -> None:
+        kafka.delete_topic(topic)
+        kafka.topic(name=topic)
+        send(kafka, topic, 11, 12, 13)
+
+    for attempt in (_Between(replace_it, is_planned=True), Silent()):
+        with pytest.raises(RefusedError, match="made again"):
+            run_with(lab, made, attempt)
+    assert ids(lab) == [1]
+
+
+def test_records_that_go_behind_the_plan(lab: Lab, kafka: Kafka) -> None:
+    """The record tells what was left out, where that is declared."""
+    topic = kafka.topic()
+    send(kafka, topic, *range(6))
+    source = sources.kafka(kafka.bootstrap, topics=[topic], fail_on_data_loss=False)
+    made = stream(kafka, topic, sources={"orders": source})
+
+    record = run_with(lab, made, _Between(lambda: kafka.trim(topic, 0, 5), is_planned=True))
+
+    assert ids(lab) == [5]
+    assert "5 offsets that were yet to be read are gone" in record.batches[0].warnings[0]
+
+
+def test_past_everything_that_is_gone(lab: Lab, kafka: Kafka) -> None:
+    """The remedy gets the stream on, though there is nothing to read; beside it, another partition has records."""
+    topic = kafka.topic(2)
+    send(kafka, topic, 1)
+    made = stream(kafka, topic)
+    lab.run(made)
+    send(kafka, topic, 2, 3)
+    kafka.trim(topic, 0, 3)
+    source = sources.kafka(kafka.bootstrap, topics=[topic], fail_on_data_loss=False)
+
+    lab.run(replace(made, sources={"orders": source}))
+    send(kafka, topic, 4)
+    send(kafka, topic, 5, partition=1)
+    lab.run(made)
+
+    assert ids(lab) == [1, 4, 5]
+
+
+def test_a_topic_of_a_pattern_that_is_deleted(lab: Lab, kafka: Kafka) -> None:
+    """Spark goes on without it, where that is declared."""
+    old, new = kafka.topic(name="hourly-1"), kafka.topic(name="hourly-2")
+    send(kafka, old, 1)
+    send(kafka, new, 2)
+    source = sources.kafka(kafka.bootstrap, pattern="hourly-.*", fail_on_data_loss=False)
+    made = stream(kafka, old, sources={"orders": source})
+    lab.run(made)
+    kafka.delete_topic(old)
+    send(kafka, new, 3)
+
+    lab.run(made)
+    send(kafka, new, 4)
+    record = lab.run(made)
+
+    assert ids(lab) == [1, 2, 3, 4]
+    assert record.plan.warnings == ()
+
+
+def test_a_drained_run_after_growth(lab: Lab, kafka: Kafka) -> None:
+    """Spark wants to be told where every partition begins, also one that came after the first run looked."""
+    topic = kafka.topic()
+    send(kafka, topic, 1)
+    made = stream(kafka, topic, starting="latest")
+    lab.run(made, Limits(strategy="drain"))
+    kafka.add_partitions(topic, 2)
+    send(kafka, topic, 2)
+    send(kafka, topic, 3, partition=1)
+
+    lab.run(made, Limits(strategy="drain"))
+
+    assert ids(lab) == [2, 3]
 
 
 def test_beside_files(lab: Lab, kafka: Kafka) -> None:
@@ -376,6 +505,21 @@ def test_a_backfill(lab: Lab, kafka: Kafka, transform: str) -> None:
     kafka.send(topic, [event(9, 96)])
     lab.run(made)
     assert 9 in ids(lab)
+
+
+def test_a_backfill_of_what_is_gone(lab: Lab, kafka: Kafka) -> None:
+    """Retention took all that the live stream has read, and more: no row of the interval is replaced by nothing."""
+    topic = kafka.topic()
+    made = stream(kafka, topic, "events", sink=sinks.delta("orders", partition_by=["day"]), interval_column="day")
+    kafka.send(topic, [event(number, 24) for number in range(3)])
+    lab.run(made)
+    kafka.send(topic, [event(9, 48)] * 2)
+    kafka.trim(topic, 0, 4)
+    interval = Interval(NOON.replace(hour=0) + timedelta(days=1), NOON.replace(hour=0) + timedelta(days=2))
+
+    with pytest.raises(RefusedError, match="retention has deleted"):
+        backfill_stream(lab.project, BackfillRequest(lab.project.resolve(made), interval), session=lab.spark)
+    assert ids(lab) == [0, 1, 2]
 
 
 def test_what_pages_tell(lab: Lab, kafka: Kafka) -> None:

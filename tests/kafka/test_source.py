@@ -19,6 +19,7 @@ from sluice.sources.contract import Available, Bound, OwnLog, Position
 from sluice.sources.kafka.offset import read_offset, write_offset
 from sluice.sources.kafka.source import KafkaSource, TopicSlice
 from sluice.storage import Storage
+from tests.kafka.broker import until
 from tests.kafka.topics import Kafka
 
 pytestmark = pytest.mark.spark  # a broker is a JVM
@@ -148,6 +149,32 @@ class TestAvailable:
         }  # fmt: skip
         assert read_offset(chosen.steps[0].end, "") == {Partition(orders, 1): 2}
 
+    def test_topics_whose_names_begin_with_underscores(self, kafka: Kafka) -> None:
+        """Kafka's own are none that an expression is about; those of others are."""
+        topic = kafka.topic(name="__cdc-shop")
+        kafka.send(topic, "a")
+
+        assert set(read_offset(look(made(kafka, pattern="__.*")).steps[0].end, "")) == {Partition(topic, 0)}
+
+    def test_what_a_sink_writes(self, kafka: Kafka) -> None:
+        """By name and by expression, at any of the servers."""
+        place = f"kafka://other:1,{kafka.bootstrap}/shop-out"
+
+        assert made(kafka, pattern="shop-.*").reads_from(place)
+        assert made(kafka, "shop-out").reads_from(place)
+        assert not made(kafka, pattern="shop-in.*").reads_from(place)
+        assert not sources.kafka("elsewhere:1", topics=["shop-out"]).reads_from(place)
+        assert not made(kafka, "shop-out").reads_from("/shop-out")
+
+    @pytest.mark.parametrize("starting", ["1900-01-01", "1969-12-31T23:59:59.999Z"])
+    def test_a_start_before_there_was_time(self, kafka: Kafka, starting: str) -> None:
+        """Kafka takes a time below zero for something else."""
+        topic = kafka.topic()
+        kafka.send(topic, "ab")
+
+        assert ends(look(made(kafka, topic, starting=starting))) == [{0: 2}]
+        assert not look(made(kafka, topic), until=datetime.fromisoformat(starting).replace(tzinfo=UTC)).steps
+
     def test_partitions_that_are_added(self, kafka: Kafka) -> None:
         """They are read from their first record on."""
         topic = kafka.topic()
@@ -171,7 +198,12 @@ class TestAvailable:
             kafka.send(topic, "e")
             assert ends(look(source)) == [{0: 2}]
             assert ends(look(made(kafka, topic))) == [{0: 5}]
+            everything = Position(f'{{"{topic}":{{"0":5}}}}')
+            assert not look(source, everything).steps, "it was read before only committed ones were asked for"
+            later = replace(source, starting=datetime.now(UTC) + timedelta(days=1))
+            assert not look(later).steps
             opened.commit()
+            assert not look(later, Position(None, started_at=look(later).started_at)).steps
         assert ends(look(source)) == [{0: 6}]
 
 
@@ -221,13 +253,15 @@ class TestHarm:
         source = made(kafka, topic)
         position = after(look(source), source)
 
+        unknown = replace(position, mark=None, started_at={})
+
         kafka.delete_topic(topic)
         assert refusal(source, position)[0] == "KAFKA_TOPIC_GONE"
         kafka.topic(name=topic)
-        code, cause = refusal(source, replace(position, mark=None))
+        code, cause = refusal(source, unknown)
         assert (code, f"partition {topic}-1" in cause) == ("KAFKA_TOPIC_GONE", True)
         kafka.add_partitions(topic, 2)
-        code, cause = refusal(source, replace(position, mark=None))
+        code, cause = refusal(source, unknown)
         assert (code, "up to offset 3, which ends at 0" in cause) == ("KAFKA_TOPIC_REPLACED", True)
         kafka.send(topic, "abcdef")
         code, cause = refusal(source, position)
@@ -259,6 +293,46 @@ class TestHarm:
             look(sources.kafka("127.0.0.1:1", topics=["t"]).resolved("/"))
         assert failed.value.retryable
         assert time.monotonic() - began < 60
+
+    def test_a_topic_made_again_before_anything_was_read(self, kafka: Kafka) -> None:
+        """The first run has noted where it begins in another topic of this name."""
+        topic = kafka.topic()
+        kafka.send(topic, "abc")
+        source = made(kafka, topic, starting="latest")
+        begun = look(source).started_at
+        kafka.delete_topic(topic)
+        kafka.topic(name=topic)
+        kafka.send(topic, "defgh")
+
+        assert refusal(source, Position(None, started_at=begun))[0] == "KAFKA_TOPIC_REPLACED"
+
+    def test_everything_that_waited_is_gone(self, kafka: Kafka) -> None:
+        """Where that is declared, a batch without records gets the stream past it."""
+        topic = kafka.topic(2)
+        kafka.send(topic, "ab")
+        source = made(kafka, topic)
+        position = after(look(source), source)
+        kafka.send(topic, "cd")
+        kafka.trim(topic, 0, 4)
+
+        found = look(replace(source, fail_on_data_loss=False), position)
+        assert (ends(found), found.steps[0].amount) == ([{0: 4, 1: 0}], {"offsets": 0})
+        assert not look(source, replace(position, offset=found.steps[-1].end)).steps
+
+    def test_topics_of_a_pattern_that_are_deleted(self, kafka: Kafka) -> None:
+        """As with a topic for each day: refused, or told where that is declared."""
+        old, new = kafka.topic(name="daily-1"), kafka.topic(name="daily-2")
+        kafka.send(old, "a")
+        kafka.send(new, "b")
+        source = made(kafka, pattern="daily-.*")
+        position = after(look(source), source)
+        kafka.delete_topic(old)
+        kafka.send(new, "c")
+
+        assert refusal(source, position)[0] == "KAFKA_TOPIC_GONE"
+        found = look(replace(source, fail_on_data_loss=False), position)
+        assert [(problem.code, problem.is_blocking) for problem in found.problems] == [("KAFKA_TOPIC_GONE", False)]
+        assert read_offset(found.steps[0].end, "") == {Partition(new, 0): 2}
 
     def test_an_offset_of_another_kind(self, kafka: Kafka) -> None:
         """The declaration is not the checkpoint's."""
@@ -295,23 +369,55 @@ class TestSlice:
 
         assert [read(start) for start in (0, 2, 3, 4)] == [{"offsets": count} for count in (5, 3, 1, 0)]
 
-    def test_records_that_can_not_be_read_again(self, kafka: Kafka) -> None:
-        """Refused, unless they arrived before anything that is needed."""
+    @pytest.mark.parametrize("trimmed", [2, 4, 5])
+    def test_records_that_can_not_be_read_again(self, kafka: Kafka, trimmed: int) -> None:
+        """Refused, also where more is gone than was read; what was never read is not missed."""
         topic = kafka.topic()
         for second in range(4):
             kafka.send(topic, "x", timestamp_ms=ms(NOON + timedelta(seconds=second)))
         source = made(kafka, topic)
         position = after(look(source), source)
-        kafka.trim(topic, 0, 2)
+        kafka.send(topic, "yz", timestamp_ms=ms(NOON + timedelta(seconds=9)))
+        kafka.trim(topic, 0, trimmed)
 
-        for arrivals in (None, Interval(NOON, NOON + timedelta(days=1))):
+        for start in (None, NOON, NOON + timedelta(seconds=3)):
+            arrivals = None if start is None else Interval(start, NOON + timedelta(days=1))
             with pytest.raises(RefusedError) as refused:
                 source.slice(position, arrivals, storage=Storage())
             assert refused.value.finding.code == "BACKFILL_INPUT_GONE"
-        late = Interval(NOON + timedelta(seconds=3), NOON + timedelta(days=1))
-        assert source.slice(position, late, storage=Storage()).amount == {"offsets": 1}
-        begun_there = replace(position, started_at={"offsets": f'{{"{topic}":{{"0":2}}}}'})
-        assert source.slice(begun_there, None, storage=Storage()).amount == {"offsets": 2}
+        begun_there = replace(position, started_at={"offsets": f'{{"{topic}":{{"0":4}}}}'})
+        assert source.slice(begun_there, None, storage=Storage()).amount == {"offsets": max(0, 4 - trimmed)}
+
+    def test_records_that_are_gone_and_not_needed(self, kafka: Kafka) -> None:
+        """Where brokers set the times, or retention has yet to come to the interval's."""
+        stamped = kafka.topic(message_timestamp_type="LogAppendTime")
+        kafka.send(stamped, "ab")
+        between = datetime.now(UTC) + timedelta(milliseconds=5)
+        until(lambda: datetime.now(UTC) > between, "time stands still")
+        kafka.send(stamped, "c")
+        kept = kafka.topic(retention_ms=366 * 86_400_000)
+        now = datetime.now(UTC)
+        for second in range(3):
+            kafka.send(kept, "x", timestamp_ms=ms(now + timedelta(seconds=second)))
+        for topic, start, count in ((stamped, between, 1), (kept, now, 2)):
+            source = made(kafka, topic)
+            position = after(look(source), source)
+            kafka.trim(topic, 0, 1)
+            arrivals = Interval(start, start + timedelta(days=1))
+            assert source.slice(position, arrivals, storage=Storage()).amount == {"offsets": count}
+            long_ago = Interval(NOON - timedelta(days=700), NOON)
+            with pytest.raises(RefusedError, match="retention has deleted"):
+                source.slice(position, long_ago, storage=Storage())
+
+    def test_a_compacted_topic(self, kafka: Kafka) -> None:
+        """Of what was read, some may be deleted by now, anywhere."""
+        topic = kafka.topic(cleanup_policy="compact")
+        kafka.send(topic, [("a", "1")])
+        source = made(kafka, topic)
+
+        with pytest.raises(RefusedError, match="is compacted") as refused:
+            source.slice(after(look(source), source), None, storage=Storage())
+        assert refused.value.finding.code == "BACKFILL_INPUT_GONE"
 
 
 def test_the_helper_writes_where_it_says(kafka: Kafka) -> None:

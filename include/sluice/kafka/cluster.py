@@ -26,6 +26,8 @@ TIMEOUT_SECONDS = 10.0
 """How long one answer of a cluster may take."""
 _NONE_SO_LATE = -1
 """What a cluster answers for a time after the last record."""
+_INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+"""Topics of Kafka's own, which no expression is about."""
 _SETTINGS = {
     # It writes to stderr by itself otherwise; what it says is told by our errors.
     "log_level": 0,
@@ -64,6 +66,8 @@ class Edges:
     """The offset of the oldest record that retention has left; that of the next one where there is none."""
     next: Offsets
     """The offset that the next record gets; for whoever reads committed records only, of the first that is open."""
+    end: Offsets
+    """The offset that the next record gets, whatever is open."""
 
 
 class Cluster:
@@ -108,7 +112,7 @@ class Cluster:
             StorageError: The cluster can't be reached, or does not answer.
         """
         found = self._ask(lambda client: client.list_topics(timeout=TIMEOUT_SECONDS)).topics
-        return sorted(name for name in found if not name.startswith("__"))
+        return sorted(found.keys() - _INTERNAL)
 
     def edges(self, partitions: Sequence[Partition], *, committed_only: bool) -> Edges:
         """How far some partitions reach.
@@ -118,20 +122,43 @@ class Cluster:
         """
         first = self._offsets(partitions, "earliest", committed_only=committed_only)
         after = self._offsets(partitions, "latest", committed_only=committed_only)
-        return Edges(first, after)
+        end = self._offsets(partitions, "latest", committed_only=False) if committed_only else after
+        return Edges(first, after, end)
 
     def first_since(self, partitions: Sequence[Partition], time_ms: int) -> dict[Partition, int | None]:
         """The first record of each partition that bears a time, or a later one; None where none is so late.
 
         Args:
             partitions: Where to look.
-            time_ms: In milliseconds since the epoch.
+            time_ms: In milliseconds since the epoch; Kafka knows none before it.
 
         Raises:
             StorageError: The cluster can't be reached, or does not answer.
         """
-        found = self._offsets(partitions, "for_timestamp", time_ms, committed_only=False)
+        found = self._offsets(partitions, "for_timestamp", max(time_ms, 0), committed_only=False)
         return {partition: None if offset == _NONE_SO_LATE else offset for partition, offset in found.items()}
+
+    def configs(self, topics: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """The settings of some topics.
+
+        Raises:
+            StorageError: The cluster can't be reached, or does not tell them to this user.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import (  # type: ignore[attr-defined] # not listed in its `__all__`
+            ConfigResource,
+            ResourceType,
+        )
+
+        if not topics:
+            return {}
+        asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        answers = self._ask(lambda client: client.describe_configs(asked, request_timeout=TIMEOUT_SECONDS))
+        try:
+            told = {resource.name: self._wait(answer) for resource, answer in answers.items()}
+        except KafkaException as exc:
+            raise self._failed(exc) from exc
+        return {name: {key: str(entry.value) for key, entry in found.items()} for name, found in told.items()}
 
     def _offsets(
         self, partitions: Sequence[Partition], which: str, *time_ms: int, committed_only: bool

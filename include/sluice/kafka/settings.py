@@ -60,7 +60,7 @@ _SAME = (
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _SERVER = r"(?:[\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}"
 _SERVERS = re.compile(rf"{_SERVER}(,{_SERVER})*")
-_NAME = re.compile(r"[a-z][a-z0-9]*(\.[a-z0-9]+)+|retries")
+_NAME = re.compile(r"[a-z][a-z0-9]*(\.[a-z0-9]+)+|acks|retries")
 
 
 def check_servers(servers: object, place: str) -> str:

@@ -147,7 +147,7 @@ class BatchRunner:
         if batch.kind == "uncommitted":
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, is_decided=is_decided)
         else:
-            self._write(batch)
+            warnings += self._write(batch)
         planned = self._logs.check_planned(batch)
         is_read = self._is_read(was_in_sink=was_in_sink)
         taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
@@ -285,13 +285,14 @@ class BatchRunner:
             files.check(batch_id)
             self._logged.keep_sizes(batch_id, files.doubtful)
 
-    def _write(self, batch: PlannedBatch) -> None:
+    def _write(self, batch: PlannedBatch) -> list[str]:
+        """Write a batch for Spark to run; tells what it lacks that may be missing."""
         state = self._state
         latest = -1 if state.planned_id is None else state.planned_id
         if batch.batch_id != latest + 1 or state.is_pending:
             raise self._logs.differs(batch.batch_id, f"the checkpoint stands at batch {latest}")
         self._check_files(batch)
-        self._check_inputs(batch, only_logged=True)
+        warnings = self._check_inputs(batch, only_logged=True)
         lines = self._generation.lines
         entries = {
             line.log: (added.entries[0].batch_id, added.entries)
@@ -316,7 +317,9 @@ class BatchRunner:
         logs = {**state.source_logs}
         for key, (log_id, taken) in entries.items():
             logs[key] = logs.get(key, SourceLog()).extended(log_id, taken)
+        logs |= {key: SourceLog(start=start) for key, start in starts.items()}
         self._state = replace(state, source_logs=logs)
+        return warnings
 
     def _check_files(self, batch: PlannedBatch) -> None:
         planned = [found for found in batch.sources.values() if not found.added.is_there]
@@ -349,10 +352,15 @@ class BatchRunner:
         unneeded: list[Problem] = []
         for line in self._generation.lines:
             source = batch.sources[line.source]
-            if source.end is None or source.is_empty or (only_logged and not source.added.is_there):
-                continue
-            position = self._logged.position(line.log, self._state.source_logs, source.start)
             declared = self._query.stream.sources[line.source]
+            is_looked_at = source.added.is_there or declared.is_looked_at_again or not only_logged
+            if source.end is None or source.is_empty or not is_looked_at:
+                continue
+            position = replace(
+                self._logged.position(line.log, self._state.source_logs, source.start),
+                started_at=self._generation.sources.get(line.source, {}),
+                mark=self._generation.marks.get(line.source),
+            )
             found = pending_problems(
                 self._query.stream,
                 declared,

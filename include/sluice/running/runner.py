@@ -39,6 +39,7 @@ from sluice.running.batches import BatchRunner
 from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
+from sluice.running.source_marks import source_marks
 from sluice.runs.driver import following_requests
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
@@ -273,7 +274,8 @@ class _Run:
         self.audit = prepare_audit(declared, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
         if self.audit is not None:
             self.audit.begin()
-        self.generation = msgspec.structs.replace(self.generation, marks=self._marks())
+        marks = {**self.generation.marks, **source_marks(seen, self.plan, storage=home.storage)}
+        self.generation = msgspec.structs.replace(self.generation, marks=marks)
         self._keep_generation()
         checkpoint = home.checkpoint_location(self.generation.generation)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))
@@ -397,20 +399,6 @@ class _Run:
         self.is_over = True
         status: Status = "succeeded" if self.is_complete else "stopped"
         self.record = self.preparation.journal.close(self.record, status)
-
-    def _marks(self) -> dict[str, str]:
-        """What tells that which is planned to be read, by source, and what was read before, where that is all."""
-        ranges = [item for batch in self.plan.batches for item in batch.sources.items()]
-        # The run may end before it has read all of them.
-        begun = {name: found.start for name, found in reversed(ranges)}
-        ended = {name: found.end for name, found in ranges}
-        sources, storage = self.query.stream.sources, self.preparation.home.storage
-        told = {
-            name: [sources[name].mark(offset, storage=storage) for offset in (begun[name], end) if offset is not None]
-            for name, end in ended.items()
-        }
-        marks = {name: ", ".join(dict.fromkeys(filter(None, found))) for name, found in told.items()}
-        return self.generation.marks | {name: mark for name, mark in marks.items() if mark}
 
     def _known_generation(self) -> Generation:
         """What is known of the generation; kept on its first run, compared on every later one.

@@ -113,6 +113,8 @@ class Available:
     """Why AvailableNow would take something else; None when it would not."""
     later: Amount = field(default_factory=dict)
     """What has arrived beyond the bound, as far as the source tells."""
+    mark: str | None = None
+    """What tells what was seen from something else, where it is known only now; see `Source.mark`."""
     held_back: Amount = field(default_factory=dict)
     """What is left out because it looks like something that was read, under another name."""
 
@@ -153,6 +155,8 @@ class Source(ABC):
     """What its amounts are counted in first of all: one of `amounts.UNITS`."""
     needs_jars: ClassVar[bool] = False
     """Whether Spark reads it by one of the pinned jars."""
+    is_looked_at_again: ClassVar[bool] = False
+    """Whether a run looks at it before every batch, also one that it has just planned: it changes by itself."""
     has_versions: ClassVar[bool] = False
     """Whether a run can be bounded by a version of it."""
     counts_more_rows: ClassVar[bool] = False

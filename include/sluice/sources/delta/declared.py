@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from datetime import datetime
 from typing import Any
 
-from sluice.declaring import check_booleans, check_limit, check_path, declares
+from sluice.declaring import check_booleans, check_limit, check_path, check_pattern, declares
 from sluice.errors import DeclarationError
 from sluice.option_values import any_text, boolean
 from sluice.other_names import SOURCE_WORDS
@@ -74,7 +72,7 @@ def delta(
         if starting != "earliest":
             raise DeclarationError("`starting` and `starting_version` are both set", where=place, remedy="keep one")
     if "exclude_regex" in options:
-        _check_pattern(options["exclude_regex"], place)
+        check_pattern(options["exclude_regex"], "exclude_regex", place)
     return DeltaSource(
         path=path,
         starting=parse_starting(starting, place),
@@ -86,18 +84,3 @@ def delta(
         ignore_deletes=ignore_deletes,
         options=spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN, words=SOURCE_WORDS),
     )
-
-
-def _check_pattern(pattern: Any, place: str) -> None:
-    """Refuse a regular expression that Python does not read as Java does: a plan would count other files."""
-    try:
-        with warnings.catch_warnings():
-            # Python warns of what it takes literally, and Java takes for nested sets.
-            warnings.simplefilter("error", FutureWarning)
-            re.compile(str(pattern), re.ASCII)
-    except (re.error, FutureWarning) as exc:
-        raise DeclarationError(
-            f"`exclude_regex` is {pattern!r}: {exc}",
-            where=place,
-            remedy="write it in the syntax that Java's and Python's regular expressions share",
-        ) from exc

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from sluice.declaring import check_booleans, check_limit, declares
+from sluice.declaring import check_booleans, check_limit, check_pattern, declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import Partition
 from sluice.kafka.settings import check_names, check_servers
@@ -83,7 +82,7 @@ def kafka(
     check_limit(max_offsets_per_batch, "max_offsets_per_batch", place)
     check_booleans(place, fail_on_data_loss=fail_on_data_loss, include_headers=include_headers)
     if pattern is not None:
-        _check_pattern(pattern, place)
+        check_pattern(pattern, "pattern", place)
     chosen = _partitions(partitions or {}, place)
     return KafkaSource(
         servers=found,
@@ -100,7 +99,7 @@ def kafka(
 
 
 def _check_one(place: str, **given: object) -> None:
-    found = [name for name, value in given.items() if value is not None]
+    found = [name for name, value in given.items() if value]
     if len(found) != 1:
         told = " and ".join(f"`{name}`" for name in found)
         raise DeclarationError(
@@ -141,18 +140,3 @@ def _partitions(partitions: Mapping[str, Sequence[int]], place: str) -> tuple[Pa
                 )
             found.append(Partition(topic, number))
     return tuple(sorted(set(found)))
-
-
-def _check_pattern(pattern: str, place: str) -> None:
-    """Refuse a regular expression that Python does not read as Java does: a plan would look at other topics."""
-    try:
-        with warnings.catch_warnings():
-            # Python warns of what it takes literally, and Java takes for nested sets.
-            warnings.simplefilter("error", FutureWarning)
-            re.compile(pattern, re.ASCII)
-    except (re.error, FutureWarning, TypeError) as exc:
-        raise DeclarationError(
-            f"`pattern` is {pattern!r}: {exc}",
-            where=place,
-            remedy="write it in the syntax that Java's and Python's regular expressions share",
-        ) from exc

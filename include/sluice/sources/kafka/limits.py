@@ -17,7 +17,7 @@ def steps(start: Offsets, end: Offsets, max_offsets: int | None) -> Iterator[Ste
     Args:
         start: Where the first batch begins; a partition that it does not have is new, and begins at 0.
         end: Where the last batch ends.
-        max_offsets: The most offsets of one batch; None for all at once.
+        max_offsets: The most offsets of one batch, but one of each partition at least; None for all at once.
     """
     at = {partition: start.get(partition, 0) for partition in end}
     waiting = {partition: end[partition] - at[partition] for partition in end}
@@ -34,10 +34,8 @@ def _share(waiting: Offsets, limit: int | None) -> Offsets:
     if limit is None or size <= limit:
         return waiting
     taken = {}
-    left = limit
-    for partition, count in sorted(waiting.items()):
+    for partition, count in waiting.items():
         share = limit * count / size
         # What is less than one of a partition is one, or it would wait for ever; as Spark has it.
-        taken[partition] = min(count, left, math.ceil(share) if share < 1 else math.floor(share))
-        left -= taken[partition]
+        taken[partition] = min(count, math.ceil(share) if share < 1 else math.floor(share))
     return taken

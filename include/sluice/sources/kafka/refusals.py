@@ -11,14 +11,31 @@ _MOST_NAMES = 5
 _NEW_STREAM = "declare a new stream with a sink of its own for the new one"
 
 
-def topics_gone(location: str, names: Sequence[str]) -> Problem:
-    """Topics, or partitions of some, that a checkpoint has read are away."""
+def topics_gone(location: str, names: Sequence[str], *, is_declared: bool) -> Problem:
+    """Topics, or partitions of some, that a checkpoint has read are away.
+
+    Args:
+        location: The source.
+        names: What is away.
+        is_declared: Whether the stream may go on without them.
+    """
+    cause = f"the checkpoint has read {_listed(names)}, which the cluster does not have"
+    if is_declared:
+        return Problem(
+            code="KAFKA_TOPIC_GONE",
+            file=location,
+            cause=cause,
+            consequence="what was not read of it is in no table, for `fail_on_data_loss=False` is declared",
+            remedy="delete a topic once a run has read all of it",
+            is_blocking=False,
+        )
     return Problem(
         code="KAFKA_TOPIC_GONE",
         file=location,
-        cause=f"the checkpoint has read {_listed(names)}, which the cluster does not have",
+        cause=cause,
         consequence="Spark waits for it until a time-out, and fails",
-        remedy=f"check `settings` and the servers, or bring the topic back; if it was deleted, {_NEW_STREAM}",
+        remedy=f"check `settings` and the servers, or bring the topic back; if it was deleted, {_NEW_STREAM}. Of topics"
+        " that a `pattern` names, some may be deleted where `fail_on_data_loss=False` is declared",
     )
 
 
@@ -71,6 +88,17 @@ def records_gone(location: str, gone: Mapping[Partition, tuple[int, int]], *, is
     )
 
 
+def backfill_compacted(location: str, topic: str) -> Problem:
+    """A topic of which some records are deleted once there are newer ones of their keys."""
+    return Problem(
+        code="BACKFILL_INPUT_GONE",
+        file=location,
+        cause=f"the topic {topic} is compacted: of records that the live stream has read, some may be deleted",
+        consequence="the backfill would replace their rows by nothing",
+        remedy="backfill from what keeps every record, such as a table that a stream without state has made of them",
+    )
+
+
 def backfill_records_gone(location: str, gone: Mapping[Partition, int]) -> Problem:
     """Records that the live stream has read, which a backfill can't read again."""
     told = [f"{one} before {first:,}" for one, first in sorted(gone.items())]
@@ -79,7 +107,8 @@ def backfill_records_gone(location: str, gone: Mapping[Partition, int]) -> Probl
         file=location,
         cause=f"the live stream has read records that retention has deleted: {_listed(told)}",
         consequence="the backfill would replace their rows by nothing",
-        remedy="backfill only what the topic still has, or declare `lateness`, by which older records are not needed",
+        remedy="backfill only what the topic still has, with a declared `lateness`, by which older records are not"
+        " needed: where brokers set the times (`message.timestamp.type`), or retention deletes by time alone",
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -21,10 +21,11 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.kafka.cluster import Cluster, Edges, Offsets, Partition, Topic, cluster
 from sluice.kafka.settings import expanded, for_planner, for_spark
-from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Source, Starting
+from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Source, Starting, Step
 from sluice.sources.kafka.limits import steps
 from sluice.sources.kafka.offset import read_offset, write_offset
 from sluice.sources.kafka.refusals import (
+    backfill_compacted,
     backfill_records_gone,
     beyond_end,
     other_topics,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from sluice.storage import Storage
 
 _FORMAT = "kafka"
+_SCHEME = "kafka://"
 _PATIENCE = {"kafkaConsumer.pollTimeoutMs": "30000", "kafka.default.api.timeout.ms": "30000"}
 """How long Spark waits for what does not come: two minutes a try otherwise, and for ever where a topic is gone."""
 _COLUMNS = (
@@ -53,6 +55,7 @@ class KafkaSource(Source):
 
     kind: ClassVar[str] = "kafka"
     needs_jars: ClassVar[bool] = True
+    is_looked_at_again: ClassVar[bool] = True
     unit: ClassVar[str] = "offsets"
 
     servers: str
@@ -70,7 +73,7 @@ class KafkaSource(Source):
     @property
     def location(self) -> str:
         what = self.pattern if self.pattern is not None else ",".join(self.topics)
-        return f"kafka://{self.servers}/{what}"
+        return f"{_SCHEME}{self.servers}/{what}"
 
     @property
     def reading(self) -> tuple[object, ...]:
@@ -81,15 +84,19 @@ class KafkaSource(Source):
         return replace(self, servers=servers, settings=settings)
 
     def reads_from(self, place: str) -> bool:
-        return any(place == f"kafka://{self.servers}/{topic}" for topic in self.topics)
+        servers, _, topic = place.removeprefix(_SCHEME).partition("/")
+        if not place.startswith(_SCHEME) or not set(servers.split(",")) & set(self.servers.split(",")):
+            return False
+        return topic in self.topics or (self.pattern is not None and self._is_matching(topic))
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         read = self._read_so_far(position)
-        topics = self._look(position, read or {})
+        topics, deleted = self._look(position, read or {})
         partitions = self._read_of(topics)
         edges = self._cluster().edges(partitions, committed_only=self._reads_committed)
-        started_at = self._started_at(position, partitions, edges)
+        started_at = self._started_at(position, topics, edges)
         start = read if read is not None else self._offsets(started_at)
+        start = {one: offset for one, offset in start.items() if one.topic not in deleted}
         self._check_read(start, edges)
         gone = _gone(start, edges)
         if gone and self.fail_on_data_loss:
@@ -98,13 +105,20 @@ class KafkaSource(Source):
         begins = {one: max(start.get(one, 0), edges.first[one]) for one in partitions}
         reaches = {one: max(begins[one], end[one]) for one in partitions}
         found = list(steps(begins, reaches, self.max_offsets_per_batch))
+        if gone and not found:
+            # A batch without records: the stream has to get past what is gone.
+            found = [Step(write_offset(reaches), known(offsets=0))]
         if found and read is None and position.log.taken.start is None:
             found[0] = replace(found[0], added=LogAddition(start=write_offset(start)))
+        problems = [records_gone(self.location, gone, is_declared=True)] if gone else []
+        if deleted:
+            problems.append(topics_gone(self.location, _named(deleted), is_declared=True))
         return Available(
             found,
             started_at=started_at,
-            problems=(records_gone(self.location, gone, is_declared=True),) if gone else (),
+            problems=tuple(problems),
             later=known(offsets=sum(edges.next[one] - reaches[one] for one in partitions)),
+            mark=_marked(topics),
         )
 
     def check_inputs(
@@ -114,7 +128,7 @@ class KafkaSource(Source):
         read = self._read_so_far(position)
         start = read if read is not None else self._begun(position)
         try:
-            self._look(position, {**start, **last})
+            self._look(position, {**start, **last} if self.fail_on_data_loss else last)
             edges = self._cluster().edges(tuple(last), committed_only=self._reads_committed)
             self._check_read(last, edges)
         except RefusedError as exc:
@@ -125,8 +139,7 @@ class KafkaSource(Source):
         return (records_gone(self.location, gone, is_declared=not self.fail_on_data_loss),) if gone else ()
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
-        names = {one.topic for one in read_offset(end, self.location)}
-        return ", ".join(f"{name} {topic.id}" for name, topic in sorted(self._cluster().topics(names).items())) or None
+        return _marked(self._cluster().topics({one.topic for one in read_offset(end, self.location)}))
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         reader = spark.readStream.format(_FORMAT).option(SOURCE_TAG, name).options(**self._options())
@@ -137,6 +150,10 @@ class KafkaSource(Source):
         else:
             reader = reader.option("subscribe", ",".join(self.topics))
         begins = self._offsets(started_at)
+        if begins:
+            # Spark wants to be told of every partition; those that were added since begin with their first record.
+            names = self.topics or self._matching()
+            begins |= {one: 0 for one in self._read_of(self._cluster().topics(names)) if one not in begins}
         reader = reader.option("startingOffsets", write_offset(begins) if begins else "earliest")
         if self.max_offsets_per_batch is not None:
             reader = reader.option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
@@ -147,6 +164,7 @@ class KafkaSource(Source):
         if read is None:
             return TopicSlice(end=None)
         self._look(position, read)
+        self._check_kept_whole({one.topic for one in read})
         partitions = tuple(read)
         edges = self._cluster().edges(partitions, committed_only=self._reads_committed)
         self._check_read(read, edges)
@@ -155,12 +173,8 @@ class KafkaSource(Source):
             # Whatever lies before the first record of that time bears an earlier one.
             since = self._cluster().first_since(partitions, _first_ms(arrivals.start))
         begun = self._begun(position)
-        gone = {
-            one: edges.first[one]
-            for one in partitions
-            if begun.get(one, 0) < edges.first[one] <= read[one]
-            and (arrivals is None or edges.first[one] in {since[one], edges.next[one]})
-        }
+        lost = {one: edges.first[one] for one in partitions if begun.get(one, 0) < min(edges.first[one], read[one])}
+        gone = lost if arrivals is None else self._needed(lost, read, since, arrivals)
         if gone:
             raise RefusedError(backfill_records_gone(self.location, gone))
         start = {}
@@ -216,8 +230,8 @@ class KafkaSource(Source):
             return read_offset(position.offset, self.location)
         return None
 
-    def _look(self, position: Position, read: Offsets) -> dict[str, Topic]:
-        """The topics as they are; those that were read must be the same ones.
+    def _look(self, position: Position, read: Offsets) -> tuple[dict[str, Topic], set[str]]:
+        """The topics as they are, and those that are gone, where that is allowed; others must be the same as before.
 
         Raises:
             DeclarationError: One that is declared, and that nobody has read, is not there.
@@ -226,28 +240,30 @@ class KafkaSource(Source):
         declared = set(self.topics) or set(self._matching())
         was_read = {one.topic for one in read}
         found = self._cluster().topics(declared | was_read)
-        if missing := sorted(was_read - found.keys()):
-            raise RefusedError(topics_gone(self.location, [f"the topic {name}" for name in missing]))
+        deleted = was_read - found.keys()
+        if deleted and (self.fail_on_data_loss or deleted & declared):
+            raise RefusedError(topics_gone(self.location, _named(deleted), is_declared=False))
         if missing := sorted(declared - found.keys()):
             raise DeclarationError(
                 f"there is no topic `{missing[0]}`",
                 where=self.location,
                 remedy="make it, or correct the name; nothing is made by reading it",
             )
-        noted = dict(one.split(" ", 1) for one in (position.mark or "").split(", ") if " " in one)
-        then = {name: noted[name] for name in was_read & noted.keys() if noted[name] != found[name].id}
+        noted = _noted(position.started_at.get("topics")) | _noted(position.mark)
+        then = {name: noted[name] for name in found.keys() & noted.keys() if noted[name] != found[name].id}
         if then:
             raise RefusedError(other_topics(self.location, then, {name: found[name].id for name in then}))
         there = {one for topic in found.values() for one in topic.partitions}
-        if lost := sorted(set(read) - there):
-            raise RefusedError(topics_gone(self.location, [f"partition {one}" for one in lost]))
+        if lost := sorted(one for one in set(read) - there if one.topic not in deleted):
+            raise RefusedError(topics_gone(self.location, [f"partition {one}" for one in lost], is_declared=False))
         if lost := sorted(set(self.partitions) - there):
             raise DeclarationError(
                 f"there is no partition {lost[0].number} of topic `{lost[0].topic}`",
                 where=self.location,
                 remedy="make it, or leave it out",
             )
-        if left := sorted(set(read) - set(self._read_of({name: found[name] for name in declared}))):
+        taken = set(self._read_of({name: found[name] for name in declared}))
+        if left := sorted(one for one in set(read) - taken if one.topic not in deleted):
             told = ", ".join(map(str, left[:5]))
             raise DeclarationError(
                 f"the checkpoint has read {told}, which the declaration leaves out",
@@ -255,27 +271,59 @@ class KafkaSource(Source):
                 remedy="declare it as before, or declare a new stream with a sink of its own: Spark takes what is no"
                 " longer declared for deleted",
             )
-        return {name: found[name] for name in declared}
+        return {name: found[name] for name in declared}, deleted
 
-    def _matching(self) -> Iterable[str]:
-        pattern = re.compile(self.pattern or "", re.ASCII)
-        return filter(pattern.fullmatch, self._cluster().topic_names())
+    def _matching(self) -> list[str]:
+        return [name for name in self._cluster().topic_names() if self._is_matching(name)]
+
+    def _is_matching(self, topic: str) -> bool:
+        return re.fullmatch(self.pattern or "", topic, re.ASCII) is not None
+
+    def _check_kept_whole(self, topics: Iterable[str]) -> None:
+        """Make sure that a topic keeps its records until their time is over: a compacted one lets go of some before.
+
+        Raises:
+            RefusedError: One is compacted.
+        """
+        for topic, config in self._cluster().configs(sorted(topics)).items():
+            if "compact" in config.get("cleanup.policy", ""):
+                raise RefusedError(backfill_compacted(self.location, topic))
+
+    def _needed(
+        self, lost: Offsets, read: Offsets, since: Mapping[Partition, int | None], arrivals: Interval
+    ) -> dict[Partition, int]:
+        """Those partitions in which a record that is gone may bear the time of an interval, or a later one.
+
+        Where the brokers set the times, they ascend. Where producers do, retention tells, where time is all it goes by.
+        """
+        needed = {}
+        configs = self._cluster().configs(sorted({one.topic for one in lost}))
+        for one, first in lost.items():
+            config, later = configs[one.topic], since[one]
+            is_ascending = config.get("message.timestamp.type") == "LogAppendTime" and later is not None
+            if is_ascending and first < read[one] and (later or 0) > first:
+                continue
+            if not _is_kept_since(config, arrivals.start):
+                needed[one] = first
+        return needed
 
     def _read_of(self, topics: Mapping[str, Topic]) -> tuple[Partition, ...]:
         return self.partitions or tuple(one for topic in topics.values() for one in topic.partitions)
 
     def _check_read(self, read: Offsets, edges: Edges) -> None:
-        beyond = {one: offset for one, offset in read.items() if offset > edges.next.get(one, offset)}
+        beyond = {one: offset for one, offset in read.items() if offset > edges.end.get(one, offset)}
         if beyond:
-            raise RefusedError(beyond_end(self.location, beyond, edges.next))
+            raise RefusedError(beyond_end(self.location, beyond, edges.end))
 
-    def _started_at(self, position: Position, partitions: tuple[Partition, ...], edges: Edges) -> Mapping[str, Any]:
+    def _started_at(self, position: Position, topics: Mapping[str, Topic], edges: Edges) -> Mapping[str, Any]:
         """Where the first batch begins: as the checkpoint says, as an earlier run found out, or as declared."""
-        declared = f"{self.starting}, {self.location}"
+        place = ", ".join([self.location, *map(str, self.partitions)]).replace(", ", " ")
+        declared, seen = f"{self.starting}, {place}", _marked(topics)
         if position.log.taken.start is not None:
             # Spark has it from there, whatever is declared.
-            return {"offsets": position.log.taken.start, "declared": declared}
-        kept = position.kept_start(declared, self.location)
+            known_ids = position.started_at.get("topics", seen)
+            return {"offsets": position.log.taken.start, "declared": declared, "topics": known_ids}
+        kept = position.kept_start(declared, place)
         if kept:
             return kept
         match self.starting:
@@ -284,9 +332,9 @@ class KafkaSource(Source):
             case "latest":
                 start = edges.next
             case _:
-                found = self._cluster().first_since(partitions, _first_ms(self.starting))
-                start = {one: _or_else(found[one], edges.next[one]) for one in partitions}
-        return {"offsets": write_offset(start), "declared": declared}
+                found = self._cluster().first_since(tuple(edges.end), _first_ms(self.starting))
+                start = {one: _or_else(found[one], end) for one, end in edges.end.items()}
+        return {"offsets": write_offset(start), "declared": declared, "topics": seen}
 
     def _begun(self, position: Position) -> dict[Partition, int]:
         """Where the first batch began, as far as that is known."""
@@ -321,6 +369,27 @@ def _gone(start: Offsets, edges: Edges, end: Offsets | None = None) -> dict[Part
         if begins < after:
             found[one] = begins, after
     return found
+
+
+def _named(topics: Iterable[str]) -> list[str]:
+    return [f"the topic {name}" for name in sorted(topics)]
+
+
+def _marked(topics: Mapping[str, Topic]) -> str | None:
+    """The ids of topics, by their names."""
+    return ", ".join(f"{name} {topic.id}" for name, topic in sorted(topics.items())) or None
+
+
+def _noted(mark: str | None) -> dict[str, str]:
+    return dict(one.split(" ", 1) for one in (mark or "").split(", ") if " " in one)
+
+
+def _is_kept_since(config: Mapping[str, str], moment: datetime) -> bool:
+    """Whether retention, by time alone, has yet to delete records of a time; who deletes some by hand, knows of it."""
+    kept_ms = config.get("retention.ms", "")
+    if config.get("retention.bytes") != "-1" or not kept_ms.isdigit():
+        return False
+    return (datetime.now(UTC) - moment) < timedelta(milliseconds=int(kept_ms))
 
 
 def _or_else(offset: int | None, other: int) -> int:

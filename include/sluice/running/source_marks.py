@@ -1,0 +1,35 @@
+"""What tells that which a run is about to read from something else that bears its offsets, noted before it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluice.plan import Plan
+from sluice.planning.survey import Survey
+from sluice.storage import Storage
+
+
+def source_marks(seen: Survey, plan: Plan, *, storage: Storage) -> Mapping[str, str]:
+    """By source, what it tells of what is planned to be read, and of what was read before, where that is all.
+
+    Args:
+        seen: What was seen when the run was planned.
+        plan: What it reads.
+        storage: Where to look.
+
+    Raises:
+        StorageError: A source can't be read right now.
+    """
+    ranges = [item for batch in plan.batches for item in batch.sources.items()]
+    # The run may end before it has read all of them.
+    begun = {name: found.start for name, found in reversed(ranges)}
+    ended = {name: found.end for name, found in ranges}
+    told = {
+        name: [seen.stream.sources[name].mark(offset, storage=storage) for offset in (begun[name], end) if offset]
+        for name, end in ended.items()
+        # What was told when it was planned is of what was planned: since then, something else may have come.
+        if name not in seen.available or seen.available[name].mark is None
+    }
+    marks = {name: ", ".join(dict.fromkeys(filter(None, found))) for name, found in told.items()}
+    marks |= {name: found.mark for name, found in seen.available.items() if name in ended and found.mark is not None}
+    return {name: mark for name, mark in marks.items() if mark}
