@@ -46,7 +46,7 @@ from sluice.home import StreamHome
 from sluice.plan import GateChoice, Plan
 from sluice.planning.declared import Declared
 from sluice.planning.recovered import done_by
-from sluice.planning.survey import Survey
+from sluice.planning.survey import Survey, rows_count
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.quality.results import CheckResult
@@ -55,6 +55,7 @@ from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
 from sluice.sinks.contract import BatchSink, SinkBatch, SinkState, SplittingSink, StagingSink
+from sluice.spark.fingerprints import fingerprints, read_by
 from sluice.spark.query import Query, plan_reader, run_through
 from sluice.stream import Stream
 
@@ -86,6 +87,8 @@ class Audit:
     gate: RunGate
     tables: tuple[SplittingSink, SplittingSink] | None = None
     """The sink and its quarantine, where the suite puts rows there."""
+    is_read_otherwise: bool = False
+    """Whether the batch that a run before has published would be measured as others now, where it is read again."""
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
@@ -312,7 +315,8 @@ class Audit:
         run_through(frame)
         audit = self._known_audit(batch_id)
         found = audit.values if audit is not None else {}
-        if not is_measured(self.plan, found):
+        # Read by other code, or of other files, it is not what was written: that is looked at when the run is judged.
+        if not is_measured(self.plan, found) and not self.is_read_otherwise:
             found = {**found, **self._measure_decided(frame, audit)}
             if audit is not None:
                 self._keep_audit(msgspec.structs.replace(audit, values=found))
@@ -425,4 +429,13 @@ def prepare_audit(
         lease=lease,
         gate=run_gate,
         tables=None if compiled.quarantined is None else stream.split_tables,
+        is_read_otherwise=_is_read_otherwise(seen, query, declared),
     )
+
+
+def _is_read_otherwise(seen: Survey, query: Query, declared: Declared) -> bool:
+    """Whether the pending batch, whose rows count, would come out as others by now."""
+    if not seen.checkpoint.is_pending or not rows_count(seen):
+        return False
+    then = seen.record.declared_at(seen.checkpoint.planned_id or 0) if seen.record is not None else {}
+    return seen.has_other_inputs or bool(read_by(then, fingerprints(declared, query), with_tables=True))

@@ -1,8 +1,8 @@
 """What a batch that was planned and not committed has lost of its input, and whether it can do without.
 
 A batch that the sink holds is passed over: Spark plans it as logged and reads nothing of it, unless a state has to go
-on with its rows, or a suite to measure them. Then its files must be those that were read: of others, the state, the
-watermarks and the verdict would not be those of the rows that count. So with a batch whose rows are decided.
+on with its rows, or a suite to measure them. Where there is state, its files must be those that were read: of others,
+the state and the watermarks would not be those of the rows that count. So with a batch whose rows are decided.
 """
 
 from __future__ import annotations
@@ -52,10 +52,8 @@ def pending_problems(
         storage: Where to look.
     """
     problems = source.check_inputs(position, end, storage=storage)
-    # What a suite has to say of rows that are decided was measured when they were.
-    is_read_again = has_state or (stream.quality is not None and is_in_sink and not is_decided)
     changed: tuple[Problem, ...] = ()
-    if (is_in_sink or is_decided) and is_read_again and isinstance(source, LoggingSource):
+    if (is_in_sink or is_decided) and has_state and isinstance(source, LoggingSource):
         changed = source.read_otherwise(position, end, storage)
     problems = (*problems, *changed)
     if not problems or not is_in_sink:

@@ -21,7 +21,7 @@ from sluice.planning.older_table import older_table
 from sluice.planning.past import writers_before
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
-from sluice.sources.contract import Available, Bound, OwnLog, Position, Source
+from sluice.sources.contract import Available, Bound, LoggingSource, OwnLog, Position, Source
 from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 
@@ -55,6 +55,8 @@ class Survey:
     """Why a source or the sink does not allow going on."""
     is_decided: bool = False
     """Whether a run that died has decided where the rows of the planned, uncommitted batch go."""
+    has_other_inputs: bool = False
+    """Whether files of that batch, whose rows count, have changed since they were read."""
     watermarks: Watermarks | None = None
     """How far each `withWatermark` has come; None when nothing was measured on this checkpoint."""
     foreign_owner: Problem | None = None
@@ -199,6 +201,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
     available: dict[str, Available] = {}
     unreadable: dict[str, str] = {}
     pending: list[Problem] = []
+    has_changed = False
     read_sources = {line.source for line in seen.lines or ()}
     is_in_sink, newest = sink_has_newest(seen), checkpoint.planned_id
     is_decided = checkpoint.is_pending and read_decision(home, seen.generation, newest or 0) is not None
@@ -208,6 +211,8 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
         try:
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
+                if (is_in_sink or is_decided) and isinstance(source, LoggingSource):
+                    has_changed |= bool(source.read_otherwise(before[name], end, home.storage))
                 pending += _pending_problems(
                     seen, source, before[name], end, home, is_in_sink=is_in_sink, is_decided=is_decided
                 )
@@ -219,5 +224,10 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
         except DeclarationError as exc:
             raise exc.at(f"{stream.place}, source `{name}`") from exc
     return replace(
-        seen, available=available, unreadable=unreadable, pending_problems=tuple(pending), is_decided=is_decided
+        seen,
+        available=available,
+        unreadable=unreadable,
+        pending_problems=tuple(pending),
+        is_decided=is_decided,
+        has_other_inputs=has_changed,
     )

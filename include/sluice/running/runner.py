@@ -51,7 +51,7 @@ from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.query import Query, build_query, plan_reader
-from sluice.spark.redone_state import check_redone_state
+from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
 from sluice.spark.shown_error import unforeseen_words
@@ -220,10 +220,10 @@ class _Run:
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
         generation = msgspec.structs.replace(generation, state=kept)
         declared = fingerprints(preparation.declared(), query)
+        if seen.checkpoint.is_pending and rows_count(seen):
+            check_read_again(query, seen, generation.declared_at(next_id - 1), declared)
         if is_edited(generation.newest_declared, declared):
             try_state(query, seen.checkpoint, storage=home.storage)
-            if seen.checkpoint.is_pending and rows_count(seen):
-                check_redone_state(query, seen, generation.newest_declared, declared)
         self.generation = generation.beginning(next_id, declared)
         home.forget_skips()
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:

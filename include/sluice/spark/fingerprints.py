@@ -22,6 +22,10 @@ watermarks."""
 _VERSION_OF = "version of "
 
 
+_FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
+"""What is declared of the rows that come out."""
+
+
 def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
     """By name of what is declared, what tells it from another: the sink's place in words, all else as a digest.
 
@@ -48,6 +52,22 @@ def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
 def is_edited(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Whether something is declared otherwise; that a static table has another version is no edit."""
     return any(then.get(name) != found for name, found in now.items() if not name.startswith(_VERSION_OF))
+
+
+def read_by(then: Mapping[str, str], now: Mapping[str, str], *, with_tables: bool) -> list[str]:
+    """What is another one of that by which a batch is read; nothing where nobody knows what it was.
+
+    Args:
+        then: What was declared when it was begun; empty where that is not known.
+        now: What is declared.
+        with_tables: Whether a static table counts that has another version.
+    """
+    return [
+        name
+        for name, found in now.items()
+        if then.get(name, found) != found and name not in _FOR_WHAT_IS_READ
+        if with_tables or not name.startswith(_VERSION_OF)
+    ]
 
 
 def place(project: Project, sink: Sink | None) -> str:

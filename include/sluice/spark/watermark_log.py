@@ -20,6 +20,7 @@ from sluice.locations import join
 from sluice.planning.next_watermark import pinned_policy, usable
 from sluice.planning.survey import own_logs
 from sluice.sources.contract import LoggingSource, OwnLog, Position
+from sluice.spark.fingerprints import read_by
 from sluice.spark.plan_reader import WatermarkNode
 from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query
@@ -109,6 +110,9 @@ class WatermarkLog:
         before, after = self._logged(state, batch_id - 1), self._logged(state, batch_id)
         if after is None or (before is None and batch_id > 0):
             return "Spark has deleted it from its log"
+        then, now = self._generation.declared_at(batch_id), self._generation.newest_declared
+        if changed := read_by(then, now, with_tables=True):
+            return f"it was read by another {', '.join(changed)}"
         for index, line in enumerate(self._generation.lines):
             start = None if before is None else list(before.offsets.values())[index]
             end = list(after.offsets.values())[index]

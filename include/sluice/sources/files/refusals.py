@@ -54,7 +54,7 @@ def input_changed(path: str, time_ms: int, count: int) -> Problem:
         file=path,
         cause=f"a batch has read this file as it was at {iso_millis(time_ms)}{others}, its rows are written or decided,"
         " and the file has changed since",
-        consequence="what the state, the watermark or the suite would make of the file now is not what the rows are",
+        consequence="what the state and the watermark would make of the file now is not what the rows are",
         remedy="bring it back as it was, with that time (`touch -d`), run the stream once, and let what is new arrive"
         " under a name of its own; where that can't be, declare a new stream with a sink of its own",
     )
