@@ -27,6 +27,10 @@ def with_headers(n: DataFrame) -> DataFrame:
     return records(n).withColumn("headers", F.when(F.col("key") == "0", own))
 
 
+def passed(n: DataFrame) -> DataFrame:
+    return n.select("key", "value", "headers")
+
+
 def by_topic(n: DataFrame) -> DataFrame:
     return records(n).withColumn("topic", F.concat(F.lit("by-topic-"), F.expr("cast(key as int) % 2")))
 
@@ -65,7 +69,10 @@ def sent(kafka: Kafka, topic: str) -> list[tuple[str | None, str, dict[str, str]
         assert message is not None
         assert message.error() is None
         key, value = message.key(), message.value()
-        headers = {name: content.decode() for name, content in message.headers() or []}
+        told = [(name, content.decode()) for name, content in message.headers() or []]
+        headers = dict(told)
+        assert len(headers) == len(told)
+        assert len(headers.pop("sluice.query")) == 36
         found.append((key.decode() if key is not None else None, value.decode(), headers))
     consumer.close()
     return found
@@ -109,6 +116,17 @@ def test_headers_of_ones_own(lab: Lab, kafka: Kafka) -> None:
     assert {key: headers for key, _, headers in sent(kafka, topic)} == {
         "0": {"own": "x", "sluice.batch": "0"}, "1": {"sluice.batch": "0"},
     }  # fmt: skip
+
+
+def test_headers_of_another_stream(lab: Lab, kafka: Kafka) -> None:
+    """What was read from a topic that another one wrote bears this one's batch."""
+    first, second = kafka.topic(), kafka.topic()
+    write_numbers(lab.root / "in", 1)
+    lab.run(stream(kafka, first, "with_headers"))
+    source = sources.kafka(kafka.bootstrap, topics=[first], include_headers=True)
+    lab.run(stream(kafka, second, "passed", name="pass", sources={"n": source}))
+
+    assert sent(kafka, second) == [("0", '{"id":0}', {"own": "x", "sluice.batch": "0"})]
 
 
 def test_a_topic_for_each_row(lab: Lab, kafka: Kafka) -> None:

@@ -1,7 +1,7 @@
 """A topic of Kafka as a sink: each row of a batch becomes a record.
 
 Kafka keeps no batch's id, so a batch that a driver died in is sent once more: at least once, never less. Each record
-bears the batch's id as a header, by which whoever reads the topic tells what came again.
+bears the ids of the query and of the batch as headers, by which whoever reads the topic tells what came again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 BATCH_HEADER = "sluice.batch"
 """The header that bears a batch's id, in decimal digits."""
+QUERY_HEADER = "sluice.query"
+"""The header that tells whose batch it is: the id of the query, which each stream has for itself."""
+_QUERY_ID = "sql.streaming.queryId"
 _COLUMNS = {
     "key": ("string", "binary"),
     "value": ("string", "binary"),
@@ -119,9 +122,14 @@ class KafkaSink(BatchSink):
     def _send(self, frame: DataFrame, batch_id: int) -> None:
         from pyspark.sql import functions as F  # noqa: N812
 
-        own = F.array(F.struct(F.lit(BATCH_HEADER).alias("key"), F.lit(str(batch_id)).cast("binary").alias("value")))
+        ours = {QUERY_HEADER: _query_of(frame), BATCH_HEADER: str(batch_id)}
+        told = [(name, text) for name, text in ours.items() if text is not None]
+        pairs = [F.struct(F.lit(name).alias("key"), F.lit(text).cast("binary").alias("value")) for name, text in told]
+        own = F.array(*pairs)
         if "headers" in frame.columns:
-            own = F.concat(F.coalesce(F.col("headers"), F.array().cast(_COLUMNS["headers"][0])), own)
+            given = F.coalesce(F.col("headers"), F.array().cast(_COLUMNS["headers"][0]))
+            # What was read from a topic that Sluice has written bears those of the batch that it was sent in.
+            own = F.concat(F.filter(given, lambda header: ~header["key"].isin(*ours)), own)
         writer = frame.withColumn("headers", own).write.format("kafka").option("includeHeaders", "true")
         writer = writer.options(**for_spark(self.servers, self.settings))
         if self.topic is not None:
@@ -133,12 +141,21 @@ class KafkaSink(BatchSink):
         return f"sinks.kafka({self.servers!r})"
 
 
+def _query_of(frame: DataFrame) -> str | None:
+    """The id of the query whose batch it is; None on a server, which does not tell."""
+    from pyspark.sql import SparkSession
+
+    session = frame.sparkSession
+    told = session.sparkContext.getLocalProperty(_QUERY_ID) if isinstance(session, SparkSession) else None
+    return None if told is None else str(told)
+
+
 @declares("sinks.kafka()", KAFKA_SINK_WORDS)
 def kafka(servers: str, *, topic: str | None = None, settings: Mapping[str, str] | None = None) -> KafkaSink:
     """Declare a topic of Kafka as a sink, which gets each row of a batch at least once.
 
     The result's columns are a record's: `value string or binary`, and if wanted `key`, `headers`, `partition`, and
-    `topic` where none is declared. Each record gets the header `sluice.batch`.
+    `topic` where none is declared. Each record gets the headers `sluice.query` and `sluice.batch`.
 
     Args:
         servers: Where the cluster is: `HOST:PORT`, several with commas between; `${NAME}` stands for a variable.
