@@ -373,3 +373,37 @@ def test_values_of_folders_before_the_first_batch(lab: Lab) -> None:
     lab.run(in_folders())
 
     assert keys(lab) == {1: "7", 2: "abc", 3: "009", 4: "010"}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "is_taken"),
+    [
+        ("2026-01-01", "2026-05", False),
+        ("2026-01-01", "2026", False),
+        ("2026-01-01", "2026-01-03 10%3A30%3A00", False),
+        ("1", "1.5", False),
+        ("1", "3000000000", False),
+        ("3000000000", "7", True),
+        ("1.5", "7", True),
+        ("abc", "2026-01-01", True),
+    ],
+)
+def test_names_of_folders_that_are_no_values(lab: Lab, first: str, later: str, *, is_taken: bool) -> None:
+    """Spark would cut off what is too much for the type that the stream began with, without a word."""
+    write_files(lab.root / "in" / f"k={first}", {"a.json": '{"id": 1}'})
+    source = sources.files("in", format="json", schema="id bigint")
+    stream = Stream(name="s", sources={"a": source}, transform=f"{__name__}:whole", sink=sinks.delta("out"))
+    lab.run(stream)
+    write_files(lab.root / "in" / f"k={later}", {"b.json": '{"id": 2}'}, first=1)
+
+    if is_taken:
+        lab.run(stream)
+        assert lab.table("out").count() == 2
+    else:
+        with pytest.raises(DeclarationError, match="whose names are none"):
+            lab.run(stream)
+        assert lab.table("out").count() == 1
+
+
+def whole(a: DataFrame) -> DataFrame:
+    return a

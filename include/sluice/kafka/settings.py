@@ -63,12 +63,19 @@ _SERVERS = re.compile(rf"{_SERVER}(,{_SERVER})*")
 _NAME = re.compile(r"[a-z][a-z0-9]*(\.[a-z0-9]+)+|acks|retries")
 
 
+def named(function: str, servers: object) -> str:
+    """What is declared, for messages; not what may have a password in it."""
+    return f"{function}({'...' if isinstance(servers, str) and '@' in servers else repr(servers)})"
+
+
 def check_servers(servers: object, place: str) -> str:
     """Where a cluster is, without spaces; what is to come from the environment is looked at by `expanded`.
 
     Raises:
         DeclarationError: It names no servers.
     """
+    if isinstance(servers, str) and "@" in servers:
+        raise DeclarationError("the servers have a user in front of them", where=place, remedy=_JAAS_REMEDY)
     if not isinstance(servers, str) or ("$" not in servers and not _SERVERS.fullmatch(re.sub(r"\s+", "", servers))):
         raise DeclarationError(f"{servers!r} names no servers", where=place, remedy='write them as "HOST:PORT"')
     return re.sub(r"\s+", "", servers)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sluice.declaring import declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import cluster
-from sluice.kafka.settings import check_names, check_servers, expanded, for_planner, for_spark
+from sluice.kafka.settings import check_names, check_servers, expanded, for_planner, for_spark, named
 from sluice.other_names import KAFKA_SINK_WORDS
 from sluice.sinks.contract import BatchSink, FunctionLoader, OutputMode, SinkBatch
 
@@ -165,7 +165,7 @@ def kafka(servers: str, *, topic: str | None = None, settings: Mapping[str, str]
     Raises:
         DeclarationError: The servers, the topic or a setting is none.
     """
-    place = f"sinks.kafka({servers!r})"
+    place = named("sinks.kafka", servers)
     found = check_servers(servers, place)
     if topic is not None and (not isinstance(topic, str) or not _TOPIC.fullmatch(topic)):
         raise DeclarationError(

@@ -31,8 +31,10 @@ def check_read_again(query: Query, seen: Survey, then: Mapping[str, str], now: M
     Raises:
         RefusedError: It would be read otherwise.
     """
+    if not seen.checkpoint.operators or not read_by(then, now, with_tables=True):
+        return
     changed = read_by(then, now, with_tables=not _stays(query, seen))
-    if not changed or not seen.checkpoint.operators:
+    if not changed:
         return
     raise RefusedError(
         Problem(

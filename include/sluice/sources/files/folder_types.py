@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"\bCOMMENT\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", re.IGNORECASE)
 _WITHIN = re.compile(r"<[^<>]*>|\([^()]*\)")
 _FOLDER = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
+_WHOLE = {"int", "bigint"}
+_NARROWER: Mapping[str, Container[str]] = {"bigint": {"int"}, "double": {"int"}, "timestamp": {"date"}}
+"""By a type that Spark finds in names of folders, those whose every value is one of it."""
 Load = Callable[[Mapping[str, str]], "DataFrame"]
 """Reads files, of which some columns are to be of these types beside those of the schema."""
 
@@ -76,6 +79,11 @@ def load_as_begun(load: Load, begun: Mapping[str, str], declared: str, path: str
     other = {name: kind for name, kind in begun.items() if found.get(name, kind) != kind}
     if not other:
         return frame
+    for name, kind in other.items():
+        allowed = _WHOLE if kind.startswith("decimal") else _NARROWER.get(kind, ())
+        if kind != "string" and found[name] not in allowed:
+            # Spark would cut off what is too much for the type: a time in a day, digits behind a point.
+            raise _other_names(name, kind, path)
     try:
         frame = load({name: begun[name] for name in found if name in begun})
         found_types(frame, declared)
@@ -83,10 +91,14 @@ def load_as_begun(load: Load, begun: Mapping[str, str], declared: str, path: str
         raise
     except Exception as exc:
         name, kind = next(iter(other.items()))
-        raise DeclarationError(
-            f"the column `{name}` of its folders was {kind} when the stream began, and there are folders now whose"
-            " names are none",
-            where=path,
-            remedy=f"move those folders away; or put `{name}` with its type into `schema`, if what is written takes it",
-        ) from exc
+        raise _other_names(name, kind, path) from exc
     return frame
+
+
+def _other_names(name: str, kind: str, path: str) -> DeclarationError:
+    return DeclarationError(
+        f"the column `{name}` of its folders was {kind} when the stream began, and there are folders now whose"
+        " names are none",
+        where=path,
+        remedy=f"move those folders away; or put `{name}` with its type into `schema`, if what is written takes it",
+    )

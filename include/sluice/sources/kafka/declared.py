@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from sluice.declaring import check_booleans, check_limit, check_pattern, declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import Partition
-from sluice.kafka.settings import check_names, check_servers
+from sluice.kafka.settings import check_names, check_servers, named
 from sluice.option_values import above_zero, any_text
 from sluice.other_names import KAFKA_SOURCE_WORDS
 from sluice.sources.contract import parse_starting
@@ -75,7 +75,7 @@ def kafka(
     Raises:
         DeclarationError: An option is unknown or its value is not what it must be.
     """
-    place = f"sources.kafka({servers!r})"
+    place = named("sources.kafka", servers)
     found = check_servers(servers, place)
     read = spark_options(options, _OPTIONS, place=place, ours=_ITS_OWN, words=KAFKA_SOURCE_WORDS)
     _check_one(place, topics=topics, pattern=pattern, partitions=partitions)
