@@ -17,6 +17,7 @@ BENCHMARKS = (
     "dag_parse",
     "scheduling",
     "many_streams",
+    "kafka_planning",
     "idle_tick",
     "warm_overhead",
     "many_batches",

@@ -176,7 +176,7 @@ class Broker:
         """A client of its own for whoever asks. Hold it in a variable: results of one that is gone never come."""
         return AdminClient(self.client_conf())
 
-    def client_conf(self) -> dict[str, str | int]:
+    def client_conf(self) -> dict[str, str | int | float | bool]:
         """The settings of any client: silent, and quick to try again."""
         return {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -147,3 +149,35 @@ def test_an_edit_behind_a_batch_whose_rows_count(lab: Lab, is_written_over: bool
         write_files(lab.root / "in", {"2.json": '{"id": 250}\n{"id": 1}\n{"id": 3}'}, first=2)
         lab.run(replace(stream, transform=f"{__name__}:small_once"))
     assert rows(lab) == [(1,), (3,), (250,)]
+
+
+_STARTS = itertools.count()
+
+
+def with_a_seed(numbers: DataFrame) -> DataFrame:
+    """Spelled otherwise at every start: a seed of Spark's, a time, an id, the order of a set."""
+    salted = numbers.withColumn("salt", F.rand()).withColumn("id_of", F.expr("uuid()"))
+    started = salted.withColumn("at", F.lit(datetime.now(UTC))).withColumn("start", F.lit(next(_STARTS)))
+    return started.dropDuplicates(["id"]).select("id")
+
+
+@pytest.mark.parametrize("sink", ["delta", "files"])
+def test_a_query_that_is_spelled_otherwise_at_every_start(lab: Lab, sink: str) -> None:
+    """Nobody has edited it: a batch whose rows count goes on, and its state is theirs."""
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:with_a_seed",
+        sink=SINKS[sink],
+    )
+    for number, found in enumerate((1, 2)):
+        write_files(lab.root / "in", {f"{number}.json": f'{{"id": {found}}}'}, first=number)
+        lab.run(stream)
+    uncommit(lab.checkpoint(stream), 1)
+    stop_stores(lab)
+
+    lab.run(stream)
+    stop_stores(lab)
+    write_files(lab.root / "in", {"2.json": '{"id": 2}\n{"id": 3}'}, first=2)
+    lab.run(stream)
+    assert rows(lab) == [(1,), (2,), (3,)]

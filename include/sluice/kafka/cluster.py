@@ -145,10 +145,7 @@ class Cluster:
             StorageError: The cluster can't be reached, or does not tell them to this user.
         """
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import (  # type: ignore[attr-defined] # not listed in its `__all__`
-            ConfigResource,
-            ResourceType,
-        )
+        from confluent_kafka.admin import ConfigResource, ResourceType
 
         if not topics:
             return {}
@@ -164,7 +161,7 @@ class Cluster:
         self, partitions: Sequence[Partition], which: str, *time_ms: int, committed_only: bool
     ) -> dict[Partition, int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # not listed in its `__all__`
+        from confluent_kafka.admin import OffsetSpec
 
         if not partitions:
             return {}

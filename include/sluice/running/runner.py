@@ -46,7 +46,7 @@ from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
 from sluice.spark.duplicates import find_dropped
-from sluice.spark.fingerprints import fingerprints, is_edited
+from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited
 from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
@@ -369,7 +369,8 @@ class _Run:
         """A batch's record, with who has decided it, and what was declared otherwise when it was begun."""
         decided = self.decided if self.decided is not None and self.decided.batch_id == batch.batch_id else None
         then, now = self.generation.declared_at(batch.batch_id), self.generation.newest_declared
-        changed = tuple(name for name, value in then.items() if now.get(name, value) != value)
+        edited = (name for name, value in then.items() if now.get(name, value) != value)
+        changed = tuple(name for name in edited if name != TRANSFORM_NAME)
         if decided is not None:
             taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
             batch = as_decided(batch, decided, taken)

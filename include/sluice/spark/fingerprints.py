@@ -22,6 +22,10 @@ watermarks."""
 _VERSION_OF = "version of "
 
 
+_PLAN = "transform"
+_TEXT = "text of the transform's module"
+TRANSFORM_NAME = "name of the transform"
+"""Of it, records tell by the plan."""
 _FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
 """What is declared of the rows that come out."""
 
@@ -36,11 +40,12 @@ def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
     project, stream = declared.project, query.stream
     plans = plan_reader(query.frame.sparkSession)
     plan = _PASSING.sub("", plans.analysed_text(query.frame))
-    found = {"transform": _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
+    found = {_PLAN: _digest(plan), "output mode": stream.output_mode, "sink": place(project, stream.sink)}
     found |= source_fingerprints(stream)
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
-    found["text of the transform's module"] = transform_digest(project, stream) or ""
+    found[TRANSFORM_NAME] = stream.transform
+    found[_TEXT] = transform_digest(project, stream) or ""
     for location, version in plans.static_versions(query.frame).items():
         found[_VERSION_OF + project.place(location)] = str(version)
     suite = declared.suite
@@ -57,15 +62,20 @@ def is_edited(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
 def read_by(then: Mapping[str, str], now: Mapping[str, str], *, with_tables: bool) -> list[str]:
     """What is another one of that by which a batch is read; nothing where nobody knows what it was.
 
+    Of one function, Spark's plan may be spelled otherwise at every start: by times, seeds, the order of a set. So its
+    text tells, where it is known; what else a plan may come of, such as a file that it reads, the record tells alone.
+
     Args:
         then: What was declared when it was begun; empty where that is not known.
         now: What is declared.
         with_tables: Whether a static table counts that has another version.
     """
+    is_one_function = now.get(_TEXT) and all(then.get(name) == now.get(name) for name in (_TEXT, TRANSFORM_NAME))
+    told_by_text = {_PLAN} if is_one_function else set()
     return [
         name
         for name, found in now.items()
-        if then.get(name, found) != found and name not in _FOR_WHAT_IS_READ
+        if then.get(name, found) != found and name not in _FOR_WHAT_IS_READ | told_by_text
         if with_tables or not name.startswith(_VERSION_OF)
     ]
 
