@@ -13,10 +13,11 @@ from confluent_kafka.admin import NewTopic
 
 from benchmarks.measure import Figure
 from sluice import sources
+from sluice.errors import StorageError
 from sluice.sources.contract import Bound, Position
 from sluice.sources.kafka.source import KafkaSource
 from sluice.storage import Storage
-from tests.kafka.broker import PATIENCE_SECONDS, Broker
+from tests.kafka.broker import PATIENCE_SECONDS, Broker, until
 from tests.kafka.topics import Kafka
 
 PARTITIONS = 100
@@ -53,7 +54,15 @@ def _look(source: KafkaSource, offsets: int) -> Callable[[], None]:
         found = source.available(Position(None), Bound(), storage=Storage(), now=datetime.now(UTC))
         assert source.waiting(found)["offsets"] == offsets
 
-    look()
+    def is_led() -> bool:
+        """A broker tells of new topics before all of their partitions have a leader."""
+        try:
+            look()
+        except StorageError:
+            return False
+        return True
+
+    until(is_led, "the topics have no leaders")
     return look
 
 
