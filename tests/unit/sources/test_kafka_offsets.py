@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluice.errors import RefusedError
@@ -54,8 +54,9 @@ def test_an_offset_of_another_kind(text: str) -> None:
     st.dictionaries(partitions, st.tuples(st.integers(0, 1000), st.integers(0, 300)), max_size=8),
     st.none() | st.integers(1, 200),
 )
+@example({Partition("a", number): (0, count) for number, count in enumerate([4, 1, 1])}, 3)
 def test_batches_take_everything_once(waiting: dict[Partition, tuple[int, int]], limit: int | None) -> None:
-    """In order, none above the limit but by one of each partition, none without an offset."""
+    """In order, none above the limit unless there are more partitions, none without an offset."""
     start = {one: first for one, (first, _) in waiting.items()}
     end = {one: first + count for one, (first, count) in waiting.items()}
 

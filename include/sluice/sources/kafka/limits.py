@@ -1,8 +1,11 @@
-"""Cuts what waits in partitions into batches, each as Spark's `maxOffsetsPerTrigger` would cut it."""
+"""Cuts what waits in partitions into batches.
+
+Each partition gets its share, as with Spark's `maxOffsetsPerTrigger`; but where many partitions get one offset each,
+Spark's batches are above the limit by as many, and these are not.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from sluice.amounts import known
@@ -17,7 +20,7 @@ def steps(start: Offsets, end: Offsets, max_offsets: int | None) -> Iterator[Ste
     Args:
         start: Where the first batch begins; a partition that it does not have is new, and begins at 0.
         end: Where the last batch ends.
-        max_offsets: The most offsets of one batch, but one of each partition at least; None for all at once.
+        max_offsets: The most offsets of one batch, but one of each partition that has any; None for all at once.
     """
     at = {partition: start.get(partition, 0) for partition in end}
     waiting = {partition: end[partition] - at[partition] for partition in end}
@@ -33,9 +36,9 @@ def _share(waiting: Offsets, limit: int | None) -> Offsets:
     size = sum(waiting.values())
     if limit is None or size <= limit:
         return waiting
-    taken = {}
-    for partition, count in waiting.items():
-        share = limit * count / size
-        # What is less than one of a partition is one, or it would wait for ever; as Spark has it.
-        taken[partition] = min(count, math.ceil(share) if share < 1 else math.floor(share))
+    taken, left = {}, limit
+    for partition, count in sorted(waiting.items(), key=lambda each: (each[1], each[0])):
+        # What is less than one of a partition is one, or it would wait for ever; those where more waits give it.
+        taken[partition] = min(count, max(1, left * count // size))
+        left, size = left - taken[partition], size - count
     return taken
