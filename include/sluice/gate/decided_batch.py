@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice.checkpoint.reader import CheckpointState
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.gate.quarantine_places import note_quarantine
@@ -70,6 +71,16 @@ def read_decision(home: StreamHome, generation: int, batch_id: int) -> Decision 
             )
         )
     return found
+
+
+def is_pending_decided(home: StreamHome, generation: int, checkpoint: CheckpointState) -> bool:
+    """Whether it is decided where the rows of the batch go that is planned and not committed.
+
+    Raises:
+        RefusedError: The file is damaged, or is about another batch.
+        StorageError: It can't be read.
+    """
+    return checkpoint.is_pending and read_decision(home, generation, checkpoint.planned_id or 0) is not None
 
 
 def decide(project: Project, home: StreamHome, generation: int, decision: Decision) -> Decision:

@@ -60,6 +60,7 @@ _SAME = (
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _SERVER = r"(?:[\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}"
 _SERVERS = re.compile(rf"{_SERVER}(,{_SERVER})*")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NAME = re.compile(r"[a-z][a-z0-9]*(\.[a-z0-9]+)+|acks|retries")
 
 
@@ -79,6 +80,16 @@ def check_servers(servers: object, place: str) -> str:
     if not isinstance(servers, str) or ("$" not in servers and not _SERVERS.fullmatch(re.sub(r"\s+", "", servers))):
         raise DeclarationError(f"{servers!r} names no servers", where=place, remedy='write them as "HOST:PORT"')
     return re.sub(r"\s+", "", servers)
+
+
+def check_topic(topic: object, place: str, *, remedy: str = "write letters, digits, `.`, `_` and `-`") -> None:
+    """Refuse what is no name of a topic.
+
+    Raises:
+        DeclarationError: It is none.
+    """
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+        raise DeclarationError(f"{topic!r} is no name of a topic", where=place, remedy=remedy)
 
 
 def expanded(servers: str, settings: Mapping[str, str], place: str) -> tuple[str, dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.errors import Problem, RefusedError
-from sluice.gate.decided_batch import read_decision
+from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, StreamHome, log_keys
 from sluice.planning.kept_mode import mode_changed
 from sluice.planning.older_table import older_table
@@ -82,7 +82,7 @@ def check_sink(project: Project, stream: Stream, home: StreamHome) -> None:
     location, keys = home.checkpoint_location(number), log_keys(record)
     checkpoint = read_checkpoint(location, storage=home.storage, log_keys=keys, known_id=record.query_id)
     state = stream.sink.state(record.query_id, storage=home.storage)
-    is_decided = checkpoint.is_pending and read_decision(home, number, checkpoint.planned_id or 0) is not None
+    is_decided = is_pending_decided(home, number, checkpoint)
     problem = mode_changed(stream, record, checkpoint, state, is_decided=is_decided)
     problem = problem or sink_replaced(stream, record, state, checkpoint.planned_id)
     if problem is None:

@@ -35,8 +35,8 @@ def pending_problems(
     end: str,
     *,
     is_in_sink: bool,
-    is_decided: bool,
     has_state: bool,
+    changed: tuple[Problem, ...],
     storage: Storage,
 ) -> tuple[Problem, ...]:
     """What is gone of what a planned batch reads of a source.
@@ -47,15 +47,12 @@ def pending_problems(
         position: Where the batch begins to read it.
         end: Where it ends.
         is_in_sink: Whether the sink holds the batch.
-        is_decided: Whether a try before has decided where its rows go.
-        has_state: Whether the checkpoint has state.
+        has_state: Whether the checkpoint has state that is to be that of rows which count already.
+        changed: What of the batch has changed since these were read.
         storage: Where to look.
     """
-    problems = source.check_inputs(position, end, storage=storage)
-    changed: tuple[Problem, ...] = ()
-    if (is_in_sink or is_decided) and has_state and isinstance(source, LoggingSource):
-        changed = source.read_otherwise(position, end, storage)
-    problems = (*problems, *changed)
+    changed = changed if has_state else ()
+    problems = (*source.check_inputs(position, end, storage=storage), *changed)
     if not problems or not is_in_sink:
         return problems
     needed = source.check_inputs(position, end, storage=storage, is_read=False)

@@ -12,7 +12,7 @@ from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state
 from sluice.errors import DeclarationError, Problem, RefusedError, StorageError
-from sluice.gate.decided_batch import read_decision
+from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
@@ -21,7 +21,7 @@ from sluice.planning.older_table import older_table
 from sluice.planning.past import writers_before
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
-from sluice.sources.contract import Available, Bound, LoggingSource, OwnLog, Position, Source
+from sluice.sources.contract import Available, Bound, OwnLog, Position
 from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 
@@ -162,21 +162,6 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 
 
-def _pending_problems(
-    seen: Survey, source: Source, before: Position, end: str, home: StreamHome, *, is_in_sink: bool, is_decided: bool
-) -> tuple[Problem, ...]:
-    return pending_problems(
-        seen.stream,
-        source,
-        before,
-        end,
-        is_in_sink=is_in_sink,
-        is_decided=is_decided,
-        has_state=(is_in_sink or is_decided) and has_state(seen.checkpoint.location, storage=home.storage),
-        storage=home.storage,
-    )
-
-
 def sink_has_newest(seen: Survey) -> bool:
     """Whether the sink has the newest planned batch."""
     planned_id = seen.checkpoint.planned_id
@@ -203,20 +188,27 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
     pending: list[Problem] = []
     has_changed = False
     read_sources = {line.source for line in seen.lines or ()}
-    is_in_sink, newest = sink_has_newest(seen), checkpoint.planned_id
-    is_decided = checkpoint.is_pending and read_decision(home, seen.generation, newest or 0) is not None
+    seen = replace(seen, is_decided=is_pending_decided(home, seen.generation, checkpoint))
+    is_in_sink, is_counted = sink_has_newest(seen), rows_count(seen)
     for name, source in stream.sources.items():
         if name not in read_sources:
             continue
         try:
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
-                if (is_in_sink or is_decided) and isinstance(source, LoggingSource):
-                    has_changed |= bool(source.read_otherwise(before[name], end, home.storage))
-                pending += _pending_problems(
-                    seen, source, before[name], end, home, is_in_sink=is_in_sink, is_decided=is_decided
+                changed = source.read_otherwise(before[name], end, home.storage) if is_counted else ()
+                has_changed |= bool(changed)
+                pending += pending_problems(
+                    stream,
+                    source,
+                    before[name],
+                    end,
+                    is_in_sink=is_in_sink,
+                    has_state=is_counted and has_state(checkpoint.location, storage=home.storage),
+                    changed=changed,
+                    storage=home.storage,
                 )
-                if not is_in_sink and not is_decided:
+                if not is_counted:
                     at[name] = replace(at[name], pending=before[name])
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
         except StorageError as exc:
@@ -228,6 +220,5 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
         available=available,
         unreadable=unreadable,
         pending_problems=tuple(pending),
-        is_decided=is_decided,
         has_other_inputs=has_changed,
     )

@@ -348,6 +348,7 @@ class BatchRunner:
         Raises:
             RefusedError: Something is gone.
         """
+        is_kept = (is_in_sink or is_decided) and self._has_state()
         problems: list[Problem] = []
         unneeded: list[Problem] = []
         for line in self._generation.lines:
@@ -367,8 +368,8 @@ class BatchRunner:
                 position,
                 source.end,
                 is_in_sink=is_in_sink,
-                is_decided=is_decided,
-                has_state=(is_in_sink or is_decided) and self._has_state(),
+                has_state=is_kept,
+                changed=declared.read_otherwise(position, source.end, self._storage) if is_kept else (),
                 storage=self._storage,
             )
             problems += found

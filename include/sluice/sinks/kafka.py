@@ -6,7 +6,6 @@ bears the ids of the query and of the batch as headers, by which whoever reads t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sluice.declaring import declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import cluster
-from sluice.kafka.settings import check_names, check_servers, expanded, for_planner, for_spark, named
+from sluice.kafka.settings import check_names, check_servers, check_topic, expanded, for_planner, for_spark, named
 from sluice.other_names import KAFKA_SINK_WORDS
 from sluice.sinks.contract import BatchSink, FunctionLoader, OutputMode, SinkBatch
 
@@ -37,7 +36,6 @@ _COLUMNS = {
     "partition": ("int",),
 }
 """What Spark's writer takes, and what each column may be."""
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
@@ -167,8 +165,6 @@ def kafka(servers: str, *, topic: str | None = None, settings: Mapping[str, str]
     """
     place = named("sinks.kafka", servers)
     found = check_servers(servers, place)
-    if topic is not None and (not isinstance(topic, str) or not _TOPIC.fullmatch(topic)):
-        raise DeclarationError(
-            f"{topic!r} is no name of a topic", where=place, remedy="write letters, digits, `.`, `_` and `-`"
-        )
+    if topic is not None:
+        check_topic(topic, place)
     return KafkaSink(found, topic, check_names(settings, place))

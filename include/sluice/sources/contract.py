@@ -260,6 +260,14 @@ class Source(ABC):
         """
         return None
 
+    def read_otherwise(self, position: Position, end: str, storage: Storage) -> tuple[Problem, ...]:
+        """What of a batch, which a try before has read, has changed since: read again, it would give other rows.
+
+        Raises:
+            StorageError: The source can't be read right now.
+        """
+        return ()
+
     def blind_obstacle(self, position: Position) -> str | None:
         """Why AvailableNow would take something else than is declared, though nobody has looked; None when not so."""
         return None
@@ -318,10 +326,6 @@ class LoggingSource(Source):
     @abstractmethod
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
         """The file of a batch whose name lets Spark read others of it twice; None for none."""
-
-    @abstractmethod
-    def read_otherwise(self, position: Position, end: str, storage: Storage) -> tuple[Problem, ...]:
-        """What of a batch, which a try before has read, has changed since: read again, it would give other rows."""
 
     @abstractmethod
     def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:

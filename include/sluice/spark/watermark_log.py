@@ -19,7 +19,7 @@ from sluice.home import Generation, StreamHome
 from sluice.locations import join
 from sluice.planning.next_watermark import pinned_policy, usable
 from sluice.planning.survey import own_logs
-from sluice.sources.contract import LoggingSource, OwnLog, Position
+from sluice.sources.contract import OwnLog, Position
 from sluice.spark.fingerprints import read_by
 from sluice.spark.plan_reader import WatermarkNode
 from sluice.spark.progress import ProgressLog
@@ -123,8 +123,7 @@ class WatermarkLog:
             source, storage = self._query.stream.sources[line.source], self._home.storage
             position = Position(start, logs.get(line.log, OwnLog()), started_at)
             problems = source.check_inputs(position, end, storage=storage)
-            if not problems and isinstance(source, LoggingSource):
-                problems = source.read_otherwise(position, end, storage)
+            problems = problems or source.read_otherwise(position, end, storage)
             if problems:
                 return next(iter(problems)).cause
         return None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from sluice.declaring import check_booleans, check_limit, check_pattern, declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import Partition
-from sluice.kafka.settings import check_names, check_servers, named
+from sluice.kafka.settings import check_names, check_servers, check_topic, named
 from sluice.option_values import above_zero, any_text
 from sluice.other_names import KAFKA_SOURCE_WORDS
 from sluice.sources.contract import parse_starting
@@ -35,7 +34,7 @@ _ITS_OWN = (
     "include_headers",
     "settings",
 )
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_TOPICS = "write letters, digits, `.`, `_` and `-`; for several by one expression, give `pattern`"
 
 
 @declares("sources.kafka()", KAFKA_SOURCE_WORDS)
@@ -112,17 +111,9 @@ def _check_one(place: str, **given: object) -> None:
 def _topics(topics: Sequence[str], place: str) -> Sequence[str]:
     if isinstance(topics, str):
         raise DeclarationError(f"`topics` is {topics!r}", where=place, remedy=f'write it as `topics=["{topics}"]`')
-    if not isinstance(topics, Sequence):
-        _wrong_topic(topics, place)
-    for topic in topics:
-        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
-            _wrong_topic(topic, place)
+    for topic in topics if isinstance(topics, Sequence) else (topics,):
+        check_topic(topic, place, remedy=_TOPICS)
     return topics
-
-
-def _wrong_topic(topic: object, place: str) -> NoReturn:
-    remedy = "write letters, digits, `.`, `_` and `-`; for several by one expression, give `pattern`"
-    raise DeclarationError(f"{topic!r} is no name of a topic", where=place, remedy=remedy)
 
 
 def _partitions(partitions: Mapping[str, Sequence[int]], place: str) -> tuple[Partition, ...]:
