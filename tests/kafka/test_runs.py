@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,13 +20,16 @@ from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
+from sluice.running.batches import BatchRunner
 from sluice.running.observers import Silent
+from sluice.running.query_starts import QueryStarts
 from sluice.running.runner import run_stream
 from sluice.runs.record import BatchRecord, RunRecord
 from tests.builders import put
 from tests.kafka.topics import Kafka
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, available_now, bounded, offset_lines, uncommit, write_numbers
+from tests.spark.sink_operations import killed
 
 pytestmark = pytest.mark.spark
 
@@ -142,6 +146,33 @@ def test_what_comes_between_the_first_plan_and_the_first_batch(lab: Lab, kafka: 
     lab.run(made)
 
     assert ids(lab) == [2]
+
+
+@pytest.mark.parametrize("edit", ["servers", "topics", "pattern", "partitions", "starting"])
+def test_an_edit_between_the_first_plan_and_the_first_batch(lab: Lab, kafka: Kafka, edit: str) -> None:
+    """A topic begins where the first run found that it does, however it is declared since; another one, as declared."""
+    name = uuid.uuid4().hex[:6]
+    topic, other = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
+    send(kafka, topic, 0)
+    send(kafka, other, 7)
+    lab.run(stream(kafka, topic, starting="latest"))
+    send(kafka, topic, 1)
+    send(kafka, other, 8)
+    edited = {
+        "servers": sources.kafka(f"{kafka.bootstrap},{kafka.bootstrap}", topics=[topic], starting="latest"),
+        "topics": sources.kafka(kafka.bootstrap, topics=[other, topic], starting="latest"),
+        "pattern": sources.kafka(kafka.bootstrap, pattern=f"{name}-.*", starting="latest"),
+        "partitions": sources.kafka(kafka.bootstrap, partitions={topic: [0]}, starting="latest"),
+        "starting": sources.kafka(kafka.bootstrap, topics=[topic], starting="earliest"),
+    }[edit]
+    made = stream(kafka, topic, sources={"orders": edited})
+
+    lab.run(made)
+    send(kafka, topic, 2)
+    send(kafka, other, 9)
+    lab.run(made)
+
+    assert ids(lab) == {"topics": [1, 2, 9], "pattern": [1, 2, 9], "starting": [0, 1, 2]}.get(edit, [1, 2])
 
 
 def test_a_driver_dies_before_the_batch_is_planned(lab: Lab, kafka: Kafka) -> None:
@@ -520,6 +551,99 @@ def test_a_backfill_of_what_is_gone(lab: Lab, kafka: Kafka) -> None:
     with pytest.raises(RefusedError, match="retention has deleted"):
         backfill_stream(lab.project, BackfillRequest(lab.project.resolve(made), interval), session=lab.spark)
     assert ids(lab) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_backfill_of_a_topic_that_is_deleted(lab: Lab, kafka: Kafka, is_made_again: bool) -> None:  # noqa: FBT001
+    """What a run went on without is in the sink: a backfill would replace it by nothing, also under the old name."""
+    name = uuid.uuid4().hex[:6]
+    new = kafka.topic(name=f"{name}-2")
+    source = sources.kafka(kafka.bootstrap, pattern=f"{name}-.*", fail_on_data_loss=False)
+    sink = sinks.delta("orders", partition_by=["day"])
+    made = stream(kafka, new, "events", sources={"orders": source}, sink=sink, interval_column="day")
+    interval = Interval(NOON.replace(hour=0), NOON.replace(hour=0) + timedelta(days=1))
+    request = BackfillRequest(lab.project.resolve(made), interval)
+    kafka.send(new, [event(3, 0)])
+    lab.run(made)
+    old = kafka.topic(name=f"{name}-1")
+    kafka.send(old, [event(1, 0), event(2, 1)])
+    lab.run(made)
+    kafka.delete_topic(old)
+
+    with pytest.raises(RefusedError, match=f"has read the topic {old}"):
+        backfill_stream(lab.project, request, session=lab.spark)
+    kafka.send(new, [event(4, 2)])
+    lab.run(made)
+    if is_made_again:
+        kafka.topic(name=old)
+        kafka.send(old, [event(11, 0)])
+        lab.run(made)
+    before = ids(lab)
+    with pytest.raises(RefusedError, match=f"has read the topic {old}") as refused:
+        backfill_stream(lab.project, request, session=lab.spark)
+
+    assert refused.value.finding.code == "BACKFILL_INPUT_GONE"
+    assert ids(lab) == before == [1, 2, 3, 4, *([11] if is_made_again else [])]
+
+
+def test_a_topic_of_a_pattern_that_is_made_again(lab: Lab, kafka: Kafka) -> None:
+    """Once a run went on without it, it is read from its first record, as one that is new; not before."""
+    name = uuid.uuid4().hex[:6]
+    old, new = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
+    source = sources.kafka(kafka.bootstrap, pattern=f"{name}-.*", fail_on_data_loss=False)
+    made = stream(kafka, old, sources={"orders": source})
+    send(kafka, old, 1)
+    send(kafka, new, 2)
+    lab.run(made)
+    kafka.delete_topic(old)
+    send(kafka, new, 3)
+    with killed(BatchRunner, "run"):
+        lab.run(made)
+    kafka.topic(name=old)
+    send(kafka, old, 8, 9)
+    with pytest.raises(RefusedError, match="made again"):
+        lab.run(made)
+    kafka.delete_topic(old)
+    lab.run(made)
+    kafka.topic(name=old)
+    send(kafka, old, 11, 12)
+
+    lab.run(made)
+    send(kafka, old, 13)
+    lab.run(made)
+
+    assert ids(lab) == [1, 2, 3, 11, 12, 13]
+
+
+@pytest.mark.parametrize("is_in_sink", [True, False])
+def test_a_topic_of_a_pattern_that_is_deleted_behind_a_batch(lab: Lab, kafka: Kafka, is_in_sink: bool) -> None:  # noqa: FBT001
+    """What is in the sink need not be read again; what is not can't be, and Spark fails there."""
+    name = uuid.uuid4().hex[:6]
+    old, new = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
+    source = sources.kafka(kafka.bootstrap, pattern=f"{name}-.*", fail_on_data_loss=False)
+    made = stream(kafka, old, sources={"orders": source})
+    send(kafka, old, 1)
+    send(kafka, new, 2)
+    lab.run(made)
+    send(kafka, old, 3)
+    send(kafka, new, 4)
+    if is_in_sink:
+        lab.run(made)
+        uncommit(lab.checkpoint(made), 1)
+        kafka.delete_topic(old)
+        send(kafka, new, 5)
+
+        lab.run(made)
+
+        assert ids(lab) == [1, 2, 3, 4, 5]
+        return
+    with killed(QueryStarts, "start"):
+        lab.run(made)
+    kafka.delete_topic(old)
+    with pytest.raises(RefusedError) as refused:
+        lab.run(made)
+    assert refused.value.finding.code == "KAFKA_TOPIC_GONE"
+    assert ids(lab) == [1, 2]
 
 
 def test_what_pages_tell(lab: Lab, kafka: Kafka) -> None:

@@ -409,6 +409,26 @@ class TestSlice:
             with pytest.raises(RefusedError, match="retention has deleted"):
                 source.slice(position, long_ago, storage=Storage())
 
+    def test_a_topic_that_is_gone_and_not_needed(self, kafka: Kafka) -> None:
+        """What was read before a run had arrived before it; a damaged note is none."""
+        topic = kafka.topic()
+        kafka.send(topic, "x", timestamp_ms=ms(NOON + timedelta(hours=1)))
+        source = made(kafka, topic)
+        found = look(source)
+        assert found.mark is not None
+        earlier = source.mark_after(None, f"{found.mark}, hourly-1 abc", NOON - timedelta(hours=1))
+        mark = source.mark_after(earlier, found.mark, NOON)
+        position = replace(after(found, source), mark=source.mark_after(mark, found.mark, NOON + timedelta(days=9)))
+
+        for arrivals in (None, Interval(NOON, NOON + timedelta(days=1))):
+            with pytest.raises(RefusedError, match="has read the topic hourly-1") as refused:
+                source.slice(position, arrivals, storage=Storage())
+            assert refused.value.finding.code == "BACKFILL_INPUT_GONE"
+        later = Interval(NOON + timedelta(seconds=1), NOON + timedelta(days=1))
+        assert source.slice(position, later, storage=Storage()).amount == {"offsets": 1}
+        damaged = replace(position, mark=f"{found.mark}, hourly-1 abc soon, hourly-2")
+        assert source.slice(damaged, None, storage=Storage()).amount == {"offsets": 1}
+
     def test_a_compacted_topic(self, kafka: Kafka) -> None:
         """Of what was read, some may be deleted by now, anywhere."""
         topic = kafka.topic(cleanup_policy="compact")

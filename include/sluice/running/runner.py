@@ -274,8 +274,9 @@ class _Run:
         self.audit = prepare_audit(declared, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
         if self.audit is not None:
             self.audit.begin()
-        marks = {**self.generation.marks, **source_marks(seen, self.plan, storage=home.storage)}
-        self.generation = msgspec.structs.replace(self.generation, marks=marks)
+        noted = self.generation.marks
+        marks = source_marks(seen, self.plan, noted, journal.clock(), storage=home.storage)
+        self.generation = msgspec.structs.replace(self.generation, marks={**noted, **marks})
         self._keep_generation()
         checkpoint = home.checkpoint_location(self.generation.generation)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))

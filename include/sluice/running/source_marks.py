@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from sluice.plan import Plan
 from sluice.planning.survey import Survey
 from sluice.storage import Storage
 
 
-def source_marks(seen: Survey, plan: Plan, *, storage: Storage) -> Mapping[str, str]:
+def source_marks(
+    seen: Survey, plan: Plan, before: Mapping[str, str], now: datetime, *, storage: Storage
+) -> Mapping[str, str]:
     """By source, what it tells of what is planned to be read, and of what was read before, where that is all.
 
     Args:
         seen: What was seen when the run was planned.
         plan: What it reads.
+        before: What is noted by now.
+        now: When the run begins.
         storage: Where to look.
 
     Raises:
@@ -32,4 +37,5 @@ def source_marks(seen: Survey, plan: Plan, *, storage: Storage) -> Mapping[str, 
     }
     marks = {name: ", ".join(dict.fromkeys(filter(None, found))) for name, found in told.items()}
     marks |= {name: found.mark for name, found in seen.available.items() if name in ended and found.mark is not None}
-    return {name: mark for name, mark in marks.items() if mark}
+    sources = seen.stream.sources
+    return {name: sources[name].mark_after(before.get(name), mark, now) for name, mark in marks.items() if mark}

@@ -217,6 +217,16 @@ class Source(ABC):
         """
         return None
 
+    def mark_after(self, before: str | None, mark: str, now: datetime) -> str:
+        """What is noted once a run begins: its mark, with what has to be kept of the one before.
+
+        Args:
+            before: What was noted until now; None for nothing.
+            mark: See `mark`.
+            now: When that was found.
+        """
+        return mark
+
     @abstractmethod
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         """Everything up to a position, also what lies before the checkpoint's start. Without a JVM, read-only.

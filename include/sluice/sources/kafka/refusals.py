@@ -112,6 +112,18 @@ def backfill_records_gone(location: str, gone: Mapping[Partition, int]) -> Probl
     )
 
 
+def backfill_topics_gone(location: str, names: Sequence[str]) -> Problem:
+    """Topics that the live stream has read, which a backfill can't read again."""
+    return Problem(
+        code="BACKFILL_INPUT_GONE",
+        file=location,
+        cause=f"the live stream has read {_listed(names)}, which was deleted since",
+        consequence="the backfill would replace its rows by nothing",
+        remedy="backfill an interval that begins after the first run without it, with a declared `lateness`; or from"
+        " what keeps every record, such as a table that a stream without state has made of them",
+    )
+
+
 def _listed(found: Sequence[str]) -> str:
     rest = len(found) - _MOST_NAMES
     return ", ".join(found[:_MOST_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")

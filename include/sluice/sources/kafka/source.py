@@ -27,11 +27,13 @@ from sluice.sources.kafka.offset import read_offset, write_offset
 from sluice.sources.kafka.refusals import (
     backfill_compacted,
     backfill_records_gone,
+    backfill_topics_gone,
     beyond_end,
     other_topics,
     records_gone,
     topics_gone,
 )
+from sluice.sources.kafka.topic_marks import gone, mark_after, marked, present
 from sluice.times import epoch_micros
 
 if TYPE_CHECKING:
@@ -98,19 +100,19 @@ class KafkaSource(Source):
         start = read if read is not None else self._offsets(started_at)
         start = {one: offset for one, offset in start.items() if one.topic not in deleted}
         self._check_read(start, edges)
-        gone = _gone(start, edges)
-        if gone and self.fail_on_data_loss:
-            raise RefusedError(records_gone(self.location, gone, is_declared=False))
+        lost = _gone(start, edges)
+        if lost and self.fail_on_data_loss:
+            raise RefusedError(records_gone(self.location, lost, is_declared=False))
         end = self._bounded(edges, bound)
         begins = {one: max(start.get(one, 0), edges.first[one]) for one in partitions}
         reaches = {one: max(begins[one], end[one]) for one in partitions}
         found = list(steps(begins, reaches, self.max_offsets_per_batch))
-        if gone and not found:
+        if lost and not found:
             # A batch without records: the stream has to get past what is gone.
             found = [Step(write_offset(reaches), known(offsets=0))]
         if found and read is None and position.log.taken.start is None:
             found[0] = replace(found[0], added=LogAddition(start=write_offset(start)))
-        problems = [records_gone(self.location, gone, is_declared=True)] if gone else []
+        problems = [records_gone(self.location, lost, is_declared=True)] if lost else []
         if deleted:
             problems.append(topics_gone(self.location, _named(deleted), is_declared=True))
         return Available(
@@ -118,7 +120,7 @@ class KafkaSource(Source):
             started_at=started_at,
             problems=tuple(problems),
             later=known(offsets=sum(edges.next[one] - reaches[one] for one in partitions)),
-            mark=_marked(topics),
+            mark=marked(topics),
         )
 
     def check_inputs(
@@ -128,18 +130,25 @@ class KafkaSource(Source):
         read = self._read_so_far(position)
         start = read if read is not None else self._begun(position)
         try:
-            self._look(position, {**start, **last} if self.fail_on_data_loss else last)
+            _, deleted = self._look(position, {**start, **last} if self.fail_on_data_loss else last)
+            unread = {one.topic for one in last if one.topic in deleted and start.get(one, 0) < last[one]}
+            last = {one: offset for one, offset in last.items() if one.topic not in deleted}
             edges = self._cluster().edges(tuple(last), committed_only=self._reads_committed)
             self._check_read(last, edges)
         except RefusedError as exc:
             return (exc.finding,)
         if not is_read:
             return ()
-        gone = _gone({one: start.get(one, 0) for one in last}, edges, last)
-        return (records_gone(self.location, gone, is_declared=not self.fail_on_data_loss),) if gone else ()
+        if unread:
+            return (topics_gone(self.location, _named(unread), is_declared=False),)
+        lost = _gone({one: start.get(one, 0) for one in last}, edges, last)
+        return (records_gone(self.location, lost, is_declared=not self.fail_on_data_loss),) if lost else ()
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
-        return _marked(self._cluster().topics({one.topic for one in read_offset(end, self.location)}))
+        return marked(self._cluster().topics({one.topic for one in read_offset(end, self.location)}))
+
+    def mark_after(self, before: str | None, mark: str, now: datetime) -> str:
+        return mark_after(before, mark, now)
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         reader = spark.readStream.format(_FORMAT).option(SOURCE_TAG, name).options(**self._options())
@@ -163,7 +172,8 @@ class KafkaSource(Source):
         read = self._read_so_far(position)
         if read is None:
             return TopicSlice(end=None)
-        self._look(position, read)
+        topics, deleted = self._look(position, read)
+        self._check_no_topic_left(position, read, topics, deleted, arrivals)
         self._check_kept_whole({one.topic for one in read})
         partitions = tuple(read)
         edges = self._cluster().edges(partitions, committed_only=self._reads_committed)
@@ -174,9 +184,9 @@ class KafkaSource(Source):
             since = self._cluster().first_since(partitions, _first_ms(arrivals.start))
         begun = self._begun(position)
         lost = {one: edges.first[one] for one in partitions if begun.get(one, 0) < min(edges.first[one], read[one])}
-        gone = lost if arrivals is None else self._needed(lost, read, since, arrivals)
-        if gone:
-            raise RefusedError(backfill_records_gone(self.location, gone))
+        needed = lost if arrivals is None else self._needed(lost, read, since, arrivals)
+        if needed:
+            raise RefusedError(backfill_records_gone(self.location, needed))
         start = {}
         for one in partitions:
             first = edges.first[one] if arrivals is None else since[one]
@@ -249,8 +259,11 @@ class KafkaSource(Source):
                 where=self.location,
                 remedy="make it, or correct the name; nothing is made by reading it",
             )
-        noted = _noted(position.started_at.get("topics")) | _noted(position.mark)
-        then = {name: noted[name] for name in found.keys() & noted.keys() if noted[name] != found[name].id}
+        before = {name: topic.id for name, topic in gone(position.mark).items()}
+        noted = present(position.started_at.get("topics")) | before | present(position.mark)
+        # One that has left the offset is read from its first record, whichever it is.
+        bound = noted.keys() if position.offset is None else noted.keys() & was_read
+        then = {name: noted[name] for name in found.keys() & bound if noted[name] != found[name].id}
         if then:
             raise RefusedError(other_topics(self.location, then, {name: found[name].id for name in then}))
         there = {one for topic in found.values() for one in topic.partitions}
@@ -278,6 +291,36 @@ class KafkaSource(Source):
 
     def _is_matching(self, topic: str) -> bool:
         return re.fullmatch(self.pattern or "", topic, re.ASCII) is not None
+
+    def _check_no_topic_left(
+        self,
+        position: Position,
+        read: Offsets,
+        topics: Mapping[str, Topic],
+        deleted: set[str],
+        arrivals: Interval | None,
+    ) -> None:
+        """Make sure that every topic is there of which records are needed that the live stream has read.
+
+        Raises:
+            RefusedError: One is gone.
+        """
+        there = {name: topic.id for name, topic in topics.items()}
+        before = gone(position.mark)
+        noted = present(position.started_at.get("topics")) | present(position.mark)
+        was_read = {one.topic for one in read}
+        # A run that was drained has noted nothing of the topics that it left.
+        left = {
+            name
+            for name, noted_id in noted.items()
+            if name not in was_read | before.keys() and there.get(name) != noted_id
+        }
+        for name, topic in before.items():
+            # What a run had read by then had arrived.
+            if arrivals is None or topic.since >= epoch_micros(arrivals.start):
+                left.add(name)
+        if away := deleted | left:
+            raise RefusedError(backfill_topics_gone(self.location, _named(away)))
 
     def _check_kept_whole(self, topics: Iterable[str]) -> None:
         """Make sure that a topic keeps its records until their time is over: a compacted one lets go of some before.
@@ -318,7 +361,7 @@ class KafkaSource(Source):
     def _started_at(self, position: Position, topics: Mapping[str, Topic], edges: Edges) -> Mapping[str, Any]:
         """Where the first batch begins: as the checkpoint says, as an earlier run found out, or as declared."""
         place = ", ".join([self.location, *map(str, self.partitions)]).replace(", ", " ")
-        declared, seen = f"{self.starting}, {place}", _marked(topics)
+        declared, seen = f"{self.starting}, {place}", marked(topics)
         if position.log.taken.start is not None:
             # Spark has it from there, whatever is declared.
             known_ids = position.started_at.get("topics", seen)
@@ -334,7 +377,17 @@ class KafkaSource(Source):
             case _:
                 found = self._cluster().first_since(tuple(edges.end), _first_ms(self.starting))
                 start = {one: _or_else(found[one], end) for one, end in edges.end.items()}
+        if position.has_begun or str(position.started_at.get("declared", "")).startswith(f"{self.starting}, "):
+            start = {**start, **self._kept(position.started_at, topics, start)}
         return {"offsets": write_offset(start), "declared": declared, "topics": seen}
+
+    def _kept(self, started_at: Mapping[str, Any], topics: Mapping[str, Topic], start: Offsets) -> Offsets:
+        """Where an earlier run found out that topics begin, for those that are the same, however they are declared."""
+        ids, offsets = present(started_at.get("topics")), self._offsets(started_at)
+        same = {name for name, topic in topics.items() if ids.get(name) == topic.id}
+        # A partition that was not there by then begins with its first record, as for Spark.
+        begins = {one: 0 for one in start if not self.partitions} | offsets
+        return {one: begins[one] for one in start if one.topic in same and one in begins}
 
     def _begun(self, position: Position) -> dict[Partition, int]:
         """Where the first batch began, as far as that is known."""
@@ -373,15 +426,6 @@ def _gone(start: Offsets, edges: Edges, end: Offsets | None = None) -> dict[Part
 
 def _named(topics: Iterable[str]) -> list[str]:
     return [f"the topic {name}" for name in sorted(topics)]
-
-
-def _marked(topics: Mapping[str, Topic]) -> str | None:
-    """The ids of topics, by their names."""
-    return ", ".join(f"{name} {topic.id}" for name, topic in sorted(topics.items())) or None
-
-
-def _noted(mark: str | None) -> dict[str, str]:
-    return dict(one.split(" ", 1) for one in (mark or "").split(", ") if " " in one)
 
 
 def _is_kept_since(config: Mapping[str, str], moment: datetime) -> bool:
