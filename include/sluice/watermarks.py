@@ -46,6 +46,14 @@ class InputWatermark(msgspec.Struct, frozen=True, kw_only=True):
         return f"measured from batch {self.since} on: its watermark is at least this" if self.since else ""
 
 
+class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a batch took each `withWatermark`."""
+
+    batch_id: int
+    event_times: dict[str, int]
+    """The newest event time by input, in milliseconds since the epoch; inputs without an event are absent."""
+
+
 class Watermarks(Document, frozen=True, kw_only=True):
     """Every `withWatermark` of a query, after a batch."""
 
@@ -54,6 +62,8 @@ class Watermarks(Document, frozen=True, kw_only=True):
     measured: int
     """The newest batch whose events are counted in; -1 before the first."""
     inputs: tuple[InputWatermark, ...]
+    published: BatchTimes | None = None
+    """What was measured of a batch before its rows counted: read again after a kill, it may be other rows."""
 
     def reached_ms(self, policy: Policy) -> int:
         """The watermark of the whole query, in milliseconds since the epoch; 0 for none."""
@@ -75,7 +85,18 @@ class Watermarks(Document, frozen=True, kw_only=True):
             event_times: The newest event time by input, in milliseconds; inputs that it brought nothing for are absent.
         """
         inputs = tuple(_moved(known, event_times.get(known.input)) for known in self.inputs)
-        return msgspec.structs.replace(self, measured=batch_id, inputs=inputs)
+        is_over = self.published is not None and self.published.batch_id <= batch_id
+        published = None if is_over else self.published
+        return msgspec.structs.replace(self, measured=batch_id, inputs=inputs, published=published)
+
+    def after_published(self, published: BatchTimes) -> Watermarks:
+        """What is known after a batch that was measured before its rows counted, and maybe read again since."""
+        known = self.after(published.batch_id, published.event_times)
+        return msgspec.structs.replace(known, published=published)
+
+    def times_of(self, batch_id: int | None) -> BatchTimes | None:
+        """What was measured of a batch before its rows counted; None where nobody has."""
+        return self.published if self.published is not None and self.published.batch_id == batch_id else None
 
     def missing(self, batch_id: int) -> Watermarks:
         """What is known after a batch of which nothing can be measured any more."""

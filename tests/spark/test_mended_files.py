@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.query_starts import QueryStarts
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, bounded, forget_tables, ids, touch, write_files, write_numbers
+from tests.spark.lab import NO_LIMITS, Lab, bounded, forget_tables, ids, touch, write_files, write_numbers
 from tests.spark.power_cuts import Cut, power_cut
 from tests.unit.quality.suites import document, row
 
@@ -35,11 +36,11 @@ def dated(numbers: DataFrame) -> DataFrame:
     return numbers.selectExpr("id", "DATE'2026-01-02' AS day")
 
 
-def cut_run(lab: Lab, stream: Stream, cut: Cut) -> str | None:
+def cut_run(lab: Lab, stream: Stream, cut: Cut, limits: Limits = NO_LIMITS) -> str | None:
     """Let the power go at a write of a run; tells at which, None where it had no such."""
     with power_cut(cut, lab.root) as writes:
         try:
-            lab.run(stream)
+            lab.run(stream, limits)
         except BaseException:
             assert writes.at is not None
     for leases in (lab.root / "home").rglob("leases"):
@@ -295,8 +296,13 @@ def halved(numbers: DataFrame) -> DataFrame:
     return numbers.select((F.col("id") % 100).alias("id"))
 
 
-@pytest.mark.parametrize("what", ["file", "transform", "neither"])
-def test_a_verdict_on_what_was_written(lab: Lab, what: str) -> None:
+def at_most(numbers: DataFrame) -> DataFrame:
+    """It reads, as it starts, what the largest number may be."""
+    return numbers.select(F.least(F.col("id"), F.lit(int(os.environ.get("MOST", "9999")))).alias("id"))
+
+
+@pytest.mark.parametrize("what", ["file", "transform", "what it reads", "neither"])
+def test_a_verdict_on_what_was_written(lab: Lab, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The suite asks for more by now: the rows that are in the sink are looked at, not what is read by now."""
     (lab.root / "suite.json").write_bytes(
         document(row("expect_column_values_to_not_be_null", policy="warn", column="id"))
@@ -304,7 +310,7 @@ def test_a_verdict_on_what_was_written(lab: Lab, what: str) -> None:
     stream = Stream(
         name="s",
         sources={"numbers": sources.files("in", format="json", schema="id bigint")},
-        transform=f"{__name__}:same",
+        transform=f"{__name__}:at_most",
         sink=sinks.delta("out"),
         quality="suite.json",
     )
@@ -317,6 +323,8 @@ def test_a_verdict_on_what_was_written(lab: Lab, what: str) -> None:
     if what == "file":
         file.write_text('{"id": 2}\n{"id": 3}')
         touch(file, 60)
+    elif what == "what it reads":
+        monkeypatch.setenv("MOST", "900")
 
     with pytest.raises(QualityFailedError):
         lab.run(replace(stream, transform=f"{__name__}:halved") if what == "transform" else stream)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from sluice import sinks
 from sluice.errors import BatchFailedError, HeldError, QualityFailedError
 from sluice.gate.state import release_gate
 from sluice.times import system_clock
-from tests.spark.lab import Lab, write_numbers
+from tests.spark.lab import Lab, write_files, write_numbers
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
 from tests.spark.test_rereads import unique, write_ids
 from tests.unit.quality.suites import row
@@ -167,6 +170,59 @@ def test_rows_that_ended_their_batch_are_let_through(lab: Lab) -> None:
     with pytest.raises(QualityFailedError, match="batch 1 was not published"):
         lab.run(stream(sink=sink))
     assert len(written(lab)) == 3
+
+
+def rest(numbers: DataFrame) -> DataFrame:
+    """What the transform reads as it starts says which numbers it leaves out."""
+    return numbers.where(F.col("id") >= int(os.environ.get("LEAST", "0")))
+
+
+def replace_file(lab: Lab, _patch: pytest.MonkeyPatch) -> None:
+    write_files(lab.root / "land", {"0000.json": '{"id": 9}\n{"id": 8}'}, first=60)
+
+
+def add_a_check(lab: Lab, _patch: pytest.MonkeyPatch) -> None:
+    declare_suite(lab, up_to(1), largest(0))
+
+
+def ask_for_less(lab: Lab, _patch: pytest.MonkeyPatch) -> None:
+    declare_suite(lab, up_to(1, mostly=0.9))
+
+
+def set_another_least(_lab: Lab, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("LEAST", "1")
+
+
+@pytest.mark.parametrize(
+    ("gate", "change"),
+    [
+        *itertools.product(["publish", "cache"], [replace_file, add_a_check, ask_for_less, set_another_least]),
+        # Here a row ends the batch before anything is measured of it.
+        *itertools.product(["write"], [replace_file, add_a_check]),
+    ],
+)
+def test_another_batch_than_the_released_one_is_stopped_again(
+    lab: Lab, gate: str, change: Callable[[Lab, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has seen it: not its rows, and not what it fails."""
+    sink = sinks.files("out", format="json") if gate == "write" else sinks.delta("out")
+    declared = stream(sink=sink, transform=f"{__name__}:rest")
+    declare_suite(lab, up_to(1), gate=gate)
+    write_numbers(lab.root / "land", 1, rows=3)
+    with pytest.raises(QualityFailedError, match=r"^1 of 1 checks .* `sluice quality release s`"):
+        lab.run(declared)
+    release(lab)
+    change(lab, monkeypatch)
+
+    with pytest.raises(QualityFailedError, match="it is not the batch that ada has let through: "):
+        lab.run(declared)
+
+    assert (gate_of(lab).state, gate_of(lab).released_by, written(lab)) == ("blocked", None, [])
+    assert not (lab.root / "out" / "_delta_log").exists()
+    release(lab)
+    record = lab.run(declared)
+    assert record.quality is not None
+    assert (record.status, record.quality.released_by, gate_of(lab)) == ("succeeded", "ada", None)
 
 
 def test_rows_are_judged_as_fresh_as_they_were(lab: Lab) -> None:

@@ -42,6 +42,7 @@ from sluice.gate.state import (
     read_audit,
     read_gate,
 )
+from sluice.gate.stopped_batch import measured_otherwise
 from sluice.home import StreamHome
 from sluice.plan import GateChoice, Plan
 from sluice.planning.declared import Declared
@@ -55,7 +56,7 @@ from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
 from sluice.sinks.contract import BatchSink, SinkBatch, SinkState, SplittingSink, StagingSink
-from sluice.spark.fingerprints import fingerprints, read_by
+from sluice.spark.fingerprints import read_by
 from sluice.spark.query import Query, plan_reader, run_through
 from sluice.stream import Stream
 
@@ -89,9 +90,13 @@ class Audit:
     """The sink and its quarantine, where the suite puts rows there."""
     is_read_otherwise: bool = False
     """Whether the batch that a run before has published would be measured as others now, where it is read again."""
+    has_other_inputs: bool = False
+    """Whether files of the batch that is done again have changed."""
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
+    _read_again: set[int] = field(default_factory=set)
+    """Batches that were measured as they are read by now: the sink itself knows better, where it can be asked."""
     _watched: dict[bool, DataFrame] = field(default_factory=dict)
     """The results for the sink's own stream writer, by whether a row that fails ends its batch."""
 
@@ -108,23 +113,26 @@ class Audit:
             QualityFailedError: They do.
             BatchFailedError: What former runs have published can't be read now, and the suite asks for more of it.
         """
-        self.gate.begin()
+        self.gate.begin(has_other_inputs=self.has_other_inputs, is_measured_late=self.choice.gate == "write")
         for batch in self.gate.earlier:
             self._keep_values(batch, self.gate.values[batch.batch_id])
 
-    def watching(self, query: Query, batch_id: int | None = None, *, is_in_sink: bool = False) -> Query:
+    def watching(
+        self, query: Query, note: Callable[[int], None], batch_id: int | None = None, *, is_in_sink: bool = False
+    ) -> Query:
         """The query with its batches audited.
 
         Args:
             query: The stream's query.
+            note: Called with a batch's id once its rows are computed, and before they count.
             batch_id: The batch that it is to run; None when Spark decides.
             is_in_sink: Whether the sink holds the batch already: it is only measured, whichever way it went there.
         """
         sink = self.stream.sink
         if self.choice.gate == "publish" and isinstance(sink, StagingSink):
-            return replace(query, frame=self.frame, write=partial(self._publish, sink))
+            return replace(query, frame=self.frame, write=partial(self._publish, sink, note))
         if self.choice.gate != "write" and isinstance(sink, BatchSink):
-            return replace(query, frame=self.frame, write=partial(self._write_cached, sink))
+            return replace(query, frame=self.frame, write=partial(self._write_cached, sink, note))
         if is_in_sink and not self.project.is_remote:
             return replace(query, frame=self.frame, write=self._recall)
         aborts = batch_id not in self.gate.let_through
@@ -173,7 +181,7 @@ class Audit:
 
     def _keep_values(self, batch: BatchRecord, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Keep what was measured of a batch; measured in the sink where the suite asks for more, if it can be."""
-        if not is_measured(self.plan, values):
+        if not is_measured(self.plan, values) or batch.batch_id in self._read_again:
             values = self._written.measure(batch) or values
         self.gate.values[batch.batch_id] = values
         return values
@@ -212,7 +220,7 @@ class Audit:
         """The newest judgement as the run record has it."""
         return self.gate.recorded(self.choice.gate)
 
-    def _publish(self, sink: StagingSink, frame: DataFrame, batch_id: int) -> None:
+    def _publish(self, sink: StagingSink, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> None:
         batch = self._batch(batch_id)
         if self._holds(sink, batch_id):
             self._recall(frame, batch_id)
@@ -222,7 +230,7 @@ class Audit:
         aside = sink.write_batch_aside(kept_rows(measured, self.plan.removed), batch, storage=storage)
         if aside is None:
             # The table lacks a column, or has another type or rule: Delta's own writer knows what to do.
-            self._write_cached(sink, frame, batch_id)
+            self._write_cached(sink, note, frame, batch_id)
             return
         try:
             values = self._arrived(observation) if observation is not None else None
@@ -231,13 +239,14 @@ class Audit:
                 written = frame.sparkSession.read.schema(frame.schema).parquet(aside.folder)
                 values = measure(self.plan, written if self.plan.removed is None else frame)
             self._decide(batch_id, values)
+            note(batch_id)
             self.lease.check()
         except SluiceError:
             sink.forget_batch(batch, storage=storage)
             raise
         sink.publish_batch(batch, aside, storage=storage)
 
-    def _write_cached(self, sink: BatchSink, frame: DataFrame, batch_id: int) -> None:
+    def _write_cached(self, sink: BatchSink, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> None:
         batch = self._batch(batch_id)
         decided = decided_batch.read_decision(self.home, self.record.generation, batch_id)
         if decided is not None:
@@ -247,18 +256,26 @@ class Audit:
             self._recall(frame, batch_id)
             return
         if self.tables is not None:
-            self._write_split(*self.tables, frame, batch)
+            self._write_split(*self.tables, note, frame, batch)
             return
         frame = frame.persist()
         try:
             decided_now = self._decide(batch_id, measure(self.plan, frame))
+            note(batch_id)
             self.lease.check()
             rows, load_function = kept_rows(frame, decided_now.removed), self.project.load_function
             sink.write_batch(rows, batch, load_function=load_function, storage=self.home.storage)
         finally:
             frame.unpersist()
 
-    def _write_split(self, sink: SplittingSink, quarantine: SplittingSink, frame: DataFrame, batch: SinkBatch) -> None:
+    def _write_split(
+        self,
+        sink: SplittingSink,
+        quarantine: SplittingSink,
+        note: Callable[[int], None],
+        frame: DataFrame,
+        batch: SinkBatch,
+    ) -> None:
         """Stage a batch, decide where its rows go, and publish it into both tables."""
         generation = self.record.generation
         if self._holds(quarantine, batch.batch_id):
@@ -268,6 +285,7 @@ class Audit:
         try:
             rows = staged_batch.staged_rows(frame.sparkSession, self.home, generation, folder, row_type)
             audit = self._decide(batch.batch_id, measure(self.plan, rows))
+            note(batch.batch_id)
         except SluiceError:
             decided_batch.discard(self.home, generation, folder)
             raise
@@ -318,9 +336,13 @@ class Audit:
         found = audit.values if audit is not None else {}
         # Read by other code, or of other files, it is not what was written: that is looked at when the run is judged.
         if not is_measured(self.plan, found) and not self.is_read_otherwise:
-            found = {**found, **self._measure_decided(frame, audit)}
-            if audit is not None:
-                self._keep_audit(msgspec.structs.replace(audit, values=found))
+            now = self._measure_decided(frame, audit)
+            # Nor is it where what was measured then is measured otherwise: the transform reads something that changed.
+            if measured_otherwise(self.plan, found, now) is None:
+                found = {**found, **now}
+                self._read_again.add(batch_id)
+                if audit is not None:
+                    self._keep_audit(msgspec.structs.replace(audit, values=found))
         self.gate.values[batch_id] = found
 
     def _known_audit(self, batch_id: int) -> BatchAudit | None:
@@ -389,10 +411,28 @@ class Audit:
         return found[0] if found else None
 
 
-def prepare_audit(
-    declared: Declared, seen: Survey, query: Query, plan: Plan, record: RunRecord, *, journal: Journal, lease: Lease
+def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
+    declared: Declared,
+    begun_with: Mapping[str, str],
+    seen: Survey,
+    query: Query,
+    plan: Plan,
+    record: RunRecord,
+    *,
+    journal: Journal,
+    lease: Lease,
 ) -> Audit | None:
     """The audit of a run that is to begin; None for a stream without a suite.
+
+    Args:
+        declared: The project, the stream and its suite.
+        begun_with: What is declared now, by fingerprints.
+        seen: What is there.
+        query: The analysed query.
+        plan: What is planned.
+        record: As the run began.
+        journal: The records of the stream's runs.
+        lease: The right to write.
 
     Raises:
         DeclarationError: The suite is wrong, or does not fit the result or the sink.
@@ -415,6 +455,7 @@ def prepare_audit(
         record=record,
         clock=journal.clock,
         last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
+        declared=begun_with,
         found=found,
         earlier=done_by(carried_runs(found, record.run_id), seen, home),
     )
@@ -430,13 +471,14 @@ def prepare_audit(
         lease=lease,
         gate=run_gate,
         tables=None if compiled.quarantined is None else stream.split_tables,
-        is_read_otherwise=_is_read_otherwise(seen, query, declared),
+        is_read_otherwise=_is_read_otherwise(seen, begun_with),
+        has_other_inputs=seen.has_other_inputs,
     )
 
 
-def _is_read_otherwise(seen: Survey, query: Query, declared: Declared) -> bool:
+def _is_read_otherwise(seen: Survey, begun_with: Mapping[str, str]) -> bool:
     """Whether the pending batch, whose rows count, would come out as others by now."""
     if not seen.checkpoint.is_pending or not rows_count(seen):
         return False
     then = seen.record.declared_at(seen.checkpoint.planned_id or 0) if seen.record is not None else {}
-    return seen.has_other_inputs or bool(read_by(then, fingerprints(declared, query), with_tables=True))
+    return seen.has_other_inputs or bool(read_by(then, begun_with, with_tables=True))

@@ -24,11 +24,13 @@ from sluice.gate.audit_record import (
     together,
 )
 from sluice.gate.state import GateState, carried_runs, close_gate, keep_gate, let_through_by, releasers
+from sluice.gate.stopped_batch import StoppedBatch, asked
 from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
 from sluice.quality.results import CheckResult
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
+from sluice.spark.fingerprints import read_by
 from sluice.stream import Stream
 
 
@@ -46,6 +48,8 @@ class RunGate:
     clock: Callable[[], datetime]
     last_batch: int | None
     """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
+    declared: Mapping[str, str]
+    """What its batches are read and judged by, by fingerprints."""
     found: GateState | None = None
     """The gate as the run found it, where it goes on with what another run, or a try before, was stopped in."""
     earlier: tuple[BatchRecord, ...] = ()
@@ -57,6 +61,8 @@ class RunGate:
     _removed: dict[int, Mapping[str, int]] = field(default_factory=dict)
     """How many rows each policy took out, by the ids of the batches whose records tell it."""
     _is_excused: bool = False
+    _revoked: str = ""
+    """Why a batch goes through no more that somebody has let through: it is another one."""
     _former_runs: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
@@ -69,10 +75,14 @@ class RunGate:
         """The batches that a person has let through, and who."""
         return let_through_by(self.found)
 
-    def begin(self) -> None:
+    def begin(self, *, has_other_inputs: bool, is_measured_late: bool) -> None:
         """Fail what the columns alone decide, before anything runs; else open the gate.
 
         From then on there may be rows that nobody has judged.
+
+        Args:
+            has_other_inputs: Whether files of the batch that was stopped have changed since.
+            is_measured_late: Whether a batch is measured only once it is published.
 
         Raises:
             QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
@@ -80,9 +90,11 @@ class RunGate:
         self.judged = failing_columns(self.plan)
         if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
+        self._reconsider(has_other_inputs=has_other_inputs, is_measured_late=is_measured_late)
         opened = self._state("open")
         if (found := self.found) is not None:
-            kept = {name: getattr(found, name) for name in ("batch_id", "was_last", "failed", "released_by")}
+            names = ("batch_id", "was_last", "failed", "released_by", "stopped")
+            kept = {name: getattr(found, name) for name in names}
             opened = msgspec.structs.replace(opened, **kept)
         keep_gate(self.home, opened)
 
@@ -100,7 +112,13 @@ class RunGate:
         self.values[batch_id] = values
         is_last = self._is_last(batch_id)
         self.judged = self._judge(is_last=is_last)
-        if self.judged.verdict != "fail" or batch_id in self.let_through:
+        if self.judged.verdict != "fail":
+            return
+        if (stopped := self._released(batch_id)) is not None:
+            other = stopped.other_checks(failing_results(self.judged)) or stopped.other_rows(self.plan, values)
+            if other is not None:
+                self._revoke(other)
+        if batch_id in self.let_through:
             return
         if not self.let_through or self._judge(is_last=is_last, without=self.let_through).verdict == "fail":
             raise self._stopped(self.judged, batch_id)
@@ -123,7 +141,7 @@ class RunGate:
         self.judged = self._judge(is_last=is_last, rereads=reread(()))
         if self.judged.verdict != "fail":
             return
-        without = self.let_through
+        without = () if self._fails_otherwise() else self.let_through
         if without and self._judge(is_last=is_last, rereads=reread(without), without=without).verdict != "fail":
             self._is_excused = True
             return
@@ -156,13 +174,55 @@ class RunGate:
     def _stopped(self, judged: Judgement, batch_id: int) -> QualityFailedError:
         """Note that a batch was not published; gives what to raise."""
         failed, was_last = describe_failed(failing_results(judged)), self._is_last(batch_id)
-        blocked = msgspec.structs.replace(self._state("blocked"), batch_id=batch_id, was_last=was_last, failed=failed)
+        values = self.values.get(batch_id)
+        results = [found for found in judged.results if not found.success]
+        late = [asked(found.type, found.kwargs) for found in self.plan.rereads]
+        stopped = StoppedBatch(
+            declared=dict(self.declared),
+            failing=(*(asked(found.type, found.kwargs) for found in results), *late),
+            values=None if values is None else dict(values),
+        )
+        blocked = msgspec.structs.replace(
+            self._state("blocked"), batch_id=batch_id, was_last=was_last, failed=failed, stopped=stopped
+        )
         keep_gate(self.home, blocked)
         return self._failed(
             judged,
-            f"batch {batch_id} was not published; correct the data or the suite, and run it again; or let it"
-            f" through with `sluice quality release {self.stream.name}`",
+            f"{self._revoked}batch {batch_id} was not published; correct the data or the suite, and run it again; or"
+            f" let it through with `sluice quality release {self.stream.name}`",
         )
+
+    def _released(self, batch_id: int) -> StoppedBatch | None:
+        """What was known of a batch that somebody has let through since; None where nobody has, or it was not kept."""
+        found = self.found
+        if found is None or found.batch_id != batch_id or found.released_by is None:
+            return None
+        return found.stopped
+
+    def _reconsider(self, *, has_other_inputs: bool, is_measured_late: bool) -> None:
+        """Let a released batch through no more, where it is read by something else and nothing else can tell it."""
+        found = self.found
+        stopped = None if found is None or found.batch_id is None else self._released(found.batch_id)
+        if stopped is None or (stopped.values is not None and not is_measured_late):
+            return
+        edited = read_by(stopped.declared, self.declared, with_tables=True)
+        edited += ["suite"] if stopped.declared.get("suite") != self.declared.get("suite") else []
+        if edited or has_other_inputs:
+            self._revoke(f"it was read or judged by another {edited[0]}" if edited else "its files have changed")
+
+    def _revoke(self, why: str) -> None:
+        if self.found is not None:
+            self._revoked = f"it is not the batch that {self.found.released_by} has let through: {why}; "
+            self.found = msgspec.structs.replace(self.found, released_by=None)
+
+    def _fails_otherwise(self) -> bool:
+        """Whether a released batch was asked for something since that its published rows fail."""
+        found = self.found
+        stopped = None if found is None or found.batch_id is None else self._released(found.batch_id)
+        if stopped is None or self.judged is None:
+            return False
+        late = [result for result in failing_results(self.judged) if result.path == "reread"]
+        return stopped.other_checks(late) is not None
 
     def _is_last(self, batch_id: int) -> bool:
         """Whether nothing more is planned: in this run, or in the one that was stopped in this batch."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
+from sluice.gate.stopped_batch import StoppedBatch
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.runs.record import RunRecord, RunRecords
@@ -50,7 +51,9 @@ class GateState(Document, frozen=True, kw_only=True):
     columns: dict[str, str] = msgspec.field(default_factory=dict)
     """The types of the result, by name: whoever finds the gate open judges by them what was measured."""
     released_by: str | None = None
-    """Who lets the blocked batch through, whatever its verdict."""
+    """Who lets the blocked batch through, as it was stopped."""
+    stopped: StoppedBatch | None = None
+    """What was known of it then."""
     records: tuple[RunRecord, ...] = ()
     """The records of that run and of those carried, as they ended, without Spark's plan: those of ended runs may be
     deleted, and nothing is let go by that."""

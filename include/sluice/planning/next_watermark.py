@@ -31,9 +31,14 @@ def is_measured(checkpoint: CheckpointState, known: Watermarks | None) -> bool:
 def next_watermark_ms(checkpoint: CheckpointState, known: Watermarks | None) -> int:
     """The watermark of the next batch, in milliseconds since the epoch; 0 for none.
 
-    Never below the one that a batch ran with, and never below the one that the newest commit left.
+    Never below the one that a batch ran with, and never below the one that the newest commit left: but for a batch that
+    was measured before its rows counted, which Spark may have read again, as others, before it committed it.
     """
-    reached = 0 if known is None else known.reached_ms(pinned_policy(checkpoint.planned))
+    if known is None:
+        return checkpoint.next_watermark_ms
+    reached = known.reached_ms(pinned_policy(checkpoint.planned))
+    if known.times_of(checkpoint.committed_id) is not None and known.measured == checkpoint.committed_id:
+        return max(reached, checkpoint.planned.watermark_ms if checkpoint.planned else 0)
     return max(checkpoint.next_watermark_ms, reached)
 
 

@@ -56,7 +56,7 @@ class Survey:
     is_decided: bool = False
     """Whether a run that died has decided where the rows of the planned, uncommitted batch go."""
     has_other_inputs: bool = False
-    """Whether files of that batch, whose rows count, have changed since they were read."""
+    """Whether files of that batch have changed since they were read."""
     watermarks: Watermarks | None = None
     """How far each `withWatermark` has come; None when nothing was measured on this checkpoint."""
     foreign_owner: Problem | None = None
@@ -196,7 +196,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
         try:
             end = at[name].offset
             if checkpoint.is_pending and end is not None and end != before[name].offset:
-                changed = source.read_otherwise(before[name], end, home.storage) if is_counted else ()
+                changed = source.read_otherwise(before[name], end, home.storage)
                 has_changed |= bool(changed)
                 pending += pending_problems(
                     stream,
@@ -205,7 +205,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
                     end,
                     is_in_sink=is_in_sink,
                     has_state=is_counted and has_state(checkpoint.location, storage=home.storage),
-                    changed=changed,
+                    changed=changed if is_counted else (),
                     storage=home.storage,
                 )
                 if not is_counted:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,7 +38,7 @@ from sluice.sources.contract import SOURCE_METRICS, LoggingSource
 from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
-from sluice.spark.watermark_log import WatermarkLog
+from sluice.spark.watermark_log import WatermarkLog, read_otherwise
 from sluice.times import iso_millis
 
 if TYPE_CHECKING:
@@ -148,12 +149,15 @@ class BatchRunner:
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, is_decided=is_decided)
         else:
             warnings += self._write(batch)
+        is_counted = was_in_sink or is_decided
+        if not is_counted:
+            self._watermarks.forget_published(batch.batch_id)
         planned = self._logs.check_planned(batch)
         is_read = self._is_read(was_in_sink=was_in_sink)
         taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
         is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
         # Else the rows that count are those of another try.
-        looks = self._logged.note_looks(batch.batch_id) if is_logged and not (was_in_sink or is_decided) else {}
+        looks = self._logged.note_looks(batch.batch_id) if is_logged and not is_counted else {}
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
         )
@@ -164,7 +168,7 @@ class BatchRunner:
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
         report = reports.get(batch.batch_id, {})
         self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
-        self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink)
+        warnings += self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink, is_counted=is_counted)
         if is_logged:
             # Spark may have planned it.
             doubtful = () if is_read else self._logged.may_be_unread(batch.batch_id)
@@ -179,6 +183,8 @@ class BatchRunner:
         warnings += self._files.doubts(batch, taken)
         if not was_in_sink:
             warnings += self._surplus(batch, report)
+        if (known := self._watermarks.known) is not None and known.times_of(batch.batch_id) is not None:
+            committed = replace(committed, next_watermark_ms=next_watermark_ms(self._state, known))
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
         yield msgspec.structs.replace(
             record, unread_files=_unread_files(batch, report), warnings=(*record.warnings, *_logged(warnings))
@@ -193,19 +199,27 @@ class BatchRunner:
         reports: Mapping[int, Report],
         *,
         was_in_sink: bool,
-    ) -> None:
-        """Count a committed batch in, before it counts for anything else."""
-        if self._watermarks.known is None:
-            return
+        is_counted: bool,
+    ) -> Sequence[str]:
+        """Count a committed batch in, before it counts for anything else; tells what is odd about it."""
+        known = self._watermarks.known
+        if known is None:
+            return ()
         # A sink that holds a batch does not read it again, and Spark has then seen none of its events.
         has_input = any(not source.is_empty for source in batch.sources.values())
         has_read = bool(reports.get(batch.batch_id, {}).get("numInputRows"))
         is_passed_over = was_in_sink or (batch.kind == "uncommitted" and has_input and not has_read)
+        published = known.times_of(batch.batch_id) if is_counted else None
+        if published is not None:
+            self._watermarks.keep_published(batch.batch_id)
+            now = self._query.event_times(query, reports, [batch.batch_id]) if has_read else None
+            return tuple(read_otherwise(published, now))
         event_times = None if is_passed_over else self._query.event_times(query, reports, [batch.batch_id])
         if event_times is None:
             self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
         else:
             self._watermarks.keep(batch.batch_id, event_times)
+        return ()
 
     def drain(self) -> Iterator[BatchRecord]:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed.
@@ -423,7 +437,7 @@ class BatchRunner:
         """The query with whatever writes its next batch; `batch_id` is None when Spark decides which that is."""
         query = self._query
         if self._audit is not None:
-            query = self._audit.watching(query, batch_id, is_in_sink=is_in_sink)
+            query = self._audit.watching(query, self._watermarks.note_published, batch_id, is_in_sink=is_in_sink)
         elif self._followed is not None and self._followed.decision.batch_id == batch_id:
             query = replace(query, write=self._followed.write)
         write = query.write
@@ -431,7 +445,7 @@ class BatchRunner:
             # The sink's own writer may have forgotten the batch, where the table lets transactions expire.
             write = self._pass_over
         elif write is None and self._published is not None and self._published.is_possible():
-            write = self._published.write
+            write = partial(self._published.write, self._watermarks.note_published)
         return query if write is None else replace(query, write=self._starts.keeping_failure(write))
 
     def _guarded(self, query: Query, taken: Callable[[int], Sequence[str]]) -> Query:

@@ -10,6 +10,7 @@ whose settings tell that writer how to write.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,10 +44,22 @@ class PublishedBatches:
         output_mode = self.query.stream.output_mode
         return self.sink.aside_obstacle(output_mode, self.query.frame, storage=self.storage) is None
 
-    def write(self, frame: DataFrame, batch_id: int) -> None:
-        """Write a batch, in the place of the sink's own stream writer."""
+    def write(self, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> None:
+        """Write a batch, in the place of the sink's own stream writer.
+
+        Args:
+            note: Called with the batch's id once its rows are computed, and before they count.
+            frame: The batch.
+            batch_id: Its id.
+        """
         batch = SinkBatch(self.query_id, batch_id, self.query.stream.output_mode, self.lease.token)
-        self.sink.write_batch(frame, batch, load_function=self.project.load_function, storage=self.storage)
+        aside = self.sink.write_batch_aside(frame, batch, storage=self.storage)
+        if aside is None:
+            # Somebody has given the table a rule since, which Delta's own writer heeds.
+            self.sink.write_batch(frame, batch, load_function=self.project.load_function, storage=self.storage)
+            return
+        note(batch_id)
+        self.sink.publish_batch(batch, aside, storage=self.storage)
 
 
 def published_batches(

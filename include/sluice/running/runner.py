@@ -271,7 +271,16 @@ class _Run:
         project, journal, home = preparation.project, preparation.journal, preparation.home
         declared = preparation.declared()
         self._check_quarantine()
-        self.audit = prepare_audit(declared, seen, query, self.plan, self.record, journal=journal, lease=self.lease)
+        self.audit = prepare_audit(
+            declared,
+            self.generation.newest_declared,
+            seen,
+            query,
+            self.plan,
+            self.record,
+            journal=journal,
+            lease=self.lease,
+        )
         if self.audit is not None:
             self.audit.begin()
         noted = self.generation.marks

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
 _CHECKER = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
 
 
@@ -60,18 +61,22 @@ class ClassicPlans:
     def event_times(
         self, query: StreamingQuery, nodes: Sequence[WatermarkNode], reports: Mapping[int, Mapping[str, Any]]
     ) -> dict[str, int] | None:
-        """What Spark computes its watermark from: private to its tracker, and nowhere else to be had."""
+        """What Spark computes its watermark from: its tracker has it, and nothing else."""
         started: Any = query
-        tracker = started._jsq.streamingQuery().watermarkTracker()
-        field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
-        field.setAccessible(True)
-        reached = {}
-        entries = field.get(tracker).iterator()
-        while entries.hasNext():
-            entry = entries.next()
-            if entry._2().isDefined():
-                reached[str(entry._1().toString())] = int(entry._2().get())
-        return {node.input: reached[node.key] + node.delay_ms for node in nodes if node.key in reached}
+        return _event_times(started._jsq.streamingQuery().watermarkTracker(), nodes)
+
+    def times_of_batch(
+        self, frame: DataFrame, query: StreamingQuery, nodes: Sequence[WatermarkNode], batch_id: int
+    ) -> dict[str, int] | None:
+        """Spark's own tracker looks once the batch is written: another one sees before it what it will see."""
+        started: Any = query
+        execution = started._jsq.streamingQuery().lastExecution()
+        if execution is None or int(execution.currentBatchId()) != batch_id:
+            return None
+        session = frame.sparkSession
+        tracker = java_class(session, _TRACKER).apply(session._jsparkSession.conf(), execution.logical())
+        tracker.updateWatermark(execution.executedPlan())
+        return _event_times(tracker, nodes)
 
     def analysed_text(self, frame: DataFrame) -> str:
         return str(_analysed(frame).toString())
@@ -112,6 +117,17 @@ class ClassicPlans:
         python = java_class(frame.sparkSession, "org.apache.spark.sql.api.python.PythonSQLUtils")
         # Of a query in SQL over a view, Spark sees that it is a stream only in what is built on its analysed plan.
         return str(python.explainString(frame.select("*")._jdf.queryExecution(), "formatted"))
+
+
+def _event_times(tracker: Any, nodes: Sequence[WatermarkNode]) -> dict[str, int]:
+    """The newest event time of each input that a tracker of Spark's has seen one of."""
+    reached = {}
+    entries = tracker.watermarkMap().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        if entry._2().isDefined():
+            reached[str(entry._1().toString())] = int(entry._2().get())
+    return {node.input: reached[node.key] + node.delay_ms for node in nodes if node.key in reached}
 
 
 def java_class(session: SparkSession, name: str) -> Any:

@@ -115,6 +115,12 @@ class ConnectPlans:
                 found[node.input] = max(times)
         return found
 
+    def times_of_batch(
+        self, frame: DataFrame, query: StreamingQuery, nodes: Sequence[WatermarkNode], batch_id: int
+    ) -> dict[str, int] | None:
+        """A server tells once the batch is done."""
+        return None
+
     def analysed_text(self, frame: DataFrame) -> str:
         return _analysed(frame)
 

@@ -63,6 +63,21 @@ class PlanReader(Protocol):
             By input, milliseconds since the epoch; inputs without an event are absent. None when Spark does not tell.
         """
 
+    def times_of_batch(
+        self, frame: DataFrame, query: StreamingQuery, nodes: Sequence[WatermarkNode], batch_id: int
+    ) -> dict[str, int] | None:
+        """The newest event time of each input in a batch that is under way, once its rows are computed.
+
+        Args:
+            frame: The result of the query.
+            query: Its start.
+            nodes: The inputs.
+            batch_id: The batch.
+
+        Returns:
+            As of `event_times`.
+        """
+
     def analysed_text(self, frame: DataFrame) -> str:
         """The tree of the analysed plan, a line for each node; streaming ones are marked by `~`."""
 

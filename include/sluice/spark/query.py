@@ -120,6 +120,15 @@ class Query:
         known = {batch_id: reports.get(batch_id, {}) for batch_id in batch_ids}
         return plan_reader(self.frame.sparkSession).event_times(started, self.watermarks, known)
 
+    def times_of_batch(self, query_id: str, batch_id: int) -> dict[str, int] | None:
+        """The newest event time of each input in a batch that is under way; see `PlanReader.times_of_batch`."""
+        streams = self.frame.sparkSession.streams.active if self.knows_files else ()
+        started = next((found for found in streams if found.id == query_id), None)
+        if started is None:
+            return None
+        reader = plan_reader(self.frame.sparkSession)
+        return reader.times_of_batch(self.frame, started, self.watermarks, batch_id)
+
     def explain(self) -> str | None:
         """See `explain_frame`."""
         return explain_frame(self.frame)

@@ -1,14 +1,17 @@
 """Keeps how far each `withWatermark` has come, batch by batch, and finds out again what a kill has lost.
 
 A batch counts for the next plan once it is kept. A driver may die after Spark's commit and before that, or after the
-sink's and before Spark's, where Spark passes the batch over at the next start. Such a batch is run once more, without
-a sink, on a copy of the checkpoint: with the same input, the same state and the same clock.
+sink's and before Spark's, where Spark passes the batch over at the next start. Where that can be, a batch is measured
+before its rows count, and the home has it. Else it is run once more, without a sink, on a copy of the checkpoint: with
+the same input, the same state and the same clock.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -26,7 +29,7 @@ from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query
 from sluice.spark.replay import replay_batch
 from sluice.times import iso_millis
-from sluice.watermarks import InputWatermark, Watermarks
+from sluice.watermarks import BatchTimes, InputWatermark, Watermarks
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +46,7 @@ class WatermarkLog:
 
     def __init__(self, query: Query, home: StreamHome, generation: Generation, state: CheckpointState) -> None:
         self._query, self._home, self._generation = query, home, generation
+        self._writing = Lock()
         self.known = self._begin(state)
         """How far each has come; None for a query without any."""
 
@@ -61,7 +65,7 @@ class WatermarkLog:
         # Of an only watermark, the commit log tells all.
         since = known.measured + 1 if len(nodes) > 1 else 0
         inputs = tuple(_declared(node, begun.get(node.input), state, since) for node in nodes)
-        known = Watermarks(query_id=known.query_id, measured=known.measured, inputs=inputs)
+        known = msgspec.structs.replace(known, inputs=inputs)
         if known != kept:
             self._home.keep_watermarks(number, known)
         return known
@@ -69,7 +73,29 @@ class WatermarkLog:
     def keep(self, batch_id: int, event_times: Mapping[str, int]) -> None:
         """Count a committed batch, and all before it, in."""
         if self.known is not None and batch_id > self.known.measured:
-            self._keep(self.known.after(batch_id, event_times))
+            self._keep(lambda known: known.after(batch_id, event_times))
+
+    def keep_published(self, batch_id: int) -> bool:
+        """Count a committed batch in by what was measured before its rows counted; tells whether anything was."""
+        published = self.known.times_of(batch_id) if self.known is not None else None
+        if published is not None:
+            self._keep(lambda known: known.after_published(published))
+        return published is not None
+
+    def note_published(self, batch_id: int) -> None:
+        """Keep how far a batch takes each, whose rows are computed and about to count.
+
+        A kill may come before Spark commits it; read again by then, it may be other rows.
+        """
+        event_times = None if self.known is None else self._query.times_of_batch(self._generation.query_id, batch_id)
+        if event_times is not None:
+            times = BatchTimes(batch_id=batch_id, event_times=event_times)
+            self._keep(lambda known: msgspec.structs.replace(known, published=times))
+
+    def forget_published(self, batch_id: int) -> None:
+        """Forget what a try before has measured of a batch whose rows do not count: it is done again."""
+        if self.known is not None and self.known.times_of(batch_id) is not None:
+            self._keep(lambda known: msgspec.structs.replace(known, published=None))
 
     def catch_up(self, state: CheckpointState, progress: ProgressLog, *, check: Callable[[], None]) -> None:
         """Measure every committed batch that is not counted in.
@@ -85,14 +111,16 @@ class WatermarkLog:
         while self.known is not None and state.committed_id is not None and self.known.measured < state.committed_id:
             check()
             batch_id = self.known.measured + 1
+            if self.keep_published(batch_id):
+                continue
             obstacle = self._obstacle(state, batch_id)
             if obstacle is None:
                 storage = self._home.storage
                 event_times = replay_batch(self._query, state.location, batch_id, progress, storage=storage)
-                self._keep(self.known.after(batch_id, event_times))
+                self.keep(batch_id, event_times)
             else:
                 logger.warning("how far batch %d took the watermarks can't be measured: %s", batch_id, obstacle)
-                self._keep(self.known.missing(batch_id))
+                self._keep(partial(Watermarks.missing, batch_id=batch_id))
 
     def shown(self, planned: OffsetFile | None) -> dict[str, Any]:
         """What the record of a batch says."""
@@ -101,9 +129,13 @@ class WatermarkLog:
         at = {known.input: iso_millis(known.watermark_ms or None) for known in self.known.inputs}
         return {"watermarks": at, "held_back_by": self.known.held_back_by(pinned_policy(planned))}
 
-    def _keep(self, known: Watermarks) -> None:
-        self._home.keep_watermarks(self._generation.generation, known)
-        self.known = known
+    def _keep(self, changed: Callable[[Watermarks], Watermarks]) -> None:
+        # A query that drains its sources measures its next batch while the one before is counted in.
+        with self._writing:
+            if self.known is not None:
+                known = changed(self.known)
+                self._home.keep_watermarks(self._generation.generation, known)
+                self.known = known
 
     def _obstacle(self, state: CheckpointState, batch_id: int) -> str | None:
         """Why a committed batch can't be run again; None when it can."""
@@ -130,6 +162,23 @@ class WatermarkLog:
 
     def _logged(self, state: CheckpointState, batch_id: int) -> OffsetFile | None:
         return read_offset_file(join(state.location, "offsets", str(batch_id)), batch_id, storage=self._home.storage)
+
+
+def read_otherwise(published: BatchTimes, now: Mapping[str, int] | None) -> Iterator[str]:
+    """What to tell of a batch that was read again by now, after its rows had counted: that it came out as another one.
+
+    Args:
+        published: How far it took each watermark before its rows counted.
+        now: How far by what was read again; None where nothing was, or Spark does not tell.
+    """
+    then = published.event_times
+    others = sorted(name for name in now.keys() | then if now.get(name) != then.get(name)) if now is not None else []
+    if others:
+        yield (
+            f"read again after a kill, batch {published.batch_id} has other event times of {', '.join(others)} than"
+            " when its rows were written: the transform reads something beside its sources that has changed since. The"
+            " watermark goes on by what was written"
+        )
 
 
 def _declared(node: WatermarkNode, begun: InputWatermark | None, state: CheckpointState, since: int) -> InputWatermark:

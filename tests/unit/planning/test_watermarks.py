@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,12 @@ import msgspec
 import pytest
 from engine_lab import KilledError, Lab, make_lab
 
-from sluice.checkpoint.offsets import OffsetFile
+from sluice.checkpoint.offsets import CommitFile, OffsetFile
 from sluice.checkpoint.reader import CheckpointState
 from sluice.planning.explain import explain
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms, usable
 from sluice.planning.planner import Limits
-from sluice.watermarks import InputWatermark, Watermarks
+from sluice.watermarks import BatchTimes, InputWatermark, Watermarks
 from tests.builders import QUERY_ID
 from tests.engine_model import HeldRows
 
@@ -152,3 +153,31 @@ def test_a_checkpoint_that_was_put_back(lab: Lab) -> None:
     lab.run()
     assert [found.since for found in lab.plan().watermarks.known.inputs] == [3, 3]
     assert lab.state().watermark_ms == 90
+
+
+@pytest.mark.parametrize(
+    ("published", "measured", "watermark_ms"),
+    [
+        (BatchTimes(batch_id=3, event_times={}), 3, 700),
+        (None, 3, 9000),
+        (BatchTimes(batch_id=4, event_times={}), 3, 9000),
+        (BatchTimes(batch_id=3, event_times={}), 2, 9000),
+    ],
+)
+def test_a_batch_that_was_measured_before_its_rows_counted(
+    published: BatchTimes | None, measured: int, watermark_ms: int
+) -> None:
+    """Spark may have read other rows when it committed it: what was kept of it counts, once it is counted in."""
+    committed = replace(checkpoint(500), committed=CommitFile(3, 1, 9000))
+    found = msgspec.structs.replace(known(("a", 700), measured=measured), published=published)
+    assert next_watermark_ms(committed, found) == watermark_ms
+
+
+def test_what_was_measured_is_over_with_its_batch() -> None:
+    """That of a batch that is under way stays while the one before it is counted in."""
+    published = BatchTimes(batch_id=4, event_times={"a": 800})
+    found = msgspec.structs.replace(known(("a", 700), measured=2), published=published)
+    assert found.after(3, {"a": 900}).published == published
+    assert found.after(4, {"a": 900}).published is None
+    counted = found.after_published(published)
+    assert (counted.measured, counted.inputs[0].event_ms, counted.times_of(4)) == (4, 800, published)
