@@ -52,7 +52,7 @@ def test_a_function_of_pythons_workers(lab: Lab, tmp_path: Path) -> None:
 
     (batch,) = lab.run(stream).batches
 
-    assert batch.changed == ("text of the transform's module",)
+    assert batch.changed == ("code of the transform's module",)
 
 
 def test_a_table_that_is_joined(lab: Lab) -> None:

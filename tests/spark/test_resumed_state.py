@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import RefusedError
+from sluice.errors import BatchFailedError, RefusedError, SluiceError
 from sluice.spark_setting import spark_setting
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, forget_tables, uncommit, write_files
@@ -181,3 +182,71 @@ def test_a_query_that_is_spelled_otherwise_at_every_start(lab: Lab, sink: str) -
     write_files(lab.root / "in", {"2.json": '{"id": 2}\n{"id": 3}'}, first=2)
     lab.run(stream)
     assert rows(lab) == [(1,), (2,), (3,)]
+
+
+FUNCTION: dict[str, Any] = {}
+"""What the function of a sink does: into which table it writes, whether it dies behind that, how many rows it takes."""
+
+
+def write_once(frame: DataFrame, batch_id: int) -> None:
+    writer = frame.write.format("delta").mode("append").option("txnAppId", "s").option("txnVersion", batch_id)
+    writer.save(FUNCTION["table"])
+    if FUNCTION.pop("dies", False):
+        raise RuntimeError("it dies")
+
+
+def look_at_one(frame: DataFrame, _batch_id: int) -> None:
+    FUNCTION.setdefault("seen", []).append(frame.limit(1).count())
+
+
+def ignore(_frame: DataFrame, batch_id: int) -> None:
+    FUNCTION.setdefault("seen", []).append(batch_id)
+
+
+@pytest.mark.parametrize("store", ["", "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"])
+@pytest.mark.parametrize("function", ["write_once", "look_at_one", "ignore"])
+def test_a_function_that_does_not_compute_its_batch(lab: Lab, function: str, store: str) -> None:
+    """Its state goes on all the same; Spark alone commits the batch, and its next one can't load the state."""
+    FUNCTION.clear()
+    FUNCTION["table"] = str(lab.root / "out")
+    conf = {"spark.sql.streaming.stateStore.providerClass": store} if store else {}
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:once",
+        sink=sinks.foreach_batch(f"{__name__}:{function}"),
+        conf=conf,
+    )
+    write_files(lab.root / "in", {"0.json": '{"id": 1}'})
+    lab.run(stream)
+    write_files(lab.root / "in", {"1.json": '{"id": 1}\n{"id": 2}'}, first=1)
+    if function == "write_once":
+        FUNCTION["dies"] = True
+        with pytest.raises(SluiceError):
+            lab.run(stream)
+    lab.run(stream)
+    stop_stores(lab)
+    write_files(lab.root / "in", {"2.json": '{"id": 2}\n{"id": 3}\n{"id": 1}'}, first=2)
+
+    assert lab.run(stream).status == "succeeded"
+
+    assert lab.plan(stream).verdict == "skip"
+    if function == "write_once":
+        assert rows(lab) == [(1,), (2,), (3,)]
+
+
+def leave(_frame: DataFrame, _batch_id: int) -> None:
+    sys.exit(0)
+
+
+def test_a_function_that_leaves(lab: Lab) -> None:
+    """The run fails: no thread of Spark's waits for an answer for ever."""
+    stream = Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:once",
+        sink=sinks.foreach_batch(f"{__name__}:leave"),
+    )
+    write_files(lab.root / "in", {"0.json": '{"id": 1}'})
+    with pytest.raises(BatchFailedError, match="what writes batch 0 ended by SystemExit"):
+        lab.run(stream)

@@ -258,7 +258,8 @@ class Audit:
         if self.tables is not None:
             self._write_split(*self.tables, note, frame, batch)
             return
-        frame = frame.persist()
+        # Spark does not find the columns of a batch that is sorted and persisted; only a whole result can be sorted.
+        frame = frame.localCheckpoint() if batch.output_mode == "complete" else frame.persist()
         try:
             decided_now = self._decide(batch_id, measure(self.plan, frame))
             note(batch_id)

@@ -128,6 +128,16 @@ def read_state_layout(
     return StateLayout(tuple(operators), tuple(problems))
 
 
+def lacks_state_of(batch_id: int, checkpoint: str, *, storage: Storage) -> bool:
+    """Whether a partition has no version of the state that a batch leaves: it was not computed, or not all of it.
+
+    Raises:
+        StorageError: A folder can't be listed.
+    """
+    found = read_state_layout(join(checkpoint, "state"), None, storage=storage).operators
+    return any(operator.latest_version is None or operator.latest_version <= batch_id for operator in found)
+
+
 def read_state_schemas(location: str, *, storage: Storage) -> dict[str, bytes]:
     """What `state/` says of its operators and of the columns that they keep: files by their names below it, unparsed.
 

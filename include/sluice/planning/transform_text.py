@@ -43,16 +43,24 @@ def check_functions(project: Project, stream: Stream) -> None:
 
 
 def transform_digest(project: Project, stream: Stream) -> str | None:
-    """What tells the text of the transform's module, and of all modules of the project that it imports, from others.
+    """What tells the code of the transform's module, and of all modules of the project that it imports, from others.
 
-    None where the transform's module has no text.
+    None where the transform's module has no text. Comments, and how lines are broken, tell nothing.
     """
     if (texts := transform_texts(project, stream)) is None:
         return None
     digest = hashlib.sha256()
     for name, text in sorted(texts.items()):
-        digest.update(f"{name}\0{len(text)}\0".encode() + text)
+        code = _code(text)
+        digest.update(f"{name}\0{len(code)}\0".encode() + code)
     return digest.hexdigest()[:16]
+
+
+def _code(text: bytes) -> bytes:
+    try:
+        return ast.dump(ast.parse(text)).encode()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return text
 
 
 def transform_texts(project: Project, stream: Stream) -> Mapping[str, bytes] | None:

@@ -17,7 +17,7 @@ from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.offsets import CommitFile, OffsetFile
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
-from sluice.checkpoint.state_store import has_state
+from sluice.checkpoint.state_store import has_state, lacks_state_of
 from sluice.checkpoint.writer import clear_unfinished, write_planned_batch
 from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.gate.decided_batch import read_decision
@@ -446,6 +446,8 @@ class BatchRunner:
             write = self._pass_over
         elif write is None and self._published is not None and self._published.is_possible():
             write = partial(self._published.write, self._watermarks.note_published)
+        elif write is None and query.knows_files and (function := query.function_of_batches()) is not None:
+            write = partial(self._with_state, function)
         return query if write is None else replace(query, write=self._starts.keeping_failure(write))
 
     def _guarded(self, query: Query, taken: Callable[[int], Sequence[str]]) -> Query:
@@ -454,6 +456,16 @@ class BatchRunner:
         if write is None or not query.knows_files:
             return query
         return replace(query, write=self._starts.keeping_failure(self._files.guarded(write, taken)))
+
+    def _with_state(self, function: Callable[[DataFrame, int], object], frame: DataFrame, batch_id: int) -> None:
+        """Call a function of the user's with a batch. Where it does not compute all rows, the state lacks its batch.
+
+        Spark commits such a batch all the same, and never finds its state. A write that Delta passes over, for the
+        table has it by its `txnVersion`, computes nothing.
+        """
+        function(frame, batch_id)
+        if self._has_state() and lacks_state_of(batch_id, self._state.location, storage=self._storage):
+            run_through(frame)
 
     def _pass_over(self, frame: DataFrame, _batch_id: int) -> None:
         """Write nothing of a batch that the sink holds; its state has yet to go on."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sluice.auditing.audit import Audit
 from sluice.checkpoint.log import list_log
-from sluice.errors import LeaseLostError, RefusedError, SluiceError, StorageError
+from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError, StorageError
 from sluice.locations import join
 from sluice.runs.lease import Lease
 from sluice.spark.connect_session import is_connected
@@ -111,9 +111,17 @@ class QueryStarts:
         def keeping(frame: DataFrame, batch_id: int) -> None:
             try:
                 write(frame, batch_id)
-            except BaseException as exc:
+            except Exception as exc:
                 self._failure = exc
                 raise
+            except BaseException as exc:
+                # Spark would wait for an answer for ever: what a thread of py4j ends by is no answer.
+                self._failure = failed = BatchFailedError(
+                    f"what writes batch {batch_id} ended by {type(exc).__name__}",
+                    where=f"stream `{self.stream}`",
+                    remedy="let the function return, or raise an error; the next run repeats this batch as planned",
+                )
+                raise failed from exc
 
         return keeping
 

@@ -23,7 +23,7 @@ _VERSION_OF = "version of "
 
 
 _PLAN = "transform"
-_TEXT = "text of the transform's module"
+_TEXT = "code of the transform's module"
 TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
 _FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
@@ -63,7 +63,7 @@ def read_by(then: Mapping[str, str], now: Mapping[str, str], *, with_tables: boo
     """What is another one of that by which a batch is read; nothing where nobody knows what it was.
 
     Of one function, Spark's plan may be spelled otherwise at every start: by times, seeds, the order of a set. So its
-    text tells, where it is known; what else a plan may come of, such as a file that it reads, the record tells alone.
+    code tells, where it is known; what else a plan may come of, such as a file that it reads, the record tells alone.
 
     Args:
         then: What was declared when it was begun; empty where that is not known.

@@ -38,13 +38,29 @@ def root(tmp_path: Path) -> Path:
 def test_a_change_in_what_is_imported(root: Path, name: str) -> None:
     """Of the module, of one beside it, of one that this imports, of the package; and back again."""
     before = digest(root)
-    put(root / name, f"{FILES[name]}# more\n")
+    put(root / name, f"{FILES[name]}MORE = 1\n")
     changed = digest(root)
     put(root / name, FILES[name])
 
     assert None not in {before, changed}
     assert changed != before
     assert digest(root) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "is_same"),
+    [
+        ("# more\nimport json\nfrom jobs import keys\nfrom .days import day\n\n\ndef visits(visits):\n    ...\n", True),
+        ("import json\nfrom jobs import keys\nfrom .days import day\ndef visits(visits): ...  # more", True),
+        ("import json\nfrom jobs import keys\nfrom .days import day\ndef visits(visits):\n    'more'\n", False),
+        ("import json\nfrom jobs import keys\nfrom .days import day\ndef visits(visits:\n", False),
+    ],
+)
+def test_comments_and_lines(root: Path, text: str, is_same: bool) -> None:  # noqa: FBT001 - a parameter
+    """They change nothing of what it does; a text that is none of Python's is what it is."""
+    before = digest(root)
+    put(root / "jobs" / "visits.py", text)
+    assert (digest(root) == before) == is_same
 
 
 def test_a_change_elsewhere(root: Path) -> None:
