@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -551,6 +553,65 @@ def test_a_backfill_of_what_is_gone(lab: Lab, kafka: Kafka) -> None:
     with pytest.raises(RefusedError, match="retention has deleted"):
         backfill_stream(lab.project, BackfillRequest(lab.project.resolve(made), interval), session=lab.spark)
     assert ids(lab) == [0, 1, 2]
+
+
+def by_arrival(kafka: Kafka, topic: str) -> Stream:
+    sink = sinks.delta("orders", partition_by=["day"])
+    return stream(kafka, topic, "events", sink=sink, interval_column="day", lateness="1 day")
+
+
+def send_at(kafka: Kafka, topic: str, number: int, at: datetime, stamp: datetime | None = None) -> None:
+    row = {"id": number, "at": at.isoformat()}
+    kafka.send(topic, [row], timestamp_ms=int((stamp or at).timestamp() * 1000))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"retention_ms": 366 * 86_400_000}, {"message_timestamp_type": "LogAppendTime"}], ids=str
+)
+def test_a_backfill_after_the_topic_was_set_otherwise(lab: Lab, kafka: Kafka, changed: dict[str, Any]) -> None:
+    """What went by other settings is not taken for kept by those of today."""
+    topic = kafka.topic()
+    made = by_arrival(kafka, topic)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    send_at(kafka, topic, 1, today)
+    send_at(kafka, topic, 2, today, today - timedelta(days=2))
+    send_at(kafka, topic, 3, today)
+    lab.run(made)
+    kafka.trim(topic, 0, 1)
+    kafka.configure(topic, **changed)
+    interval = Interval(today, today + timedelta(days=1))
+
+    with pytest.raises(RefusedError, match="retention has deleted") as refused:
+        backfill_stream(lab.project, BackfillRequest(lab.project.resolve(made), interval), session=lab.spark)
+
+    read_remedy(refused.value, "BACKFILL_INPUT_GONE", "an interval that begins after a run had read all that is gone")
+    assert ids(lab) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("told_by", ["offset log", "run record"])
+def test_a_backfill_behind_what_is_gone(lab: Lab, kafka: Kafka, told_by: str) -> None:
+    """A batch was planned before the interval that had read all of it."""
+    topic = kafka.topic(retention_ms=366 * 86_400_000)
+    made = by_arrival(kafka, topic)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    before = today - timedelta(days=2)
+    send_at(kafka, topic, 1, before)
+    lab.run(made, clock=lambda: before)
+    if told_by == "offset log":
+        os.utime(lab.checkpoint(made) / "offsets" / "0", (before.timestamp(), before.timestamp()))
+        shutil.rmtree(lab.root / "home" / made.name / "runs")
+    send_at(kafka, topic, 2, today)
+    lab.run(made)
+    kafka.trim(topic, 0, 1)
+    interval = Interval(today, today + timedelta(days=1))
+
+    record = backfill_stream(lab.project, BackfillRequest(lab.project.resolve(made), interval), session=lab.spark)
+
+    assert record.backfill is not None
+    assert (record.backfill.rows_replaced, record.backfill.rows_written, ids(lab)) == (1, 1, [1, 2])
+    earlier = Interval(before, before + timedelta(days=1))
+    with pytest.raises(RefusedError, match="retention has deleted"):
+        backfill_stream(lab.project, BackfillRequest(lab.project.resolve(made), earlier), session=lab.spark)
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -49,6 +51,11 @@ def after(found: Available, source: KafkaSource) -> Position:
     """How far a checkpoint has come that has read all of it."""
     end = found.steps[-1].end
     return Position(end, started_at=found.started_at, has_begun=True, mark=source.mark(end, storage=Storage()))
+
+
+def knowing(position: Position, offset: Mapping[str, Mapping[str, int]], moment: datetime) -> Position:
+    """A position of a stream that had read up to an offset by a time."""
+    return replace(position, read_before=lambda time: [json.dumps(offset)] if moment <= time else [])
 
 
 def refusal(source: KafkaSource, position: Position) -> tuple[str, str]:
@@ -389,7 +396,7 @@ class TestSlice:
         assert source.slice(begun_there, None, storage=Storage()).amount == {"offsets": max(0, 4 - trimmed)}
 
     def test_records_that_are_gone_and_not_needed(self, kafka: Kafka) -> None:
-        """Where brokers set the times, or retention has yet to come to the interval's."""
+        """A batch tells that they had arrived before; and brokers set the times, or retention has yet to come there."""
         stamped = kafka.topic(message_timestamp_type="LogAppendTime")
         kafka.send(stamped, "ab")
         between = datetime.now(UTC) + timedelta(milliseconds=5)
@@ -401,13 +408,49 @@ class TestSlice:
             kafka.send(kept, "x", timestamp_ms=ms(now + timedelta(seconds=second)))
         for topic, start, count in ((stamped, between, 1), (kept, now, 2)):
             source = made(kafka, topic)
-            position = after(look(source), source)
+            position = knowing(after(look(source), source), {topic: {"0": 1}}, start - timedelta(minutes=5))
             kafka.trim(topic, 0, 1)
             arrivals = Interval(start, start + timedelta(days=1))
             assert source.slice(position, arrivals, storage=Storage()).amount == {"offsets": count}
             long_ago = Interval(NOON - timedelta(days=700), NOON)
             with pytest.raises(RefusedError, match="retention has deleted"):
                 source.slice(position, long_ago, storage=Storage())
+
+    @pytest.mark.parametrize("proof", ["none", "too little", "too late", "of another topic"])
+    def test_settings_alone_prove_nothing(self, kafka: Kafka, proof: str) -> None:
+        """They may be others than when the records were deleted."""
+        topic = kafka.topic(2)
+        start = datetime.now(UTC)
+        kafka.send(topic, "x", timestamp_ms=ms(start + timedelta(seconds=9)))
+        kafka.send(topic, "x", timestamp_ms=ms(start - timedelta(seconds=9)))
+        kafka.send(topic, "x", timestamp_ms=ms(start + timedelta(seconds=9)))
+        source = made(kafka, topic)
+        position = after(look(source), source)
+        long_before = start - timedelta(days=1)
+        if proof == "too little":
+            position = knowing(position, {topic: {"0": 0, "1": 9}, "other": {"0": 9}}, long_before)
+        if proof == "too late":
+            position = knowing(position, {topic: {"0": 3}}, start - timedelta(minutes=4))
+        if proof == "of another topic":
+            position = knowing(position, {topic: {"0": 3}}, long_before)
+            position = replace(position, mark=f"{position.mark}, {topic} abc 1")
+        kafka.trim(topic, 0, 1)
+        arrivals = Interval(start, start + timedelta(days=1))
+
+        for changed in ({"message_timestamp_type": "LogAppendTime"}, {"retention_ms": 2**63 - 1}):
+            kafka.configure(topic, **changed)
+            with pytest.raises(RefusedError, match="retention has deleted") as refused:
+                source.slice(position, arrivals, storage=Storage())
+            assert refused.value.finding.code == "BACKFILL_INPUT_GONE"
+
+    def test_an_interval_that_begins_with_time_itself(self, kafka: Kafka) -> None:
+        topic = kafka.topic()
+        kafka.send(topic, "ab")
+        source = made(kafka, topic)
+        position = after(look(source), source)
+        kafka.trim(topic, 0, 1)
+        with pytest.raises(RefusedError, match="retention has deleted"):
+            source.slice(position, Interval(datetime.min.replace(tzinfo=UTC), NOON), storage=Storage())
 
     def test_a_topic_that_is_gone_and_not_needed(self, kafka: Kafka) -> None:
         """What was read before a run had arrived before it; a damaged note is none."""

@@ -10,7 +10,16 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from tests.kafka.broker import PATIENCE_SECONDS, Broker, until
 
@@ -69,6 +78,25 @@ class Kafka:
         admin = self._broker.admin()
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(PATIENCE_SECONDS)
         self._await_partitions(admin, topic, total)
+
+    def configure(self, topic: str, **config: str | int) -> None:
+        """Give a topic other settings, with underscores for dots."""
+        admin = self._broker.admin()
+        entries = [
+            ConfigEntry(key.replace("_", "."), str(value), incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        (changed,) = admin.incremental_alter_configs([resource]).values()
+        changed.result(PATIENCE_SECONDS)
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+
+        def is_set() -> bool:
+            (found,) = admin.describe_configs([asked]).values()
+            told = found.result(PATIENCE_SECONDS)
+            return all(told[entry.name].value == entry.value for entry in entries)
+
+        until(is_set, f"{topic} has not got {config}")
 
     def trim(self, topic: str, partition: int, before_offset: int) -> None:
         """Delete the rows of a partition before an offset, as retention does."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -33,6 +34,7 @@ from sluice.planning.backfill_refusals import (
 from sluice.planning.forgotten_batches import pending_forgotten
 from sluice.planning.older_table import older_table
 from sluice.planning.planner import find_refusal
+from sluice.planning.read_before import read_before
 from sluice.planning.survey import Survey, own_logs, positions, source_lines
 from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
 from sluice.sources.contract import Slice
@@ -306,7 +308,10 @@ def _survey_slices(sight: Sight, home: StreamHome) -> Sight:
         return replace(sight, refusal=_offsets_gone(location, newest))
     lateness = seen.stream.lateness_time
     arrivals = None if lateness is None else Interval(sight.interval.start, _later(sight.interval.end, lateness))
-    at = positions(seen, batch)
+    at = {
+        name: replace(position, read_before=partial(read_before, seen, home, name))
+        for name, position in positions(seen, batch).items()
+    }
     try:
         slices = {
             name: source.slice(at[name], arrivals, storage=home.storage) for name, source in seen.stream.sources.items()

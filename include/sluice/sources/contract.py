@@ -68,6 +68,8 @@ class Position:
     """What the source has told of what was read, or was about to be, when a run last began; see `Source.mark`."""
     pending: Position | None = None
     """The position before a batch that is planned, and that nobody has read yet; None where there is none."""
+    read_before: Callable[[datetime], Collection[str]] = field(default=lambda _: (), compare=False)
+    """Offsets up to which everything had arrived by a time; none where nobody knows. For a backfill alone."""
 
     def kept_start(self, declared: str, place: str) -> Mapping[str, Any] | None:
         """Where the source begins, empty for the earliest; None when that is to be found out.

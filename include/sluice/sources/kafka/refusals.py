@@ -107,8 +107,9 @@ def backfill_records_gone(location: str, gone: Mapping[Partition, int]) -> Probl
         file=location,
         cause=f"the live stream has read records that retention has deleted: {_listed(told)}",
         consequence="the backfill would replace their rows by nothing",
-        remedy="backfill only what the topic still has, with a declared `lateness`, by which older records are not"
-        " needed: where brokers set the times (`message.timestamp.type`), or retention deletes by time alone",
+        remedy="backfill only what the topic still has: with a declared `lateness`, an interval that begins after a run"
+        " had read all that is gone; where brokers set the times (`message.timestamp.type`), or retention deletes by"
+        " time alone",
     )
 
 

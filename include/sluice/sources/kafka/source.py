@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -23,9 +23,9 @@ from sluice.kafka.cluster import Cluster, Edges, Offsets, Partition, Topic, clus
 from sluice.kafka.settings import expanded, for_planner, for_spark
 from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Source, Starting, Step
 from sluice.sources.kafka.limits import steps
+from sluice.sources.kafka.lost_records import Lost, check_kept_whole, needed, shortly_before
 from sluice.sources.kafka.offset import read_offset, write_offset
 from sluice.sources.kafka.refusals import (
-    backfill_compacted,
     backfill_records_gone,
     backfill_topics_gone,
     beyond_end,
@@ -174,8 +174,9 @@ class KafkaSource(Source):
             return TopicSlice(end=None)
         topics, deleted = self._look(position, read)
         self._check_no_topic_left(position, read, topics, deleted, arrivals)
-        self._check_kept_whole({one.topic for one in read})
         partitions = tuple(read)
+        configs = self._cluster().configs(sorted({one.topic for one in partitions}))
+        check_kept_whole(self.location, configs)
         edges = self._cluster().edges(partitions, committed_only=self._reads_committed)
         self._check_read(read, edges)
         since: dict[Partition, int | None] = {}
@@ -184,9 +185,11 @@ class KafkaSource(Source):
             since = self._cluster().first_since(partitions, _first_ms(arrivals.start))
         begun = self._begun(position)
         lost = {one: edges.first[one] for one in partitions if begun.get(one, 0) < min(edges.first[one], read[one])}
-        needed = lost if arrivals is None else self._needed(lost, read, since, arrivals)
-        if needed:
-            raise RefusedError(backfill_records_gone(self.location, needed))
+        if lost and arrivals is not None:
+            arrived = self._arrived(position, shortly_before(arrivals.start))
+            lost = needed({one: Lost(lost[one], read[one], since[one]) for one in lost}, arrived, configs, arrivals)
+        if lost:
+            raise RefusedError(backfill_records_gone(self.location, lost))
         start = {}
         for one in partitions:
             first = edges.first[one] if arrivals is None else since[one]
@@ -322,33 +325,16 @@ class KafkaSource(Source):
         if away := deleted | left:
             raise RefusedError(backfill_topics_gone(self.location, _named(away)))
 
-    def _check_kept_whole(self, topics: Iterable[str]) -> None:
-        """Make sure that a topic keeps its records until their time is over: a compacted one lets go of some before.
-
-        Raises:
-            RefusedError: One is compacted.
-        """
-        for topic, config in self._cluster().configs(sorted(topics)).items():
-            if "compact" in config.get("cleanup.policy", ""):
-                raise RefusedError(backfill_compacted(self.location, topic))
-
-    def _needed(
-        self, lost: Offsets, read: Offsets, since: Mapping[Partition, int | None], arrivals: Interval
-    ) -> dict[Partition, int]:
-        """Those partitions in which a record that is gone may bear the time of an interval, or a later one.
-
-        Where the brokers set the times, they ascend. Where producers do, retention tells, where time is all it goes by.
-        """
-        needed = {}
-        configs = self._cluster().configs(sorted({one.topic for one in lost}))
-        for one, first in lost.items():
-            config, later = configs[one.topic], since[one]
-            is_ascending = config.get("message.timestamp.type") == "LogAppendTime" and later is not None
-            if is_ascending and first < read[one] and (later or 0) > first:
-                continue
-            if not _is_kept_since(config, arrivals.start):
-                needed[one] = first
-        return needed
+    def _arrived(self, position: Position, moment: datetime) -> dict[Partition, int]:
+        """By partition, an offset before which every record had arrived by a time, as far as the stream knows."""
+        again = gone(position.mark).keys()
+        found: dict[Partition, int] = {}
+        for text in position.read_before(moment):
+            for one, offset in read_offset(text, self.location).items():
+                # Offsets of a topic that was made again may be the former one's.
+                if one.topic not in again:
+                    found[one] = max(offset, found.get(one, 0))
+        return found
 
     def _read_of(self, topics: Mapping[str, Topic]) -> tuple[Partition, ...]:
         return self.partitions or tuple(one for topic in topics.values() for one in topic.partitions)
@@ -426,14 +412,6 @@ def _gone(start: Offsets, edges: Edges, end: Offsets | None = None) -> dict[Part
 
 def _named(topics: Iterable[str]) -> list[str]:
     return [f"the topic {name}" for name in sorted(topics)]
-
-
-def _is_kept_since(config: Mapping[str, str], moment: datetime) -> bool:
-    """Whether retention, by time alone, has yet to delete records of a time; who deletes some by hand, knows of it."""
-    kept_ms = config.get("retention.ms", "")
-    if config.get("retention.bytes") != "-1" or not kept_ms.isdigit():
-        return False
-    return (datetime.now(UTC) - moment) < timedelta(milliseconds=int(kept_ms))
 
 
 def _or_else(offset: int | None, other: int) -> int:
