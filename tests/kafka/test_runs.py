@@ -443,6 +443,31 @@ def test_a_topic_of_a_pattern_that_is_deleted(lab: Lab, kafka: Kafka) -> None:
     assert record.plan.warnings == ()
 
 
+@pytest.mark.parametrize("strategy", ["exact", "drain"])
+def test_a_topic_that_is_deleted_before_the_first_batch(lab: Lab, kafka: Kafka, strategy: Any) -> None:
+    """Nothing of it was read: Spark is told to begin without it, and a backfill does not miss it."""
+    name = uuid.uuid4().hex[:6]
+    old, new = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
+    kafka.send(new, [event(0, 0)])
+    source = sources.kafka(kafka.bootstrap, pattern=f"{name}-.*", starting="latest")
+    sink = sinks.delta("orders", partition_by=["day"])
+    made = stream(kafka, new, "events", sources={"orders": source}, sink=sink, interval_column="day")
+    lab.run(made)
+    kafka.delete_topic(old)
+    kafka.send(new, [event(1, 0)])
+
+    record = lab.run(made, Limits(strategy=strategy))
+    kafka.send(new, [event(2, 0)])
+    later = lab.run(made)
+
+    assert ids(lab) == [1, 2]
+    assert [problem.code for problem in record.plan.warnings] == ["KAFKA_TOPIC_GONE"]
+    assert later.plan.warnings == ()
+    interval = Interval(NOON.replace(hour=0), NOON.replace(hour=0) + timedelta(days=1))
+    backfill_stream(lab.project, BackfillRequest(lab.project.resolve(made), interval), session=lab.spark)
+    assert ids(lab) == [0, 1, 2]
+
+
 def test_a_drained_run_after_growth(lab: Lab, kafka: Kafka) -> None:
     """Spark wants to be told where every partition begins, also one that came after the first run looked."""
     topic = kafka.topic()

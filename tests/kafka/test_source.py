@@ -341,6 +341,46 @@ class TestHarm:
         assert [(problem.code, problem.is_blocking) for problem in found.problems] == [("KAFKA_TOPIC_GONE", False)]
         assert read_offset(found.steps[0].end, "") == {Partition(new, 0): 2}
 
+    @pytest.mark.parametrize("starting", ["latest", "earliest"])
+    def test_a_topic_that_is_deleted_before_the_first_batch(self, kafka: Kafka, starting: str) -> None:
+        """Nothing of it was read: the stream begins without it, and says so until it has."""
+        name = f"early-{starting}"
+        old, new = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
+        source = made(kafka, pattern=f"{name}-.*", starting=starting)
+        waiting = Position(None, started_at=look(source).started_at)
+        kafka.delete_topic(old)
+        kafka.send(new, "a")
+
+        found = look(source, waiting)
+
+        assert found.steps[0].added.start == write_offset({Partition(new, 0): 0})
+        (problem,) = found.problems
+        assert (problem.code, problem.is_blocking) == ("KAFKA_TOPIC_GONE", False)
+        assert f"has found the topic {old}, which was deleted before anything of it was read" in problem.cause
+        later = replace(after(found, source), log=OwnLog(SourceLog(start=found.steps[0].added.start)))
+        assert look(source, later).problems == ()
+        assert source.slice(later, None, storage=Storage()).amount == {"offsets": 1}
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_topic_that_is_deleted_once_the_start_is_written(self, kafka: Kafka, fails: bool) -> None:  # noqa: FBT001
+        """Spark takes it for lost."""
+        name = f"begun-{fails}"
+        old, new = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
+        source = made(kafka, pattern=f"{name}-.*", fail_on_data_loss=fails)
+        start = write_offset({Partition(old, 0): 0, Partition(new, 0): 0})
+        position = Position(None, OwnLog(SourceLog(start=start)))
+        kafka.delete_topic(old)
+        kafka.send(new, "a")
+
+        if fails:
+            code, cause = refusal(source, position)
+            assert code == "KAFKA_TOPIC_GONE"
+            assert "has begun to read" in cause
+        else:
+            found = look(source, position)
+            assert ends(found) == [{0: 1}]
+            assert [problem.code for problem in found.problems] == ["KAFKA_TOPIC_GONE"]
+
     def test_an_offset_of_another_kind(self, kafka: Kafka) -> None:
         """The declaration is not the checkpoint's."""
         assert refusal(made(kafka, kafka.topic()), Position('{"logOffset":3}'))[0] == "OFFSET_OF_ANOTHER_KIND"

@@ -12,14 +12,14 @@ _NEW_STREAM = "declare a new stream with a sink of its own for the new one"
 
 
 def topics_gone(location: str, names: Sequence[str], *, is_declared: bool) -> Problem:
-    """Topics, or partitions of some, that a checkpoint has read are away.
+    """Topics, or partitions of some, that a checkpoint has begun to read are away.
 
     Args:
         location: The source.
         names: What is away.
         is_declared: Whether the stream may go on without them.
     """
-    cause = f"the checkpoint has read {_listed(names)}, which the cluster does not have"
+    cause = f"the checkpoint has begun to read {_listed(names)}, which the cluster does not have"
     if is_declared:
         return Problem(
             code="KAFKA_TOPIC_GONE",
@@ -36,6 +36,18 @@ def topics_gone(location: str, names: Sequence[str], *, is_declared: bool) -> Pr
         consequence="Spark waits for it until a time-out, and fails",
         remedy=f"check `settings` and the servers, or bring the topic back; if it was deleted, {_NEW_STREAM}. Of topics"
         " that a `pattern` names, some may be deleted where `fail_on_data_loss=False` is declared",
+    )
+
+
+def topics_gone_unread(location: str, names: Sequence[str]) -> Problem:
+    """Topics that a pattern named when an earlier run looked were deleted before the first batch."""
+    return Problem(
+        code="KAFKA_TOPIC_GONE",
+        file=location,
+        cause=f"an earlier run has found {_listed(names)}, which was deleted before anything of it was read",
+        consequence="what came into it since is in no table",
+        remedy="delete a topic once a run has read all of it",
+        is_blocking=False,
     )
 
 

@@ -32,6 +32,7 @@ from sluice.sources.kafka.refusals import (
     other_topics,
     records_gone,
     topics_gone,
+    topics_gone_unread,
 )
 from sluice.sources.kafka.topic_marks import gone, mark_after, marked, present
 from sluice.times import epoch_micros
@@ -93,12 +94,13 @@ class KafkaSource(Source):
 
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:
         read = self._read_so_far(position)
-        topics, deleted = self._look(position, read or {})
+        topics, deleted = self._look(position, read if read is not None else self._logged_start(position))
         partitions = self._read_of(topics)
         edges = self._cluster().edges(partitions, committed_only=self._reads_committed)
         started_at = self._started_at(position, topics, edges)
         start = read if read is not None else self._offsets(started_at)
-        start = {one: offset for one, offset in start.items() if one.topic not in deleted}
+        unread = {one.topic for one in start} - topics.keys() - deleted
+        start = {one: offset for one, offset in start.items() if one.topic in topics}
         self._check_read(start, edges)
         lost = _gone(start, edges)
         if lost and self.fail_on_data_loss:
@@ -115,6 +117,8 @@ class KafkaSource(Source):
         problems = [records_gone(self.location, lost, is_declared=True)] if lost else []
         if deleted:
             problems.append(topics_gone(self.location, _named(deleted), is_declared=True))
+        if unread:
+            problems.append(topics_gone_unread(self.location, _named(unread)))
         return Available(
             found,
             started_at=started_at,
@@ -128,9 +132,10 @@ class KafkaSource(Source):
     ) -> tuple[Problem, ...]:
         last = read_offset(end, self.location)
         read = self._read_so_far(position)
-        start = read if read is not None else self._begun(position)
+        begun = read if read is not None else self._logged_start(position)
+        start = begun or self._offsets(position.started_at)
         try:
-            _, deleted = self._look(position, {**start, **last} if self.fail_on_data_loss else last)
+            _, deleted = self._look(position, {**begun, **last} if self.fail_on_data_loss else last)
             unread = {one.topic for one in last if one.topic in deleted and start.get(one, 0) < last[one]}
             last = {one: offset for one, offset in last.items() if one.topic not in deleted}
             edges = self._cluster().edges(tuple(last), committed_only=self._reads_committed)
@@ -160,9 +165,10 @@ class KafkaSource(Source):
             reader = reader.option("subscribe", ",".join(self.topics))
         begins = self._offsets(started_at)
         if begins:
-            # Spark wants to be told of every partition; those that were added since begin with their first record.
+            # Spark wants to be told of every partition, and of no other; those that were added since begin with their
+            # first record.
             names = self.topics or self._matching()
-            begins |= {one: 0 for one in self._read_of(self._cluster().topics(names)) if one not in begins}
+            begins = {one: begins.get(one, 0) for one in self._read_of(self._cluster().topics(names))}
         reader = reader.option("startingOffsets", write_offset(begins) if begins else "earliest")
         if self.max_offsets_per_batch is not None:
             reader = reader.option("maxOffsetsPerTrigger", self.max_offsets_per_batch)
@@ -310,7 +316,11 @@ class KafkaSource(Source):
         """
         there = {name: topic.id for name, topic in topics.items()}
         before = gone(position.mark)
-        noted = present(position.started_at.get("topics")) | present(position.mark)
+        begun = {one.topic for one in self._logged_start(position)}
+        found = present(position.started_at.get("topics"))
+        # One that was deleted before the first batch was never read.
+        noted = {name: topic_id for name, topic_id in found.items() if not begun or name in begun}
+        noted |= present(position.mark)
         was_read = {one.topic for one in read}
         # A run that was drained has noted nothing of the topics that it left.
         left = {
@@ -377,9 +387,11 @@ class KafkaSource(Source):
 
     def _begun(self, position: Position) -> dict[Partition, int]:
         """Where the first batch began, as far as that is known."""
-        if position.log.taken.start is not None:
-            return read_offset(position.log.taken.start, self.location)
-        return self._offsets(position.started_at)
+        return self._logged_start(position) or self._offsets(position.started_at)
+
+    def _logged_start(self, position: Position) -> dict[Partition, int]:
+        """Where Spark begins, as the checkpoint says; nothing where it does not."""
+        return {} if position.log.taken.start is None else read_offset(position.log.taken.start, self.location)
 
     def _offsets(self, started_at: Mapping[str, Any]) -> dict[Partition, int]:
         return read_offset(started_at["offsets"], self.location) if "offsets" in started_at else {}
