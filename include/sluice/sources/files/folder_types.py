@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from sluice.errors import DeclarationError, SluiceError
@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"\bCOMMENT\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", re.IGNORECASE)
 _WITHIN = re.compile(r"<[^<>]*>|\([^()]*\)")
 _FOLDER = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
+_DECIMAL = re.compile(r"decimal\((\d+),0\)")
+_FRACTION = re.compile(r"[+-]?\d*\.\d+", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"[+-]?\d{1,38}", re.ASCII)
+_DEFAULT = "__HIVE_DEFAULT_PARTITION__"
+"""What a folder of rows without a value has for one."""
+_NOTHING = "void"
+"""The type of a column whose folders have no values."""
 _WHOLE = {"int", "bigint"}
 _NARROWER: Mapping[str, Container[str]] = {"bigint": {"int"}, "double": {"int"}, "timestamp": {"date"}}
 """By a type that Spark finds in names of folders, those whose every value is one of it."""
+Files = Callable[[], Iterable[str]]
 Load = Callable[[Mapping[str, str]], "DataFrame"]
 """Reads files, of which some columns are to be of these types beside those of the schema."""
 
@@ -62,26 +70,30 @@ def found_types(frame: DataFrame, declared: str) -> dict[str, str]:
     return {name: kind for name, kind in frame.dtypes if name.lower() not in known}
 
 
-def load_as_begun(load: Load, begun: Mapping[str, str], declared: str, path: str) -> DataFrame:
+def load_as_begun(load: Load, files: Files, begun: Mapping[str, str], declared: str, path: str) -> DataFrame:
     """Read files such that the columns that are folders have the types that the stream began with.
 
     Args:
         load: Reads them.
+        files: Lists those whose folders Spark has looked at.
         begun: Those types, by column.
         declared: The schema, as DDL.
         path: The source, for messages.
 
     Raises:
-        DeclarationError: The name of a folder that is there now is no value of such a type.
+        DeclarationError: The name of a folder that is there now is no value of such a type; or nothing tells the type.
     """
     frame = load({})
-    found = found_types(frame, declared) if begun else {}
+    found = found_types(frame, declared)
+    begun = {name: kind for name, kind in begun.items() if kind != _NOTHING}
+    for name, kind in found.items():
+        if kind == _NOTHING and name not in begun:
+            raise _no_type(name, path)
     other = {name: kind for name, kind in begun.items() if found.get(name, kind) != kind}
     if not other:
         return frame
     for name, kind in other.items():
-        allowed = _WHOLE if kind.startswith("decimal") else _NARROWER.get(kind, ())
-        if kind != "string" and found[name] not in allowed:
+        if not _is_within(found[name], kind) and not _are_doubles(name, found[name], kind, files):
             # Spark would cut off what is too much for the type: a time in a day, digits behind a point.
             raise _other_names(name, kind, path)
     try:
@@ -95,10 +107,41 @@ def load_as_begun(load: Load, begun: Mapping[str, str], declared: str, path: str
     return frame
 
 
+def _is_within(found: str, begun: str) -> bool:
+    """Whether every name that Spark finds one type in is a value of another one."""
+    if begun == "string" or found == _NOTHING or found in _NARROWER.get(begun, ()):
+        return True
+    wide, narrow = _DECIMAL.fullmatch(begun), _DECIMAL.fullmatch(found)
+    return wide is not None and (found in _WHOLE or (narrow is not None and int(narrow[1]) <= int(wide[1])))
+
+
+def _are_doubles(name: str, found: str, begun: str, files: Files) -> bool:
+    """Whether every name is a double: Spark takes one with long whole numbers beside it for a text."""
+    if begun != "double" or not (found in {"bigint", "string"} or _DECIMAL.fullmatch(found)):
+        return False
+    column = re.compile(rf"/{re.escape(name)}=([^/]*)/", re.IGNORECASE)
+    return all(place is not None and _is_double(place[1]) for place in map(column.search, files()))
+
+
+def _is_double(text: str) -> bool:
+    if text == _DEFAULT or _FRACTION.fullmatch(text):
+        return True
+    return _WHOLE_NUMBER.fullmatch(text) is not None and int(text) == int(float(text))
+
+
 def _other_names(name: str, kind: str, path: str) -> DeclarationError:
     return DeclarationError(
         f"the column `{name}` of its folders was {kind} when the stream began, and there are folders now whose"
         " names are none",
         where=path,
         remedy=f"move those folders away; or put `{name}` with its type into `schema`, if what is written takes it",
+    )
+
+
+def _no_type(name: str, path: str) -> DeclarationError:
+    return DeclarationError(
+        f"the column `{name}` of its folders has no type yet: of all folders, `{name}={_DEFAULT}` alone is there",
+        where=path,
+        remedy=f"put `{name}` with the type that it is to have into `schema`: the stream keeps it from its first batch"
+        " on",
     )

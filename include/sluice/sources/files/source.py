@@ -283,7 +283,7 @@ class FilesSource(LoggingSource):
         if not taken.added:
             return spark.createDataFrame([], self._reading(self.folders).columns)
         paths = [_literal(entry.path) for entry in taken.added.entries]
-        return self._as_begun(lambda folders: self._load_batch(spark, name, paths, folders))
+        return self._as_begun(spark, name, paths, lambda folders: self._load_batch(spark, name, paths, folders))
 
     def _load_batch(
         self, spark: SparkSession, name: str, paths: Sequence[str], folders: Mapping[str, str]
@@ -317,7 +317,8 @@ class FilesSource(LoggingSource):
             )
 
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
-        return self._as_begun(lambda folders: self._load_stream(spark, name, folders))
+        paths = [spark_location(self.path)]
+        return self._as_begun(spark, name, paths, lambda folders: self._load_stream(spark, name, folders))
 
     def _load_stream(self, spark: SparkSession, name: str, folders: Mapping[str, str]) -> DataFrame:
         reader = spark.readStream.format(self.format).option(SOURCE_TAG, name)
@@ -345,8 +346,11 @@ class FilesSource(LoggingSource):
         declared = {name: kind for name, kind in frame.dtypes if name in self.folders}
         return found_types(frame, self.schema or _TEXT) | declared
 
-    def _as_begun(self, load: Load) -> DataFrame:
-        return load_as_begun(load, self.folders, self.schema or _TEXT, self.path)
+    def _as_begun(self, spark: SparkSession, name: str, paths: Sequence[str], load: Load) -> DataFrame:
+        def files() -> list[str]:
+            return self._load_batch(spark, name, paths, {}).inputFiles()
+
+        return load_as_begun(load, files, self.folders, self.schema or _TEXT, self.path)
 
     def _reading(self, folders: Mapping[str, str]) -> ObservedReading:
         return ObservedReading(self.format, self.schema or _TEXT, self.options, folders)
