@@ -27,6 +27,14 @@ def with_headers(n: DataFrame) -> DataFrame:
     return records(n).withColumn("headers", F.when(F.col("key") == "0", own))
 
 
+def with_keyless_header(n: DataFrame) -> DataFrame:
+    return records(n).withColumn("headers", F.expr("array(struct(cast(null as string) as key, binary('x') as value))"))
+
+
+def with_other_case(n: DataFrame) -> DataFrame:
+    return with_headers(n).withColumnsRenamed({"key": "Key", "value": "VALUE", "headers": "Headers"})
+
+
 def passed(n: DataFrame) -> DataFrame:
     return n.select("key", "value", "headers")
 
@@ -118,6 +126,16 @@ def test_headers_of_ones_own(lab: Lab, kafka: Kafka) -> None:
     }  # fmt: skip
 
 
+def test_a_header_without_a_key(lab: Lab, kafka: Kafka) -> None:
+    """Kafka has none: the batch fails with a message, and nothing is left out without a word."""
+    topic = kafka.topic()
+    write_numbers(lab.root / "in", 1)
+
+    with pytest.raises(DeclarationError, match=r"a header of a row has no key .* give each one a key"):
+        lab.run(stream(kafka, topic, "with_keyless_header"))
+    assert sent(kafka, topic) == []
+
+
 def test_headers_of_another_stream(lab: Lab, kafka: Kafka) -> None:
     """What was read from a topic that another one wrote bears this one's batch."""
     first, second = kafka.topic(), kafka.topic()
@@ -144,6 +162,7 @@ def test_a_topic_for_each_row(lab: Lab, kafka: Kafka) -> None:
         ("plain", "t", "has a column `id`, which a record does not have"),
         ("numeric", "t", "column `value` of the result is bigint"),
         ("no_value", "t", "no column `value`"),
+        ("with_other_case", "t", "has a column `Key`, and Spark's writer looks for `key`.*name it `key`"),
         ("records", None, "no topic is named"),
     ],
 )

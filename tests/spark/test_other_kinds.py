@@ -102,6 +102,16 @@ class WithoutProcess:
     pass
 
 
+class WithArgument(Noting):
+    def __init__(self, folder: str, *, size: int, depth: int = 1) -> None:
+        self.folder = folder
+
+
+class Failing(Noting):
+    def __init__(self) -> None:
+        raise ValueError("no connection")
+
+
 @pytest.fixture
 def own(spark: SparkSession) -> None:
     """The data source, known to the session."""
@@ -180,11 +190,20 @@ def test_rows_for_a_class(lab: Lab) -> None:
     assert written(folder) == [0, 1, 2, 3]
 
 
-def test_a_class_that_takes_no_rows(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("name", "told", "is_planned"),
+    [
+        ("WithoutProcess", "has no method `process`", False),
+        ("WithArgument", "can't be made without arguments: it wants `folder`, `size`", False),
+        ("Failing", "no `.*:Failing` can be made: ValueError: no connection", True),
+    ],
+)
+def test_a_class_that_takes_no_rows(lab: Lab, name: str, told: str, *, is_planned: bool) -> None:
     write_numbers(lab.root / "in", 1)
     source = sources.files("in", format="json", schema="id bigint")
-    sink = sinks.foreach(f"{__name__}:WithoutProcess")
+    sink = sinks.foreach(f"{__name__}:{name}")
     made = Stream(name="s", sources={"numbers": source}, transform=f"{__name__}:same", sink=sink)
 
-    with pytest.raises(DeclarationError, match="has no method `process`"):
+    with pytest.raises(DeclarationError, match=told):
         lab.run(made)
+    assert (lab.checkpoint(made) / "offsets").exists() == is_planned

@@ -51,6 +51,8 @@ class QueryStarts:
             query = replace(query, write=self._while_held(function))
         try:
             return query.start(self.checkpoint, once=once)
+        except SluiceError:
+            raise
         except Exception as exc:
             raise self._failed(exc) from exc
 
@@ -129,8 +131,12 @@ class QueryStarts:
         """A sink's function, called as long as the lease holds: nothing else keeps a second writer out of its sink."""
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            self.lease.check()
-            function(frame, batch_id)
+            try:
+                self.lease.check()
+                function(frame, batch_id)
+            except SluiceError as exc:
+                self._failure = exc
+                raise
 
         return write
 

@@ -6,12 +6,14 @@ each row, and `close(error)`. The same partition of a batch may come again: `ope
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declaring import check_reference, declares
 from sluice.errors import DeclarationError
+from sluice.foreign_code import foreign_code
 from sluice.other_names import SINK_WORDS
 from sluice.sinks.contract import FunctionLoader, Sink
 
@@ -36,7 +38,10 @@ class ForeachSink(Sink):
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         made = load_function(self.reference)
         # Of a class, Spark wants one object, which it copies; a function gets each row itself.
-        return frame.writeStream.foreach(made() if isinstance(made, type) else made)
+        if isinstance(made, type):
+            with foreign_code(f"no `{self.reference}` can be made", where=lambda _: "sinks.foreach()"):
+                made = made()
+        return frame.writeStream.foreach(made)
 
     def check_function(self, function: Callable[..., Any]) -> None:
         if isinstance(function, type) and not callable(getattr(function, "process", None)):
@@ -46,6 +51,22 @@ class ForeachSink(Sink):
                 remedy="give it `process(self, row)`, and if wanted `open(self, partition_id, batch_id)` and"
                 " `close(self, error)`",
             )
+        if isinstance(function, type) and (wanted := _wanted(function)):
+            raise DeclarationError(
+                f"`{self.reference}` can't be made without arguments: it wants {', '.join(wanted)}",
+                where="sinks.foreach()",
+                remedy="give them defaults, or set in `open` what it needs",
+            )
+
+
+def _wanted(made: type) -> list[str]:
+    """The arguments without a default that a class is made with, as far as it tells them."""
+    try:
+        parameters = inspect.signature(made).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    empty, several = inspect.Parameter.empty, {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    return [f"`{found.name}`" for found in parameters if found.default is empty and found.kind not in several]
 
 
 @declares("sinks.foreach()", SINK_WORDS)

@@ -36,6 +36,7 @@ _COLUMNS = {
     "partition": ("int",),
 }
 """What Spark's writer takes, and what each column may be."""
+_NO_KEY = "a header of a row has no key"
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,12 @@ class KafkaSink(BatchSink):
         types = {column.name: column.dataType.simpleString() for column in frame.schema.fields}
         where = f"{place}, {self._place}"
         for name, found in types.items():
+            if name.lower() in _COLUMNS.keys() - {name}:
+                raise DeclarationError(
+                    f"the result has a column `{name}`, and Spark's writer looks for `{name.lower()}`",
+                    where=where,
+                    remedy=f"name it `{name.lower()}`",
+                )
             if name not in _COLUMNS:
                 raise DeclarationError(
                     f"the result has a column `{name}`, which a record does not have",
@@ -126,13 +133,23 @@ class KafkaSink(BatchSink):
         own = F.array(*pairs)
         if "headers" in frame.columns:
             given = F.coalesce(F.col("headers"), F.array().cast(_COLUMNS["headers"][0]))
-            # What was read from a topic that Sluice has written bears those of the batch that it was sent in.
-            own = F.concat(F.filter(given, lambda header: ~header["key"].isin(*ours)), own)
+            # What was read from a topic that Sluice has written bears those of the batch that it was sent in. One
+            # without a key would be left out with them; Spark's writer fails by a null pointer.
+            fails = F.raise_error(F.lit(_NO_KEY))
+            named = F.filter(given, lambda one: F.when(one["key"].isNull(), fails).otherwise(~one["key"].isin(*ours)))
+            own = F.concat(named, own)
         writer = frame.withColumn("headers", own).write.format("kafka").option("includeHeaders", "true")
         writer = writer.options(**for_spark(self.servers, self.settings))
         if self.topic is not None:
             writer = writer.option("topic", self.topic)
-        writer.save()
+        try:
+            writer.save()
+        except Exception as exc:
+            if _NO_KEY not in str(exc):
+                raise
+            raise DeclarationError(
+                _NO_KEY, where=self._place, remedy="give each one a key in the transform, or leave it out there"
+            ) from exc
 
     @property
     def _place(self) -> str:
