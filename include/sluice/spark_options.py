@@ -6,6 +6,7 @@ Spark, so that an upgrade can't leave them behind.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +50,7 @@ _mode = one_of(
 )
 _quote_handling = one_of("STOP_AT_CLOSING_QUOTE", "BACK_TO_DELIMITER", "STOP_AT_DELIMITER", "SKIP_VALUE", "RAISE_ERROR")
 _rebase = one_of("EXCEPTION", "CORRECTED", "LEGACY", has_case=True)
+_FORMAT_NAME = re.compile(r"[\w.$-]+")
 _DATES = "dateFormat timeFormat timestampFormat timestampNTZFormat"
 
 
@@ -145,6 +147,21 @@ def spark_options(
             raise DeclarationError(f"option `{name}` is {value!r}", where=place, remedy=wrong)
         options[names[name]] = text
     return options
+
+
+def check_format_name(name: object, place: str) -> None:
+    """Refuse what is no name of a format: Spark takes a word, or the name of a class.
+
+    Raises:
+        DeclarationError: It is none.
+    """
+    if not isinstance(name, str) or not _FORMAT_NAME.fullmatch(name):
+        meant = name.strip() if isinstance(name, str) else ""
+        raise DeclarationError(
+            f"{name!r} is no format",
+            where=place,
+            remedy=f"write it as {meant!r}" if _FORMAT_NAME.fullmatch(meant) else "name one that Spark knows",
+        )
 
 
 def any_options(given: Mapping[str, Any], place: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from sluice.errors import DeclarationError
 from sluice.other_names import OTHER_SINK_WORDS
 from sluice.paths import expand_all
 from sluice.sinks.contract import FunctionLoader, Sink
-from sluice.spark_options import any_options
+from sluice.spark_options import any_options, check_format_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,11 +49,10 @@ def other(format: str, **options: Any) -> OtherSink:  # noqa: A002 - Spark's wor
         options: Its options as Spark spells them; `${NAME}` stands for a variable of the environment.
 
     Raises:
-        DeclarationError: The format is one of Sluice's own, or an option is no text, number or boolean.
+        DeclarationError: The format is none, or one of Sluice's own, or an option is no text, number or boolean.
     """
     place = f"sinks.other({format!r})"
-    if not isinstance(format, str) or not format.strip():
-        raise DeclarationError(f"{format!r} is no format", where=place, remedy="name one that Spark knows")
+    check_format_name(format, place)
     ours = OTHER_SINK_WORDS.get(format.lower())
     if ours is not None:
         raise DeclarationError(f"Sluice has a sink of its own for `{format}`", where=place, remedy=ours)

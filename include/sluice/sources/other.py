@@ -14,7 +14,7 @@ from sluice.other_names import OTHER_SOURCE_WORDS
 from sluice.paths import expand_all
 from sluice.schema_text import schema_problem
 from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Source
-from sluice.spark_options import any_options
+from sluice.spark_options import any_options, check_format_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,11 +87,10 @@ def other(format: str, *, schema: str | None = None, **options: Any) -> OtherSou
         options: Its options as Spark spells them; `${NAME}` stands for a variable of the environment.
 
     Raises:
-        DeclarationError: The format is one of Sluice's own, or an option is no text, number or boolean.
+        DeclarationError: The format is none, or one of Sluice's own, or an option is no text, number or boolean.
     """
     place = f"sources.other({format!r})"
-    if not isinstance(format, str) or not format.strip():
-        raise DeclarationError(f"{format!r} is no format", where=place, remedy="name one that Spark knows")
+    check_format_name(format, place)
     ours = OTHER_SOURCE_WORDS.get(format.lower().replace("-", "_"))
     if ours is not None:
         raise DeclarationError(f"Sluice has a source of its own for `{format}`", where=place, remedy=ours)
