@@ -67,6 +67,10 @@ def both(orders: DataFrame, n: DataFrame) -> DataFrame:
     return orders.select(F.col("value").cast("string").cast("bigint").alias("id")).unionByName(n.select("id"))
 
 
+def twice(orders: DataFrame, again: DataFrame) -> DataFrame:
+    return numbers(orders).unionByName(numbers(again))
+
+
 def stream(kafka: Kafka, topic: str, transform: str = "numbers", *, name: str = "orders", **changes: Any) -> Stream:
     source = {
         key: changes.pop(key) for key in list(changes) if key in {"starting", "max_offsets_per_batch", "settings"}
@@ -291,6 +295,19 @@ def test_records_that_are_gone(lab: Lab, kafka: Kafka) -> None:
     lab.run(made)
 
     assert ids(lab) == [1, 4, 5]
+
+
+def test_two_sources_of_one_topic(lab: Lab, kafka: Kafka) -> None:
+    """What is gone of it is told once."""
+    topic = kafka.topic()
+    send(kafka, topic, 1)
+    source = sources.kafka(kafka.bootstrap, topics=[topic], fail_on_data_loss=False)
+    made = stream(kafka, topic, "twice", sources={"orders": source, "again": source})
+    lab.run(made)
+    send(kafka, topic, 2, 3)
+    kafka.trim(topic, 0, 2)
+
+    assert [problem.code for problem in lab.plan(made).warnings] == ["KAFKA_RECORDS_GONE"]
 
 
 def test_a_topic_that_is_gone(lab: Lab, kafka: Kafka) -> None:

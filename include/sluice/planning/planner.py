@@ -337,7 +337,9 @@ def _warnings(seen: Survey) -> tuple[Problem, ...]:
     # Later, it matters for a batch alone whose driver was killed, and that is refused where it does.
     of_sink = (seen.sink.forgetful if seen.checkpoint.is_new else None, seen.older)
     told = (problem for problem in of_sink if problem is not None and not problem.is_blocking)
-    return (*noticed, *unneeded, *of_sources, *read_by_another(seen), *told, *_pinned_settings(seen))
+    # Two sources that read the same thing say the same of it.
+    of_all = (*noticed, *unneeded, *of_sources, *read_by_another(seen), *told, *_pinned_settings(seen))
+    return tuple(dict.fromkeys(of_all))
 
 
 def _pinned_settings(seen: Survey) -> Iterator[Problem]:

@@ -83,7 +83,7 @@ class KafkaSource(Source):
         return self.topics, self.pattern, self.partitions, self.include_headers, self._reads_committed
 
     def resolved(self, project_root: str) -> KafkaSource:
-        servers, settings = expanded(self.servers, self.settings, f"sources.kafka({self.servers!r})")
+        servers, settings = expanded(self.servers, self.settings, self._place)
         return replace(self, servers=servers, settings=settings)
 
     def reads_from(self, place: str) -> bool:
@@ -231,7 +231,11 @@ class KafkaSource(Source):
         return self.settings.get("isolation.level", "") == "read_committed"
 
     def _cluster(self) -> Cluster:
-        return cluster(for_planner(self.servers, self.settings, f"sources.kafka({self.servers!r})"))
+        return cluster(for_planner(self.servers, self.settings, self._place))
+
+    @property
+    def _place(self) -> str:
+        return f"sources.kafka({self.servers!r})"
 
     def _options(self) -> dict[str, str]:
         loss = "true" if self.fail_on_data_loss else "false"
