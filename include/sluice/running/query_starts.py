@@ -131,12 +131,8 @@ class QueryStarts:
         """A sink's function, called as long as the lease holds: nothing else keeps a second writer out of its sink."""
 
         def write(frame: DataFrame, batch_id: int) -> None:
-            try:
-                self.lease.check()
-                function(frame, batch_id)
-            except SluiceError as exc:
-                self._failure = exc
-                raise
+            self.lease.check()
+            function(frame, batch_id)
 
         return write
 
