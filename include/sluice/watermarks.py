@@ -62,8 +62,9 @@ class Watermarks(Document, frozen=True, kw_only=True):
     measured: int
     """The newest batch whose events are counted in; -1 before the first."""
     inputs: tuple[InputWatermark, ...]
-    published: BatchTimes | None = None
-    """What was measured of a batch before its rows counted: read again after a kill, it may be other rows."""
+    published: tuple[BatchTimes, ...] = ()
+    """What was measured of batches before their rows counted: read again after a kill, they may be other rows. Of those
+    that are not counted in, and of the newest that was counted in by this."""
 
     def reached_ms(self, policy: Policy) -> int:
         """The watermark of the whole query, in milliseconds since the epoch; 0 for none."""
@@ -85,18 +86,23 @@ class Watermarks(Document, frozen=True, kw_only=True):
             event_times: The newest event time by input, in milliseconds; inputs that it brought nothing for are absent.
         """
         inputs = tuple(_moved(known, event_times.get(known.input)) for known in self.inputs)
-        is_over = self.published is not None and self.published.batch_id <= batch_id
-        published = None if is_over else self.published
+        published = tuple(found for found in self.published if found.batch_id > batch_id)
         return msgspec.structs.replace(self, measured=batch_id, inputs=inputs, published=published)
 
     def after_published(self, published: BatchTimes) -> Watermarks:
         """What is known after a batch that was measured before its rows counted, and maybe read again since."""
         known = self.after(published.batch_id, published.event_times)
-        return msgspec.structs.replace(known, published=published)
+        return msgspec.structs.replace(known, published=(published, *known.published))
+
+    def publishing(self, batch_id: int, event_times: dict[str, int] | None) -> Watermarks:
+        """What is known with a batch whose rows are about to count, measured anew; None where it is not."""
+        others = tuple(found for found in self.published if found.batch_id != batch_id)
+        own = () if event_times is None else (BatchTimes(batch_id=batch_id, event_times=event_times),)
+        return msgspec.structs.replace(self, published=(*others, *own))
 
     def times_of(self, batch_id: int | None) -> BatchTimes | None:
         """What was measured of a batch before its rows counted; None where nobody has."""
-        return self.published if self.published is not None and self.published.batch_id == batch_id else None
+        return next((found for found in self.published if found.batch_id == batch_id), None)
 
     def missing(self, batch_id: int) -> Watermarks:
         """What is known after a batch of which nothing can be measured any more."""

@@ -89,13 +89,12 @@ class WatermarkLog:
         """
         event_times = None if self.known is None else self._query.times_of_batch(self._generation.query_id, batch_id)
         if event_times is not None:
-            times = BatchTimes(batch_id=batch_id, event_times=event_times)
-            self._keep(lambda known: msgspec.structs.replace(known, published=times))
+            self._keep(lambda known: known.publishing(batch_id, event_times))
 
     def forget_published(self, batch_id: int) -> None:
         """Forget what a try before has measured of a batch whose rows do not count: it is done again."""
         if self.known is not None and self.known.times_of(batch_id) is not None:
-            self._keep(lambda known: msgspec.structs.replace(known, published=None))
+            self._keep(lambda known: known.publishing(batch_id, None))
 
     def catch_up(self, state: CheckpointState, progress: ProgressLog, *, check: Callable[[], None]) -> None:
         """Measure every committed batch that is not counted in.

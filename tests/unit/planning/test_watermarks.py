@@ -156,28 +156,26 @@ def test_a_checkpoint_that_was_put_back(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("published", "measured", "watermark_ms"),
-    [
-        (BatchTimes(batch_id=3, event_times={}), 3, 700),
-        (None, 3, 9000),
-        (BatchTimes(batch_id=4, event_times={}), 3, 9000),
-        (BatchTimes(batch_id=3, event_times={}), 2, 9000),
-    ],
+    ("published", "measured", "watermark_ms"), [((3,), 3, 700), ((), 3, 9000), ((4,), 3, 9000), ((3,), 2, 9000)]
 )
 def test_a_batch_that_was_measured_before_its_rows_counted(
-    published: BatchTimes | None, measured: int, watermark_ms: int
+    published: tuple[int, ...], measured: int, watermark_ms: int
 ) -> None:
     """Spark may have read other rows when it committed it: what was kept of it counts, once it is counted in."""
     committed = replace(checkpoint(500), committed=CommitFile(3, 1, 9000))
-    found = msgspec.structs.replace(known(("a", 700), measured=measured), published=published)
+    times = tuple(BatchTimes(batch_id=batch_id, event_times={}) for batch_id in published)
+    found = msgspec.structs.replace(known(("a", 700), measured=measured), published=times)
     assert next_watermark_ms(committed, found) == watermark_ms
 
 
 def test_what_was_measured_is_over_with_its_batch() -> None:
-    """That of a batch that is under way stays while the one before it is counted in."""
-    published = BatchTimes(batch_id=4, event_times={"a": 800})
-    found = msgspec.structs.replace(known(("a", 700), measured=2), published=published)
-    assert found.after(3, {"a": 900}).published == published
-    assert found.after(4, {"a": 900}).published is None
-    counted = found.after_published(published)
-    assert (counted.measured, counted.inputs[0].event_ms, counted.times_of(4)) == (4, 800, published)
+    """That of batches that are not counted in stays, as a start has them that runs several."""
+    found = known(("a", 700), measured=2).publishing(3, {"a": 750}).publishing(4, {"a": 810}).publishing(4, {"a": 800})
+    first, second = (BatchTimes(batch_id=number, event_times={"a": at}) for number, at in ((3, 750), (4, 800)))
+    assert found.published == (first, second)
+    assert found.publishing(4, None).published == (first,)
+    assert found.after(3, {"a": 900}).published == (second,)
+    assert found.after(4, {"a": 900}).published == ()
+    counted = found.after_published(first)
+    assert (counted.measured, counted.inputs[0].event_ms, counted.published) == (3, 750, (first, second))
+    assert counted.after_published(second).published == (second,)
