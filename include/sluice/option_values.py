@@ -7,7 +7,9 @@ refuses.
 
 from __future__ import annotations
 
+import codecs
 import difflib
+import json
 import re
 import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +21,8 @@ _WHOLE = re.compile(r"[+-]?\d{1,10}")
 _MOST = 2**31 - 1
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _SEPARATOR = re.compile(r"""(?:[^\\]|\\[trbf"'\\])+""", re.DOTALL)
+_ELEMENT = re.compile(r"[^\W\d][\w.:-]*")
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OFFSET = re.compile(
     r"(?:UTC|GMT|UT)?[+-](?:(?:0?\d|1[0-7])(?:(?::[0-5]?\d|[0-5]\d)(?::?[0-5]\d)?)?|18(?::?00?(?::?00)?)?)|Z|GMT0"
 )
@@ -94,6 +98,65 @@ def short_line_separator(value: str) -> str | None:
 def letters(value: str) -> str | None:
     """Letters, without a dot."""
     return None if not value or value.isalpha() else f"give letters only: {''.join(filter(str.isalpha, value))!r}"
+
+
+def element(value: str) -> str | None:
+    """The name of an element of XML."""
+    return None if _ELEMENT.fullmatch(value) else 'give the name of an element, as "row", without brackets'
+
+
+def no_brackets(value: str) -> str | None:
+    """Text of XML, without the brackets around it."""
+    return "leave the brackets out" if set(value) & set("<>") else None
+
+
+def some_text(value: str) -> str | None:
+    """Anything but nothing."""
+    return None if value else "give at least one character"
+
+
+def java_charset(value: str) -> str | None:
+    """The name of a charset that Java has, as far as Python knows it."""
+    try:
+        is_known = value.lower().startswith("x-") or bool(codecs.lookup(value))
+    except LookupError:
+        is_known = False
+    return None if value and is_known else 'name a charset, as "UTF-8" or "ISO-8859-1"'
+
+
+def avro_name(value: str) -> str | None:
+    """The name of a record of Avro."""
+    return None if _AVRO_NAME.fullmatch(value) else 'give letters, digits and underscores, as "Visit"'
+
+
+def avro_namespace(value: str) -> str | None:
+    """Names of Avro with dots between them, or none."""
+    is_right = not value or all(_AVRO_NAME.fullmatch(part) for part in value.split("."))
+    return None if is_right else 'give names with dots between them, as "com.example"'
+
+
+def json_document(value: str) -> str | None:
+    """A document of JSON."""
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return "give Avro's schema as JSON"
+    return None
+
+
+def every_file(value: str) -> str | None:
+    """`true`: Spark would pass over planned files by their names, without a word."""
+    return None if value.lower() == "true" else 'leave it out, and choose files by `path_glob_filter="*.avro"`'
+
+
+def of_functions(_value: str) -> str | None:
+    """What Spark heeds in a function, and not in what it reads."""
+    return "leave it out: Spark heeds it in `from_avro` alone, and fails at a file that is broken"
+
+
+def up_to_15(value: str) -> str | None:
+    """A whole number up to 15."""
+    return None if _WHOLE.fullmatch(value) and int(value) <= 15 else "give a whole number up to 15"
 
 
 def time_zone(value: str) -> str | None:

@@ -176,22 +176,21 @@ KAFKA_SINK_WORDS: Mapping[str, str] = {
 }
 """What is typed into `sinks.kafka(...)`."""
 
+_FILE_FORMATS = "avro", "csv", "json", "orc", "parquet", "text", "xml"
 _OF_FILES = "write it as `sources.files(PATH, format={!r}, ...)`"
 _INTO_FILES = "write it as `sinks.files(PATH, format={!r})`"
 _LAND_IT = "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`"
 _WRITE_IT = 'write each batch by a function of yours: `sinks.foreach_batch("module:function")`'
 OTHER_SOURCE_WORDS: Mapping[str, str] = {
-    **{
-        name: f"write it as `sources.files(PATH, format={name!r}, ...)`"
-        for name in ("csv", "json", "orc", "parquet", "text")
-    },
+    **{name: _OF_FILES.format(name) for name in _FILE_FORMATS},
+    "binaryfile": _OF_FILES.format("binaryFile"),
     "delta": "write it as `sources.delta(PATH)`",
     "kafka": 'write it as `sources.kafka("HOST:PORT", topics=["NAME"])`',
     "rate_micro_batch": "write it as `sources.rate_micro_batch(rows_per_batch=...)`",
 }
 """What is given as the format of `sources.other(...)`."""
 OTHER_SINK_WORDS: Mapping[str, str] = {
-    **{name: _INTO_FILES.format(name) for name in ("csv", "json", "orc", "parquet", "text")},
+    **{name: _INTO_FILES.format(name) for name in _FILE_FORMATS},
     "delta": "write it as `sinks.delta(PATH)`",
     "kafka": 'write it as `sinks.kafka("HOST:PORT", topic="NAME")`',
     "console": "write it as `sinks.console()`",
@@ -236,9 +235,10 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
         **_each("backfill", "type `sluice backfill NAME --start TIME --end TIME`"),
     },
     "sluice.sources": {
-        **{name: _OF_FILES.format(name) for name in ("csv", "json", "orc", "parquet", "text")},
+        **{name: _OF_FILES.format(name) for name in _FILE_FORMATS},
+        **_each("binaryFile binary_file", _OF_FILES.format("binaryFile")),
         **_each("kinesis pubsub eventhubs event_hubs pulsar jdbc postgres mysql mongo", _LAND_IT),
-        **_each("iceberg hudi snowflake bigquery avro xml memory http rest api excel protobuf redis", _LAND_IT),
+        **_each("iceberg hudi snowflake bigquery memory http rest api excel protobuf redis", _LAND_IT),
         **_each(
             "file folder s3 cloud_files cloudfiles autoloader auto_loader", "write it as `sources.files(PATH, ...)`"
         ),
@@ -247,10 +247,10 @@ KIND_WORDS: Mapping[str, Mapping[str, str]] = {
         **_each("foreach_batch console noop", "it is a sink"),
     },
     "sluice.sinks": {
-        **{name: _INTO_FILES.format(name) for name in ("csv", "json", "orc", "parquet", "text")},
+        **{name: _INTO_FILES.format(name) for name in _FILE_FORMATS},
         **_each("kinesis pubsub eventhubs jdbc postgres mysql mongo iceberg hudi snowflake bigquery", _WRITE_IT),
-        **_each("avro redis cassandra", _WRITE_IT),
-        **_each("elasticsearch opensearch http rest api email slack webhook excel xml", _WRITE_IT),
+        **_each("redis cassandra", _WRITE_IT),
+        **_each("elasticsearch opensearch http rest api email slack webhook excel", _WRITE_IT),
         **_each("foreach_function merge upsert function", _WRITE_IT),
         **_each("file folder s3", "write it as `sinks.files(PATH, format=...)`"),
         **_each("table delta_table", "write it as `sinks.delta(PATH)`"),
@@ -268,5 +268,6 @@ FORMAT_WORDS: Mapping[str, str] = {
     **_each("tsv psv", 'write it as `csv`, with `sep="\\t"` or another one'),
     **_each("txt log", "write it as `text`"),
     **_each("pq parq", "write it as `parquet`"),
+    **_each("binary binaryfile binary_file bytes image pdf", "write it as `binaryFile`: a row for each file"),
 }
 """What is given as the format of files."""

@@ -18,21 +18,31 @@ from sluice.option_values import (
     above_zero,
     above_zero_or_none,
     any_text,
+    avro_name,
+    avro_namespace,
     boolean,
     character,
     charset,
     current_pattern,
     date_pattern,
+    element,
+    every_file,
+    java_charset,
+    json_document,
     letters,
     line_separator,
+    no_brackets,
     number,
+    of_functions,
     one_of,
     orc_codec,
     parquet_codec,
     pattern_to_read,
     separator,
     short_line_separator,
+    some_text,
     time_zone,
+    up_to_15,
 )
 from sluice.schema_text import read_schema
 
@@ -50,6 +60,7 @@ _mode = one_of(
 )
 _quote_handling = one_of("STOP_AT_CLOSING_QUOTE", "BACK_TO_DELIMITER", "STOP_AT_DELIMITER", "SKIP_VALUE", "RAISE_ERROR")
 _rebase = one_of("EXCEPTION", "CORRECTED", "LEGACY", has_case=True)
+_avro_codec = one_of("uncompressed", "deflate", "snappy", "bzip2", "xz", "zstandard", words={"zstd": "zstandard"})
 _FORMAT_NAME = re.compile(r"[\w.$-]+")
 _DATES = "dateFormat timeFormat timestampFormat timestampNTZFormat"
 
@@ -59,6 +70,19 @@ def _each(names: str, check: Check) -> dict[str, Check]:
 
 
 FORMATS: Mapping[str, Mapping[str, Check]] = {
+    "avro": {
+        **_each("enableStableIdentifiersForUnionType positionalFieldMatching", boolean),
+        **_each("avroSchemaUrl stableIdentifierPrefixForUnionType", any_text),
+        "avroSchema": json_document,
+        "compression": _avro_codec,
+        "datetimeRebaseMode": _rebase,
+        "ignoreExtension": every_file,
+        "mode": of_functions,
+        "recordName": avro_name,
+        "recordNamespace": avro_namespace,
+        "recursiveFieldMaxDepth": up_to_15,
+    },
+    "binaryFile": {},
     "csv": {
         **_each("columnPruning enableDateTimeParsingFallback enforceSchema escapeQuotes header", boolean),
         **_each("ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace inferSchema multiLine preferDate quoteAll", boolean),
@@ -102,10 +126,27 @@ FORMATS: Mapping[str, Mapping[str, Check]] = {
         "mergeSchema": boolean,
     },
     "text": {"compression": _text_codec, "encoding": any_text, "lineSep": line_separator, "wholetext": boolean},
+    "xml": {
+        **_each("ignoreNamespace ignoreSurroundingSpaces inferSchema multiLine preferDate prefersDecimal", boolean),
+        **_each("excludeAttribute useLegacyXMLParser validateName", boolean),
+        **_each("arrayElementName attributePrefix columnNameOfCorruptRecord indent locale nullValue", any_text),
+        **_each("rowValidationXSDPath singleVariantColumn wildcardColName", any_text),
+        **_each("charset encoding", java_charset),
+        **_each("rootTag rowTag", element),
+        "declaration": no_brackets,
+        "valueTag": some_text,
+        **_each(_DATES, date_pattern),
+        "compression": _text_codec,
+        "mode": _mode,
+        "samplingRatio": number,
+        "timeZone": time_zone,
+    },
 }
 """Spark's options by file format, with what their values may be."""
-_TYPES_REFUSED = {"csv": ("array", "map", "struct", "void")}
+_TYPES_REFUSED = {"avro": ("variant",), "csv": ("array", "map", "struct", "void")}
 """Types that a format has no files of."""
+WHOLE_FILES = "path string, modificationTime timestamp, length bigint, content binary"
+"""What Spark makes of a file of whatever kind (`binaryFile`)."""
 _FORMER_PATTERNS = "spark.sql.legacy.timeParserPolicy", "LEGACY"
 _EVERY_CHARSET = "spark.sql.legacy.javaCharsets", "true"
 
@@ -219,6 +260,30 @@ def check_settings(
         )
 
 
+def check_together(file_format: str, options: Mapping[str, str], place: str) -> None:
+    """Refuse options that do not go with each other, whether files are read or written.
+
+    Args:
+        file_format: One of `FORMATS`.
+        options: What `spark_options` made.
+        place: What is declared, for the message.
+
+    Raises:
+        DeclarationError: Spark would refuse them.
+    """
+    if file_format != "xml":
+        return
+    if "rowTag" not in options:
+        raise DeclarationError(
+            "`row_tag` is missing", where=place, remedy='name the element that is a row: row_tag="visit"'
+        )
+    value_tag = options.get("valueTag", "_VALUE")
+    if value_tag == options.get("attributePrefix", "_"):
+        raise DeclarationError(
+            f"`value_tag` and `attribute_prefix` are both {value_tag!r}", where=place, remedy="let them differ"
+        )
+
+
 def check_reading(file_format: str, options: Mapping[str, str], schema: str | None, place: str) -> None:
     """Refuse options that do not go with each other, or with the schema.
 
@@ -231,6 +296,7 @@ def check_reading(file_format: str, options: Mapping[str, str], schema: str | No
     Raises:
         DeclarationError: Spark would refuse them.
     """
+    check_together(file_format, options, place)
     found = None if schema is None else read_schema(schema)
     columns = None if found is None else found.columns
     encoding = options.get("encoding", options.get("charset", "UTF-8")).upper()
@@ -274,7 +340,9 @@ def _check_types(file_format: str, columns: Mapping[str, str], place: str) -> No
         raise DeclarationError(
             f"`{wrong}` is {columns[wrong]}, which {file_format} does not have",
             where=place,
-            remedy="read it as a string, and parse it in the transform",
+            remedy="declare the type that is in the files"
+            if file_format == "avro"
+            else "read it as a string, and parse it in the transform",
         )
     if file_format == "text" and columns and "string" not in columns.values():
         raise DeclarationError(

@@ -20,17 +20,25 @@ from sluice.option_values import (
     Check,
     above_zero,
     above_zero_or_none,
+    avro_name,
+    avro_namespace,
     boolean,
     character,
     charset,
     date_pattern,
+    element,
+    java_charset,
+    json_document,
     letters,
     line_separator,
+    no_brackets,
     number,
     pattern_to_read,
     separator,
     short_line_separator,
+    some_text,
     time_zone,
+    up_to_15,
 )
 from sluice.schema_text import schema_problem
 from sluice.sources.files.source import FilesSource
@@ -41,6 +49,7 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = "a string, n int, d date, t timestamp"
 DAY, MOMENT = "2026-05-15", "2026-05-15 13:02:03"
+ROW_TAG = {"xml": {"rowTag": "ROW"}}
 ROW = {"a": "x", "n": 1, "d": DAY, "t": MOMENT}
 SAMPLES: Mapping[Check, tuple[list[str], list[str]]] = {
     boolean: (["true", "FALSE"], ["yes", "1", ""]),
@@ -68,12 +77,27 @@ SAMPLES: Mapping[Check, tuple[list[str], list[str]]] = {
         ["none", "uncompressed", "SNAPPY", "zlib", "lzo", "lz4", "brotli", "zstd"],
         ["zip7", "gzip", "lz4_raw", ""],
     ),
+    FORMATS["avro"]["compression"]: (
+        ["uncompressed", "deflate", "SNAPPY", "bzip2", "xz", "zstandard"],
+        ["zstd", "gzip", "none", ""],
+    ),
+    json_document: (['{"type": "record", "name": "r", "fields": [{"name": "n", "type": "int"}]}'], ["nope", ""]),
+    avro_name: (["Visit", "_a1"], ["", "1a", "a b", "a-b"]),
+    avro_namespace: (["", "com.example", "a"], ["1", "a b", "a..b"]),
+    up_to_15: (["-1", "0", "15"], ["16", "x", ""]),
+    element: (["ROW", "a:b", "a-b.c", "zeile"], ["", "<row>", "row/"]),
+    no_brackets: (["", 'version="1.1"'], ["<x>"]),
+    some_text: (["_V", "#"], [""]),
+    java_charset: (["UTF-8", "latin1", "utf8", "ISO-8859-1"], ["nope", ""]),
     FORMATS["csv"]["unescapedQuoteHandling"]: (
         ["STOP_AT_CLOSING_QUOTE", "back_to_delimiter", "STOP_AT_DELIMITER", "SKIP_VALUE", "RAISE_ERROR"],
         ["RAISE", ""],
     ),
 }  # fmt: skip
-BY_HAND = {FORMATS["csv"]["mode"], FORMATS["parquet"]["datetimeRebaseMode"], date_pattern}
+BY_HAND = {
+    *(FORMATS["csv"]["mode"], FORMATS["parquet"]["datetimeRebaseMode"], date_pattern),
+    *(FORMATS["avro"]["mode"], FORMATS["avro"]["ignoreExtension"]),
+}
 """Checks of options that Spark does not refuse at once; tests of their own show what it does."""
 GOOD_PATTERNS = ["yyyy-MM-dd", "dd.MM.yyyy", "DDD yyyy", "yyyy-MM-dd'T'HH:mm:ss[.SSS][XXX]", "hh:mm a", "QQ yyyy", ""]
 BAD_PATTERNS = [
@@ -90,14 +114,15 @@ def land(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(root / "csv" / "a.csv", ",".join(map(str, ROW.values())) + "\n")
     put(root / "text" / "a.txt", "x\n")
     frame = spark.read.schema(SCHEMA).option("timestampFormat", "yyyy-MM-dd HH:mm:ss").json(str(root / "json"))
-    for file_format in ("orc", "parquet"):
-        frame.coalesce(1).write.format(file_format).save(str(root / file_format))
+    for file_format in ("avro", "orc", "parquet", "xml"):
+        writer = frame.coalesce(1).write.format(file_format)
+        writer.options(**ROW_TAG.get(file_format, {})).save(str(root / file_format))
     return root
 
 
 def read(spark: SparkSession, land: Path, file_format: str, schema: str = SCHEMA, **options: str) -> str:
     """What Spark reads with an option: the rows, or `refused`."""
-    reader = spark.read.format(file_format).options(**options)
+    reader = spark.read.format(file_format).options(**ROW_TAG.get(file_format, {}) | options)
     try:
         found = (reader if file_format == "text" else reader.schema(schema)).load(str(land / file_format))
         return str([tuple(map(str, row)) for row in found.collect()])
@@ -110,7 +135,8 @@ def write(spark: SparkSession, land: Path, file_format: str, **options: str) -> 
     frame = spark.read.parquet(str(land / "parquet"))
     try:
         chosen = frame.select("a") if file_format == "text" else frame
-        chosen.coalesce(1).write.format(file_format).options(**options).mode("overwrite").save(str(land / "out"))
+        writer = chosen.coalesce(1).write.format(file_format).options(**ROW_TAG.get(file_format, {}) | options)
+        writer.mode("overwrite").save(str(land / "out"))
     except (PySparkException, Py4JJavaError):
         return "refused"
     return "written"
@@ -150,7 +176,7 @@ def test_values(spark: SparkSession, land: Path, file_format: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("file_format", ["csv", "json"])
+@pytest.mark.parametrize("file_format", ["csv", "json", "xml"])
 def test_modes(spark: SparkSession, land: Path, file_format: str) -> None:
     """A mode that there is not is read as PERMISSIVE, without a word: nulls are published."""
     check = FORMATS[file_format]["mode"]
@@ -351,3 +377,30 @@ def test_name_globs(spark: SparkSession, land: Path, glob: str) -> None:
     except DeclarationError:
         is_planned = False
     assert is_planned == (read(spark, land, "json", pathGlobFilter=glob) != "refused")
+
+
+def test_extensions_of_avro(spark: SparkSession, tmp_path: Path) -> None:
+    """A file that was planned, and has another name than Spark likes, would be passed over without a word."""
+    (written,) = write_avro(spark, tmp_path / "aside")
+    (tmp_path / "in").mkdir()
+    written.rename(tmp_path / "in" / "1.data")
+    reader = spark.read.format("avro").schema("id bigint")
+    assert reader.load(str(tmp_path / "in")).count() == 1
+    assert reader.option("ignoreExtension", "false").load(str(tmp_path / "in")).count() == 0
+    check = FORMATS["avro"]["ignoreExtension"]
+    assert (check("true"), check("false")) == (None, 'leave it out, and choose files by `path_glob_filter="*.avro"`')
+
+
+def test_the_mode_of_avro(spark: SparkSession, tmp_path: Path) -> None:
+    """Of files, Spark does not heed it: a broken one fails, whatever is declared."""
+    write_avro(spark, tmp_path / "in")
+    put(tmp_path / "in" / "broken.avro", "none")
+    reader = spark.read.format("avro").schema("id bigint").option("mode", "DROPMALFORMED")
+    with pytest.raises((PySparkException, Py4JJavaError)):
+        reader.load(str(tmp_path / "in")).collect()
+    assert FORMATS["avro"]["mode"]("DROPMALFORMED") is not None
+
+
+def write_avro(spark: SparkSession, folder: Path) -> list[Path]:
+    spark.range(1).coalesce(1).write.format("avro").save(str(folder))
+    return list(folder.glob("*.avro"))

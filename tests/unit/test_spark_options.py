@@ -90,4 +90,4 @@ def test_check_format() -> None:
 
     with pytest.raises(DeclarationError) as caught:
         check_format("jsonl", "here", {})
-    assert caught.value.remedy == "use one of: csv, json, orc, parquet, text"
+    assert caught.value.remedy == "use one of: avro, binaryFile, csv, json, orc, parquet, text, xml"

@@ -83,14 +83,17 @@ class Sink(ABC):
 
     kind: ClassVar[str]
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "update", "complete")
-    needs_jars: ClassVar[bool] = False
-    """Whether Spark writes it by one of the pinned jars."""
     is_idempotent: ClassVar[bool] = False
     """Whether the sink itself refuses a batch that it holds already, so that a second writer can't double rows."""
     called_with: ClassVar[tuple[str, ...]] = ("frame", "batch_id")
     """What it calls its function with, if it calls one."""
     is_of_one_query: ClassVar[bool] = False
     """Whether it takes batches by their ids alone, so that those of another query pass for done."""
+
+    @property
+    def needs_jars(self) -> bool:
+        """Whether Spark writes it by one of the pinned jars."""
+        return False
 
     @abstractmethod
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:

@@ -18,7 +18,7 @@ from sluice.locations import is_local, join, local_path, same_for_every_name, sp
 from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState
-from sluice.spark_options import FORMATS, check_format, check_settings, options_elsewhere, spark_options
+from sluice.spark_options import FORMATS, check_format, check_settings, check_together, options_elsewhere, spark_options
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ class FilesSink(Sink):
     format: str
     partition_by: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def needs_jars(self) -> bool:
+        return self.format == "avro"
 
     @property
     def location(self) -> str:
@@ -164,7 +168,7 @@ def files(
 
     Args:
         path: The folder; relative to the project, absolute, or a URL.
-        format: `json`, `csv`, `parquet`, `orc` or `text`.
+        format: `json`, `csv`, `parquet`, `orc`, `text`, `avro` or `xml`.
         partition_by: Columns whose values become folders, or the one that there is.
         options: Further options of Spark's writer for the format, in snake_case.
 
@@ -174,8 +178,15 @@ def files(
     place = f"sinks.files({path!r})"
     check_path(path, place)
     check_format(format, place, {**KIND_WORDS["sluice.sinks"], "delta": "write it as `sinks.delta(PATH)`"})
+    if format == "binaryFile":
+        raise DeclarationError(
+            "Spark writes no files of the format `binaryFile`",
+            where=place,
+            remedy="write them in a function: `sinks.foreach_batch(...)`",
+        )
     words = {**options_elsewhere(format), **SINK_WORDS}
     # Spark's writers know no `mode` but that of the batch, which the stream's output mode is.
     known = {option: check for option, check in FORMATS[format].items() if option != "mode"}
     given = spark_options(options, known, place=place, ours=("format", "partition_by"), words=words)
+    check_together(format, given, place)
     return FilesSink(path, format, partition_columns(partition_by, place), given)

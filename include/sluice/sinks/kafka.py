@@ -44,11 +44,14 @@ class KafkaSink(BatchSink):
     """Declared by `sinks.kafka`."""
 
     kind: ClassVar[str] = "kafka"
-    needs_jars: ClassVar[bool] = True
 
     servers: str
     topic: str | None
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def needs_jars(self) -> bool:
+        return True
 
     @property
     def location(self) -> str:

@@ -155,8 +155,6 @@ class Source(ABC):
     kind: ClassVar[str]
     unit: ClassVar[str]
     """What its amounts are counted in first of all: one of `amounts.UNITS`."""
-    needs_jars: ClassVar[bool] = False
-    """Whether Spark reads it by one of the pinned jars."""
     is_looked_at_again: ClassVar[bool] = False
     """Whether a run looks at it before every batch, also one that it has just planned: it changes by itself."""
     has_versions: ClassVar[bool] = False
@@ -183,6 +181,11 @@ class Source(ABC):
         Raises:
             DeclarationError: It does not.
         """
+
+    @property
+    def needs_jars(self) -> bool:
+        """Whether Spark reads it by one of the pinned jars."""
+        return False
 
     @abstractmethod
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:

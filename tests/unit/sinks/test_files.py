@@ -29,7 +29,7 @@ def test_declaration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ({"format": "jsonl"}, "use one of: csv, json, orc, parquet, text"),
+        ({"format": "jsonl"}, "use one of: avro, binaryFile, csv, json, orc, parquet, text, xml"),
         ({"format": "csv", "heder": True}, "did you mean `header`?"),
         ({"format": "json", "partition_bye": ["day"]}, "did you mean `partition_by`?"),
         ({"format": "json", "compression": None}, "give a string, a number or a boolean"),

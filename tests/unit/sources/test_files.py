@@ -84,10 +84,10 @@ class TestDeclaration:
             ({"heder": True, "format": "csv"}, "did you mean `header`?"),
             ({"latestfirst": True}, "did you mean `latest_first`?"),
             (
-                {"format": "avro"},
+                {"format": "iceberg"},
                 "let its records land as files or in a Delta table, and read those: `sources.files`, `sources.delta`",
             ),
-            ({"format": "exel"}, "use one of: csv, json, orc, parquet, text"),
+            ({"format": "exel"}, "use one of: avro, binaryFile, csv, json, orc, parquet, text, xml"),
             ({"schema": None}, 'give the columns as DDL: schema="id bigint, at timestamp"'),
             ({"max_files_per_batch": 0}, "give a whole number above 0, or leave it out"),
             ({"max_bytes_per_batch": -1}, "give a whole number above 0, or leave it out"),

@@ -67,13 +67,16 @@ class DeltaSink(ReplaceableSink, SplittingSink):
     """Declared by `sinks.delta`."""
 
     kind: ClassVar[str] = "delta"
-    needs_jars: ClassVar[bool] = True
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "complete")
     is_idempotent: ClassVar[bool] = True
 
     path: str
     partition_by: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def needs_jars(self) -> bool:
+        return True
 
     @property
     def location(self) -> str:

@@ -71,7 +71,6 @@ class DeltaSource(Source):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
-    needs_jars: ClassVar[bool] = True
     unit: ClassVar[str] = "files"
     has_versions: ClassVar[bool] = True
     counts_more_rows: ClassVar[bool] = True
@@ -85,6 +84,10 @@ class DeltaSource(Source):
     skip_change_commits: bool
     ignore_deletes: bool
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def needs_jars(self) -> bool:
+        return True
 
     @property
     def location(self) -> str:

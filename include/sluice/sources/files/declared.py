@@ -12,7 +12,7 @@ from sluice.other_names import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS
 from sluice.schema_text import schema_problem
 from sluice.sources.contract import parse_starting
 from sluice.sources.files.source import FilesSource
-from sluice.spark_options import FORMATS, check_format, check_reading, options_elsewhere, spark_options
+from sluice.spark_options import FORMATS, WHOLE_FILES, check_format, check_reading, options_elsewhere, spark_options
 from sluice.times import duration_ms
 
 _PASSED_THROUGH = {"ignoreMissingFiles": boolean, "ignoreCorruptFiles": boolean, "basePath": any_text}
@@ -42,8 +42,9 @@ def files(
 
     Args:
         path: A folder or a Hadoop glob; relative to the project, absolute, or a URL.
-        format: `json`, `csv`, `parquet`, `orc` or `text`.
-        schema: The columns as a DDL string (`"id bigint, at timestamp"`); may be left out for `text` only.
+        format: `json`, `csv`, `parquet`, `orc`, `text`, `avro`, `xml` or `binaryFile`.
+        schema: The columns as a DDL string (`"id bigint, at timestamp"`); may be left out for `text`, and
+            must be for `binaryFile`, whose columns are Spark's own.
         starting: Where a first run begins: `earliest` (every file), `latest` (files that arrive from now on) or a
             time (files that arrived at or after it).
         max_files_per_batch: The most files of one batch.
@@ -72,7 +73,7 @@ def files(
     return FilesSource(
         path=path,
         format=format,
-        schema=schema,
+        schema=WHOLE_FILES if format == "binaryFile" else schema,
         starting=parse_starting(starting, place),
         max_files_per_batch=max_files_per_batch,
         max_bytes_per_batch=max_bytes_per_batch,
@@ -106,6 +107,14 @@ def _check_glob(path_glob_filter: object, place: str) -> None:
 def _check_schema(schema: str | None, format: str, place: str) -> None:  # noqa: A002 - Spark's own name
     if schema is not None and (wrong := schema_problem(schema)) is not None:
         raise DeclarationError(wrong.problem, where=place, remedy=wrong.remedy)
+    if format == "binaryFile":
+        if schema is not None:
+            raise DeclarationError(
+                "`schema` is given, and the columns of `binaryFile` are Spark's own",
+                where=place,
+                remedy=f"leave it out: they are {WHOLE_FILES}",
+            )
+        return
     if schema is None and format != "text":
         raise DeclarationError(
             "`schema` is missing", where=place, remedy='give the columns as DDL: schema="id bigint, at timestamp"'

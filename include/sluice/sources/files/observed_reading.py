@@ -48,7 +48,9 @@ class ObservedReading:
         from pyspark.sql.types import StructType
 
         mode = self.options.get("mode", "PERMISSIVE").upper()
-        marks = self.format in {"csv", "json"} and mode != "FAILFAST" and "singleVariantColumn" not in self.options
+        marks = (
+            self.format in {"csv", "json", "xml"} and mode != "FAILFAST" and "singleVariantColumn" not in self.options
+        )
         metrics: list[Column] = []
         mark, ours = "", []
         if marks:
@@ -58,7 +60,7 @@ class ObservedReading:
                 mark = _MARK
                 ours.append(mark)
             beside = _NOTHING
-            if self.format == "json":
+            if self.format != "csv":
                 ours.append(beside)
             else:
                 # A column that is not in the data would make every row of a CSV file malformed.

@@ -102,6 +102,10 @@ class FilesSource(LoggingSource):
     """By column that is the names of folders, the type that a stream began with; see `with_folders`."""
 
     @property
+    def needs_jars(self) -> bool:
+        return self.format == "avro"
+
+    @property
     def location(self) -> str:
         return self.path
 

@@ -57,7 +57,6 @@ class KafkaSource(Source):
     """Declared by `sources.kafka`."""
 
     kind: ClassVar[str] = "kafka"
-    needs_jars: ClassVar[bool] = True
     is_looked_at_again: ClassVar[bool] = True
     unit: ClassVar[str] = "offsets"
 
@@ -72,6 +71,10 @@ class KafkaSource(Source):
     include_headers: bool
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def needs_jars(self) -> bool:
+        return True
 
     @property
     def location(self) -> str:
