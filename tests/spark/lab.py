@@ -61,8 +61,8 @@ class Lab:
             spark_master="local[2]",
         )
 
-    def plan(self, stream: Stream, limits: Limits = NO_LIMITS) -> Plan:
-        return plan_stream(self.project, Request(self.project.resolve(stream), limits))
+    def plan(self, stream: Stream, limits: Limits = NO_LIMITS, *, clock: Clock = system_clock) -> Plan:
+        return plan_stream(self.project, Request(self.project.resolve(stream), limits), clock=clock)
 
     def run(
         self,

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -30,6 +30,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sources.contract import Bound, Position
 from sluice.storage import Storage
+from sluice.times import Clock, system_clock
 from tests.campaign import rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, append_outside, append_rows, available_now, bounded, ids, offset_lines, snapshot
@@ -101,9 +102,14 @@ def stream_of(spark: SparkSession, table: Path, **options: Any) -> DataFrame:
     return spark.readStream.format("delta").options(**given).load(str(table))
 
 
-def planned(lab: Lab, stream: Stream) -> tuple[list[int], list[Any]]:
+def in_two_days() -> datetime:
+    return datetime.now(UTC) + timedelta(days=2)
+
+
+def planned(lab: Lab, stream: Stream, clock: Clock = system_clock) -> tuple[list[int], list[Any]]:
     """Rows and end offset of every batch that Sluice would run."""
-    ranges = [msgspec.to_builtins(batch.sources["numbers"].document) for batch in lab.plan(stream).batches]
+    batches = lab.plan(stream, clock=clock).batches
+    ranges = [msgspec.to_builtins(batch.sources["numbers"].document) for batch in batches]
     return [found["rows"] for found in ranges], [found["end"] for found in ranges]
 
 
@@ -223,7 +229,7 @@ CHANGES: dict[str, tuple[str, dict[str, bool]]] = {
 
 @pytest.mark.parametrize(("statement", "options"), CHANGES.values(), ids=CHANGES)
 def test_versions_that_append_nothing(lab: Lab, statement: str, options: dict[str, bool]) -> None:
-    """Alone, and before other versions, such a version makes the batches that Spark makes of it."""
+    """Before other versions, and alone after a day, such a version makes the batches that Spark makes of it."""
     table, checkpoint = lab.root / "table", lab.root / "spark"
     stream = declared(table, checkpoint=checkpoint, **options)
 
@@ -238,7 +244,8 @@ def test_versions_that_append_nothing(lab: Lab, statement: str, options: dict[st
     by_spark(lab.spark, table, checkpoint, **options)
     for step, rows in zip(steps, ([0], [2]), strict=True):
         step()
-        expected = planned(lab, stream)
+        assert lab.plan(stream).verdict == ("run" if rows == [2] else "skip")
+        expected = planned(lab, stream, in_two_days)
         assert expected == by_spark(lab.spark, table, checkpoint, **options)
         assert expected[0] == rows
 
@@ -499,3 +506,36 @@ def test_files_are_spelled_as_spark_does(lab: Lab, place: str) -> None:
 
     assert len(spelled) == len(VALUES)
     assert [sources.delta(place)._uri(path) for path in paths] == spelled
+
+
+def per_ten(numbers: DataFrame) -> DataFrame:
+    timed = numbers.selectExpr("id", "timestamp_seconds(id) AS at").withWatermark("at", "0 seconds")
+    return timed.groupBy("at").count().selectExpr("unix_seconds(at) AS id")
+
+
+def test_a_batch_without_rows_upstream_begins_no_run(lab: Lab) -> None:
+    """Nor does a compaction; what comes then is read once."""
+    append_rows(lab.spark, lab.root / "in", range(1, 4))
+    first = Stream(
+        name="first", sources={"numbers": sources.delta("in")}, transform=f"{__name__}:per_ten", sink=sinks.delta("mid")
+    )
+    second = Stream(
+        name="second", sources={"numbers": sources.delta("mid")}, transform=f"{__name__}:same", sink=sinks.delta("out")
+    )
+    lab.run(first)
+    assert lab.run(second).status == "succeeded"
+    assert ids(lab.table("out")) == [1, 2, 3]
+    append_outside(lab.root / "in", range(2, 3))
+    lab.run(first)
+    DeltaTable(str(lab.root / "mid")).optimize.compact()
+
+    plan = lab.plan(second)
+
+    assert DeltaTable(str(lab.root / "mid")).version() > 1
+    assert plan.verdict == "skip"
+    append_outside(lab.root / "in", range(9, 10))
+    lab.run(first)
+    record = lab.run(second)
+    assert [batch.input_rows for batch in record.batches] == [1]
+    assert ids(lab.table("out")) == [1, 2, 3, 9]
+    assert lab.plan(second).verdict == "skip"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from sluice.storage import Storage
 from tests.builders import NOW, commit_file, edit_commit, make_delta, set_commit_times
 from tests.fuzzing import outcome
 
+LATER = datetime.now(UTC) + timedelta(hours=25)
+"""When what is committed now is a day old."""
 NEW = Position(None)
 
 
@@ -36,10 +38,11 @@ def plan(
     *,
     until: datetime | None = None,
     to_version: int | None = None,
+    now: datetime = NOW,
     **options: Any,
 ) -> Available:
     return sources.delta(str(table), **options).available(
-        position, Bound(until, to_version), storage=Storage(), now=NOW
+        position, Bound(until, to_version), storage=Storage(), now=now
     )
 
 
@@ -441,7 +444,7 @@ class TestRefusals:
         make_delta(tmp_path, [1, 2])
         delete(tmp_path)
         position = Position(offset(tmp_path, 1))
-        assert ends(plan(tmp_path, position, ignore_deletes=True)) == [(2, -1, False)]
+        assert ends(plan(tmp_path, position, ignore_deletes=True, now=LATER)) == [(2, -1, False)]
 
         DeltaTable(tmp_path).update(updates={"id": "9"}, predicate="part = 2")
         with pytest.raises(RefusedError, match="version 2"):
@@ -455,6 +458,36 @@ class TestRefusals:
         make_delta(tmp_path, [2])
 
         assert counts(plan(tmp_path, Position(offset(tmp_path, 3)))) == [(1, 1)]
+
+    def test_versions_without_rows_begin_no_run(self, tmp_path: Path) -> None:
+        """A compaction, a batch without rows, a setting: the next rows take them along, or a day does."""
+        for _ in range(2):
+            make_delta(tmp_path, [1])
+        DeltaTable(tmp_path).optimize.compact()
+        position = Position(offset(tmp_path, 2))
+        assert ends(plan(tmp_path, position)) == []
+        assert plan(tmp_path, position).oldest_ms is None
+        assert ends(plan(tmp_path, position, now=LATER)) == [(3, -1, False)]
+        DeltaTable(tmp_path).alter.set_table_properties({"delta.appendOnly": "true"})
+        assert ends(plan(tmp_path, position)) == []
+        make_delta(tmp_path, [2])
+        assert (ends(plan(tmp_path, position)), counts(plan(tmp_path, position))) == ([(5, -1, False)], [(1, 1)])
+        assert ends(plan(tmp_path, position, exclude_regex="part=2")) == []
+
+    def test_versions_without_rows_that_are_many(self, tmp_path: Path) -> None:
+        make_delta(tmp_path, [1])
+        position = Position(offset(tmp_path, 1))
+        for number in range(101):
+            assert ends(plan(tmp_path, position)) == []
+            DeltaTable(tmp_path).alter.set_table_properties({"delta.setting": str(number)}, raise_if_not_exists=False)
+        assert ends(plan(tmp_path, position)) == [(102, -1, False)]
+
+    def test_versions_without_rows_of_a_short_log(self, tmp_path: Path) -> None:
+        """The table may let go of them at any time."""
+        make_delta(tmp_path, [1])
+        position = Position(offset(tmp_path, 1))
+        DeltaTable(tmp_path).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 hour"})
+        assert ends(plan(tmp_path, position)) == [(2, -1, False)]
 
     def test_table_replaced(self, tmp_path: Path) -> None:
         """Another table at the same place refuses, before anything is read."""

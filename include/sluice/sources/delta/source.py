@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -61,6 +61,11 @@ from sluice.times import epoch_micros
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_MOST_EMPTY = 100
+_EMPTY_MS = 24 * 60 * 60 * 1000
+"""How many versions without rows are left for the next run that has some, and for how long: Delta keeps its log for 30
+days, unless a table says otherwise."""
+_LOG_KEPT = "delta.logRetentionDuration"
 _RESTORE = "RESTORE"
 _TRACKED = "schemaTrackingLocation"
 """The operation of a commit that takes a table back to an earlier version, as both of its writers spell it."""
@@ -123,7 +128,21 @@ class DeltaSource(Source):
         start = read_offset(position.offset, self.path)
         check_identity(log, start, position.mark, storage=storage)
         end = self._last_version(log, bound, storage, start.reservoir_version)
-        return self._cut(log, self._chunks(log, start, end, storage), position.started_at)
+        chunks = self._chunks(log, start, end, storage)
+        return self._cut(log, [] if self._is_nothing(log, chunks, now) else chunks, position.started_at)
+
+    def _is_nothing(self, log: DeltaLog, chunks: Sequence[Chunk], now: datetime) -> bool:
+        """Whether versions have no rows for the stream, so that no run need begin for them.
+
+        Such are batches without rows, compactions, settings. They are passed over with the next rows; or by themselves,
+        before the table's log lets go of the first of them, or there are so many that reading them is dear.
+        """
+        if any(not self._excludes(file.path) for chunk in chunks for file in chunk.files):
+            return False
+        oldest_ms = chunks[0].timestamp_ms if chunks else None
+        if oldest_ms is None or len(chunks) > _MOST_EMPTY or _LOG_KEPT in log.configuration or self._unplannable():
+            return False
+        return epoch_micros(now) // 1000 - oldest_ms < _EMPTY_MS
 
     def check_inputs(
         self, position: Position, end: str, *, storage: Storage, is_read: bool = True
