@@ -415,7 +415,10 @@ def test_names_of_folders_that_are_no_values(lab: Lab, first: str, later: str, *
         assert lab.table("out").count() == 1
 
 
-@pytest.mark.parametrize(("later", "is_taken"), [("3000000000", True), ("9007199254740993", False), ("abc", False)])
+@pytest.mark.parametrize(
+    ("later", "is_taken"),
+    [("3000000000", True), ("1e3", True), ("5.", True), ("9007199254740993", False), ("abc", False)],
+)
 def test_whole_numbers_beside_doubles(lab: Lab, later: str, *, is_taken: bool) -> None:
     """Spark takes both for texts; those that are doubles are read as such."""
     source = sources.files("in", format="json", schema="id bigint")

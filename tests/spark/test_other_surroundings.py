@@ -115,6 +115,49 @@ def test_each_of_two_watermarks_goes_on_by_what_was_written(lab: Lab, monkeypatc
     assert rows == [(10, 10), (11, None), (20, None), (22, None), (50, 50), (90, 90)]
 
 
+def test_a_drain_goes_on_by_what_was_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark would go on by its own log. The batch has not moved the watermark, so that none without rows is due."""
+    stream = windows(sinks.delta("out"))
+    for second, number in enumerate((2, 130)):
+        write_files(lab.root / "in", {f"{second}.json": f'{{"id": {number}}}'}, first=second)
+        lab.run(stream)
+    write_files(lab.root / "in", {"2.json": '{"id": 125}'}, first=2)
+    assert cut_run(lab, stream, Cut("Spark's commit")) is not None
+    monkeypatch.setenv("AHEAD", "5000")
+    lab.run(stream)
+    monkeypatch.delenv("AHEAD")
+
+    write_files(lab.root / "in", {"3.json": '{"id": 135}\n{"id": 900}'}, first=70)
+    record = lab.run(stream, bounded(strategy="drain"))
+
+    assert record.status == "succeeded"
+    assert sorted(map(tuple, lab.table("out").collect())) == [(0, 1), (100, 3)]
+
+
+@pytest.mark.parametrize("sink", [sinks.files("out", format="parquet"), sinks.delta("out", merge_schema=True)])
+def test_what_spark_writes_by_itself_is_doubted(lab: Lab, sink: Any) -> None:
+    """Nobody has kept how far it takes the watermark: the record says so."""
+    stream = windows(sink)
+    for second, number in enumerate((2, 130)):
+        write_files(lab.root / "in", {f"{second}.json": f'{{"id": {number}}}'}, first=second)
+        lab.run(stream)
+    write_files(lab.root / "in", {"2.json": '{"id": 240}'}, first=2)
+    assert cut_run(lab, stream, Cut("Spark's commit")) is not None
+
+    record = lab.run(stream)
+
+    assert [found[:43] for found in record.batches[0].warnings] == ["how far batch 4 takes the watermarks was no"]
+
+
+def windows(sink: Any) -> Stream:
+    return Stream(
+        name="s",
+        sources={"numbers": sources.files("in", format="json", schema="id bigint")},
+        transform=f"{__name__}:by_window",
+        sink=sink,
+    )
+
+
 def test_the_watermark_of_a_drained_batch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the second batch of a start that Spark plans itself."""
     stream = Stream(

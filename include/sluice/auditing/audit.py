@@ -42,7 +42,7 @@ from sluice.gate.state import (
     read_audit,
     read_gate,
 )
-from sluice.gate.stopped_batch import measured_otherwise
+from sluice.gate.stopped_batch import asked, measured_otherwise
 from sluice.home import StreamHome
 from sluice.plan import GateChoice, Plan
 from sluice.planning.declared import Declared
@@ -97,8 +97,8 @@ class Audit:
     _noted: set[int] = field(default_factory=set)
     _read_again: set[int] = field(default_factory=set)
     """Batches that were measured as they are read by now: the sink itself knows better, where it can be asked."""
-    _watched: dict[bool, DataFrame] = field(default_factory=dict)
-    """The results for the sink's own stream writer, by whether a row that fails ends its batch."""
+    _watched: dict[frozenset[str], DataFrame] = field(default_factory=dict)
+    """The results for the sink's own stream writer, by what rows may fail without ending their batch."""
 
     @property
     def _written(self) -> WrittenRows:
@@ -113,7 +113,7 @@ class Audit:
             QualityFailedError: They do.
             BatchFailedError: What former runs have published can't be read now, and the suite asks for more of it.
         """
-        self.gate.begin(has_other_inputs=self.has_other_inputs, is_measured_late=self.choice.gate == "write")
+        self.gate.begin(has_other_inputs=self.has_other_inputs)
         for batch in self.gate.earlier:
             self._keep_values(batch, self.gate.values[batch.batch_id])
 
@@ -135,18 +135,25 @@ class Audit:
             return replace(query, frame=self.frame, write=partial(self._write_cached, sink, note))
         if is_in_sink and not self.project.is_remote:
             return replace(query, frame=self.frame, write=self._recall)
-        aborts = batch_id not in self.gate.let_through
-        if aborts not in self._watched:
-            self._watched[aborts] = self._watch(aborts=aborts)
-        return replace(query, frame=self._watched[aborts])
+        passes = self.gate.excused_of(batch_id)
+        if passes not in self._watched:
+            self._watched[passes] = self._watch(passes)
+        return replace(query, frame=self._watched[passes])
 
-    def _watch(self, *, aborts: bool) -> DataFrame:
-        """The result with its measures observed and failing rows left out, for the sink's own stream writer."""
+    def _watch(self, passes: frozenset[str]) -> DataFrame:
+        """The result with its measures observed and failing rows left out, for the sink's own stream writer.
+
+        Args:
+            passes: What rows may fail that somebody has let through.
+        """
         frame = self.frame
         if self.choice.measured == "observe":
             frame = frame.observe(QUALITY_METRICS, *measures(self.plan))
-        for check in self.plan.row_checks("fail") if aborts else ():
-            if check.expectation.mostly == 1.0:
+        for check in self.plan.row_checks("fail"):
+            if (
+                check.expectation.mostly == 1.0
+                and asked(check.expectation.type, check.expectation.kwargs) not in passes
+            ):
                 said = f"'{_ABORTED}{check.expectation.id}'"
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
         return kept_rows(frame, self.plan.removed)

@@ -23,8 +23,8 @@ from sluice.gate.audit_record import (
     quality_record,
     together,
 )
-from sluice.gate.state import GateState, carried_runs, close_gate, keep_gate, let_through_by, releasers
-from sluice.gate.stopped_batch import StoppedBatch, asked
+from sluice.gate.state import GateState, carried_runs, close_gate, excused, keep_gate, let_through_by, releasers
+from sluice.gate.stopped_batch import NO_BATCHES, StoppedBatch, asked, key_of, not_let_through
 from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
@@ -63,6 +63,7 @@ class RunGate:
     _is_excused: bool = False
     _revoked: str = ""
     """Why a batch goes through no more that somebody has let through: it is another one."""
+    _varies: bool = False
     _former_runs: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
@@ -75,14 +76,17 @@ class RunGate:
         """The batches that a person has let through, and who."""
         return let_through_by(self.found)
 
-    def begin(self, *, has_other_inputs: bool, is_measured_late: bool) -> None:
+    def excused_of(self, batch_id: int | None) -> frozenset[str]:
+        """What a batch was let through for; see `stopped_batch.asked`."""
+        return excused(self.found) if batch_id in self.let_through else frozenset()
+
+    def begin(self, *, has_other_inputs: bool) -> None:
         """Fail what the columns alone decide, before anything runs; else open the gate.
 
         From then on there may be rows that nobody has judged.
 
         Args:
             has_other_inputs: Whether files of the batch that was stopped have changed since.
-            is_measured_late: Whether a batch is measured only once it is published.
 
         Raises:
             QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
@@ -90,7 +94,7 @@ class RunGate:
         self.judged = failing_columns(self.plan)
         if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
-        self._reconsider(has_other_inputs=has_other_inputs, is_measured_late=is_measured_late)
+        self._reconsider(has_other_inputs=has_other_inputs)
         opened = self._state("open")
         if (found := self.found) is not None:
             names = ("batch_id", "was_last", "failed", "released_by", "stopped")
@@ -112,16 +116,26 @@ class RunGate:
         self.values[batch_id] = values
         is_last = self._is_last(batch_id)
         self.judged = self._judge(is_last=is_last)
-        if self.judged.verdict != "fail":
-            return
         if (stopped := self._released(batch_id)) is not None:
-            other = stopped.other_checks(failing_results(self.judged)) or stopped.other_rows(self.plan, values)
+            other = stopped.other_checks(self.judged.stopping)
+            if other is None and (other := stopped.other_rows(self.plan, values)) is not None:
+                self._varies = True
             if other is not None:
                 self._revoke(other)
-        if batch_id in self.let_through:
-            return
-        if not self.let_through or self._judge(is_last=is_last, without=self.let_through).verdict == "fail":
+        if self.judged.verdict == "fail" and self._not_let_through(is_last=is_last):
             raise self._stopped(self.judged, batch_id)
+
+    def _not_let_through(
+        self, *, is_last: bool, reread: Callable[[Collection[int]], Sequence[CheckResult]] = lambda _: ()
+    ) -> tuple[CheckResult, ...]:
+        """What lets the run fail, beside what somebody has let through."""
+        judged, without = self.judged, self.let_through
+        if judged is None or not without:
+            return judged.stopping if judged is not None else ()
+        # Where there is no other batch, nothing is asked of none.
+        has_others = not self.values.keys() <= without.keys()
+        others = self._judge(is_last=is_last, rereads=reread(without), without=without) if has_others else NO_BATCHES
+        return not_let_through(judged, excused(self.found), others)
 
     def stop_for(self, batch_id: int, result: CheckResult) -> QualityFailedError:
         """Stop a batch for one check that nothing could be measured of; gives what to raise."""
@@ -141,8 +155,7 @@ class RunGate:
         self.judged = self._judge(is_last=is_last, rereads=reread(()))
         if self.judged.verdict != "fail":
             return
-        without = () if self._fails_otherwise() else self.let_through
-        if without and self._judge(is_last=is_last, rereads=reread(without), without=without).verdict != "fail":
+        if not self._not_let_through(is_last=is_last, reread=reread):
             self._is_excused = True
             return
         failed = describe_failed(failing_results(self.judged))
@@ -175,12 +188,16 @@ class RunGate:
         """Note that a batch was not published; gives what to raise."""
         failed, was_last = describe_failed(failing_results(judged)), self._is_last(batch_id)
         values = self.values.get(batch_id)
-        results = [found for found in judged.results if not found.success]
+        results = [key_of(found) for found in judged.results if not found.success]
         late = [asked(found.type, found.kwargs) for found in self.plan.rereads]
+        before = self._released(batch_id)
+        revoked = self._revoked if self.found is not None and self.found.batch_id == batch_id else ""
         stopped = StoppedBatch(
             declared=dict(self.declared),
-            failing=(*(asked(found.type, found.kwargs) for found in results), *late),
+            # What it was let through for, stays so: here, rows end a batch by one check after the other.
+            failing=tuple(dict.fromkeys((*(before.failing if before is not None else ()), *results, *late))),
             values=None if values is None else dict(values),
+            varies=self._varies,
         )
         blocked = msgspec.structs.replace(
             self._state("blocked"), batch_id=batch_id, was_last=was_last, failed=failed, stopped=stopped
@@ -188,7 +205,7 @@ class RunGate:
         keep_gate(self.home, blocked)
         return self._failed(
             judged,
-            f"{self._revoked}batch {batch_id} was not published; correct the data or the suite, and run it again; or"
+            f"{revoked}batch {batch_id} was not published; correct the data or the suite, and run it again; or"
             f" let it through with `sluice quality release {self.stream.name}`",
         )
 
@@ -199,30 +216,20 @@ class RunGate:
             return None
         return found.stopped
 
-    def _reconsider(self, *, has_other_inputs: bool, is_measured_late: bool) -> None:
-        """Let a released batch through no more, where it is read by something else and nothing else can tell it."""
+    def _reconsider(self, *, has_other_inputs: bool) -> None:
+        """Let a released batch through no more that is read by something else than what was stopped."""
         found = self.found
         stopped = None if found is None or found.batch_id is None else self._released(found.batch_id)
-        if stopped is None or (stopped.values is not None and not is_measured_late):
+        if stopped is None:
             return
         edited = read_by(stopped.declared, self.declared, with_tables=True)
-        edited += ["suite"] if stopped.declared.get("suite") != self.declared.get("suite") else []
         if edited or has_other_inputs:
-            self._revoke(f"it was read or judged by another {edited[0]}" if edited else "its files have changed")
+            self._revoke(f"it was read by another {edited[0]}" if edited else "its files have changed")
 
     def _revoke(self, why: str) -> None:
         if self.found is not None:
-            self._revoked = f"it is not the batch that {self.found.released_by} has let through: {why}; "
+            self._revoked = f"it is not the one that {self.found.released_by} has let through: {why}; "
             self.found = msgspec.structs.replace(self.found, released_by=None)
-
-    def _fails_otherwise(self) -> bool:
-        """Whether a released batch was asked for something since that its published rows fail."""
-        found = self.found
-        stopped = None if found is None or found.batch_id is None else self._released(found.batch_id)
-        if stopped is None or self.judged is None:
-            return False
-        late = [result for result in failing_results(self.judged) if result.path == "reread"]
-        return stopped.other_checks(late) is not None
 
     def _is_last(self, batch_id: int) -> bool:
         """Whether nothing more is planned: in this run, or in the one that was stopped in this batch."""
@@ -274,6 +281,7 @@ class RunGate:
             since=self.clock(),
             carried=carried_runs(self.found, record.run_id),
             let_through=dict(self.let_through),
+            let_through_for=tuple(sorted(excused(self.found))),
             columns=dict(self.columns),
             records=self.found.records if self.found is not None else (),
         )

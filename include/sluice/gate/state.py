@@ -43,7 +43,9 @@ class GateState(Document, frozen=True, kw_only=True):
     batch_id: int | None = None
     """The batch that was not published, by this run or by one that it goes on with."""
     let_through: dict[int, str] = msgspec.field(default_factory=dict)
-    """Batches that a person has let through before, and who: they are in the sink, and hold nothing up."""
+    """Batches that a person has let through before, and who: they are in the sink."""
+    let_through_for: tuple[str, ...] = ()
+    """What they failed then: they hold nothing up by it."""
     was_last: bool = False
     """Whether that batch was the last one that its run had planned."""
     failed: str = ""
@@ -174,6 +176,14 @@ def let_through_by(gate: GateState | None) -> dict[int, str]:
     if gate.batch_id is None or gate.released_by is None:
         return gate.let_through
     return {**gate.let_through, gate.batch_id: gate.released_by}
+
+
+def excused(gate: GateState | None) -> frozenset[str]:
+    """What batches were let through for, those before and the one that is stopped; see `stopped_batch.asked`."""
+    if gate is None:
+        return frozenset()
+    is_released = gate.batch_id is not None and gate.released_by is not None and gate.stopped is not None
+    return frozenset((*gate.let_through_for, *(gate.stopped.failing if is_released and gate.stopped else ())))
 
 
 def releasers(gate: GateState | None) -> str:

@@ -22,6 +22,7 @@ from sluice.gate.state import (
     RECORD_GONE,
     GateState,
     close_gate,
+    excused,
     keep_gate,
     let_through_by,
     read_gate,
@@ -29,6 +30,7 @@ from sluice.gate.state import (
     releasers,
     with_record,
 )
+from sluice.gate.stopped_batch import NO_BATCHES, not_let_through
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.plan_document import PlanDocument
@@ -188,7 +190,7 @@ def judge_unsettled(
     is_excused = False
     if judged.verdict == "fail" and (let_through := let_through_by(gate)):
         others = [batch for batch in unsettled.batches if batch.batch_id not in let_through]
-        is_excused = judge(others).verdict != "fail"
+        is_excused = not not_let_through(judged, excused(gate), judge(others) if others else NO_BATCHES)
     return replace(unsettled, judged=judged, is_excused=is_excused)
 
 

@@ -41,6 +41,8 @@ class Judgement:
     """How many rows came in; None when it was not measured."""
     removed: Mapping[str, int]
     """How many of them `drop` and `quarantine` took away, by policy."""
+    stopping: tuple[CheckResult, ...] = ()
+    """Those of them that let the run fail, as far as it has come."""
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
@@ -94,8 +96,9 @@ def judge_run(
     for policy, name in plan.removals.items():
         if (taken := _count(values[name])) is not None:
             removed[policy] = taken
-    told = verdict([*filter(counts, [*results, *rereads]), *history])
-    return Judgement(told, (*results, *history, *rereads), rows, removed)
+    counted = [*filter(counts, [*results, *rereads]), *history]
+    stopping = tuple(found for found in counted if not found.success and found.policy == "fail")
+    return Judgement(verdict(counted), (*results, *history, *rereads), rows, removed, stopping)
 
 
 def _where_measured(results: Sequence[CheckResult], others: Sequence[CheckResult]) -> list[CheckResult]:

@@ -38,7 +38,7 @@ from sluice.sources.contract import SOURCE_METRICS, LoggingSource
 from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
-from sluice.spark.watermark_log import WatermarkLog, read_otherwise
+from sluice.spark.watermark_log import WatermarkLog, not_kept, read_otherwise
 from sluice.times import iso_millis
 
 if TYPE_CHECKING:
@@ -111,11 +111,15 @@ class BatchRunner:
             planned = self._state.planned
             if planned is None:
                 return True
-            at = dict(zip((line.source for line in self._generation.lines), planned.offsets.values(), strict=True))
-            ranges = {name: SourceRange(offset, offset) for name, offset in at.items()}
             clock_ms = max([planned.timestamp_ms, *(batch.timestamp_ms for batch in self._plan.batches)])
-            yield from self.run(PlannedBatch(planned.batch_id + 1, "no_data", clock_ms, ranges))
+            yield from self.run(self._no_data(planned, clock_ms))
         return True
+
+    def _no_data(self, newest: OffsetFile, clock_ms: int) -> PlannedBatch:
+        """A batch without rows, behind the newest one."""
+        at = dict(zip((line.source for line in self._generation.lines), newest.offsets.values(), strict=True))
+        ranges = {name: SourceRange(offset, offset) for name, offset in at.items()}
+        return PlannedBatch(newest.batch_id + 1, "no_data", clock_ms, ranges)
 
     def _is_no_data_due(self) -> bool:
         planned = self._state.planned
@@ -219,7 +223,7 @@ class BatchRunner:
             self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
         else:
             self._watermarks.keep(batch.batch_id, event_times)
-        return ()
+        return (not_kept(batch.batch_id),) if is_counted and has_input else ()
 
     def drain(self) -> Iterator[BatchRecord]:
         """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed.
@@ -237,6 +241,11 @@ class BatchRunner:
         first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
         if first == 0:
             clear_unfinished(self._state.location, storage=self._storage)
+        planned = self._state.planned
+        if planned is not None and planned.version == 1 and self._watermarks.is_overruled(self._state):
+            # Spark goes on by its own log, which has what it read again: a batch without rows puts it right.
+            yield from self.run(self._no_data(planned, planned.timestamp_ms))
+            first = next_id = planned.batch_id + 2
         query = self._starts.start(self._guarded(written, self._logged.must_be_read_once), once=False)
         ended_with: SluiceError | None = None
         try:

@@ -20,7 +20,7 @@ from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import CheckpointState
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
-from sluice.planning.next_watermark import pinned_policy, usable
+from sluice.planning.next_watermark import next_watermark_ms, pinned_policy, usable
 from sluice.planning.survey import own_logs
 from sluice.sources.contract import OwnLog, Position
 from sluice.spark.fingerprints import read_by
@@ -95,6 +95,10 @@ class WatermarkLog:
         """Forget what a try before has measured of a batch whose rows do not count: it is done again."""
         if self.known is not None and self.known.times_of(batch_id) is not None:
             self._keep(lambda known: known.publishing(batch_id, None))
+
+    def is_overruled(self, state: CheckpointState) -> bool:
+        """Whether Spark's own log takes the watermark further than what was written; see `next_watermark_ms`."""
+        return next_watermark_ms(state, self.known) < state.next_watermark_ms
 
     def catch_up(self, state: CheckpointState, progress: ProgressLog, *, check: Callable[[], None]) -> None:
         """Measure every committed batch that is not counted in.
@@ -178,6 +182,15 @@ def read_otherwise(published: BatchTimes, now: Mapping[str, int] | None) -> Iter
             " when its rows were written: the transform reads something beside its sources that has changed since. The"
             " watermark goes on by what was written"
         )
+
+
+def not_kept(batch_id: int) -> str:
+    """What to tell of a batch that counted before a kill, and whose event times are measured by what is read now."""
+    return (
+        f"how far batch {batch_id} takes the watermarks was not kept before its rows counted, and is measured by what"
+        " is read now: where the transform reads something beside its sources that has changed since, rows may be taken"
+        " for late ones"
+    )
 
 
 def _declared(node: WatermarkNode, begun: InputWatermark | None, state: CheckpointState, since: int) -> InputWatermark:

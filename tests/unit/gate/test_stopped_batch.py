@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from sluice.gate.stopped_batch import StoppedBatch, asked, measured_otherwise
+from sluice.gate.stopped_batch import StoppedBatch, asked, key_of, measured_otherwise, not_let_through
 from sluice.quality.compile import QualityPlan, compile_suite
+from sluice.quality.gate import Judgement
 from sluice.quality.results import CheckResult
 from tests.unit.quality.suites import row, suite
 
@@ -41,7 +42,7 @@ BEFORE = {"rows": 3, "largest": "7.0", "total": "0.30000000000000004", "sample":
         ({}, None),
         ({"total": "0.3"}, None),
         ({"sample": '[["c"]]'}, None),
-        ({"rows": 4}, "it had 3 rows then, and has 4"),
+        ({"rows": 4}, "it had 3 rows then, and has 4 rows"),
         ({"largest": "7.5"}, "was 7.0 then, and is 7.5"),
         ({"largest": None}, "was 7.0 then, and is null"),
         ({"total": "0.31"}, "was 0.30000000000000004 then, and is 0.31"),
@@ -67,6 +68,27 @@ def test_what_was_not_measured_then_tells_nothing() -> None:
 def test_what_was_not_measured_now_is_another() -> None:
     plan = plan_of(LARGEST)
     assert measured_otherwise(plan, values_of(plan, rows=3, largest="7.0"), None) is not None
+
+
+def test_what_varies_is_not_compared() -> None:
+    plan = plan_of(LARGEST)
+    values = values_of(plan, rows=3, largest="7.0")
+    stopped = StoppedBatch(declared={}, failing=(), values=values)
+    assert stopped.other_rows(plan, values | {plan.rows: 4}) == "it had 3 rows then, and has 4 rows"
+    assert StoppedBatch(declared={}, failing=(), values=values, varies=True).other_rows(plan, {}) is None
+
+
+def judged(*results: CheckResult) -> Judgement:
+    return Judgement("fail" if results else "pass", results, None, {}, results)
+
+
+def test_what_was_let_through_is_asked_of_the_others() -> None:
+    largest, named = failing(plan_of(LARGEST, NAMED))
+    let_through = {key_of(largest)}
+    assert not_let_through(judged(largest), let_through, judged()) == ()
+    assert not_let_through(judged(largest), let_through, judged(largest)) == (largest,)
+    assert not_let_through(judged(largest, named), let_through, judged()) == (named,)
+    assert not_let_through(judged(largest), (), judged()) == (largest,)
 
 
 def test_what_fails() -> None:

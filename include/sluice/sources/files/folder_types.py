@@ -21,7 +21,7 @@ _COMMENT = re.compile(r"\bCOMMENT\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")",
 _WITHIN = re.compile(r"<[^<>]*>|\([^()]*\)")
 _FOLDER = re.compile(r"(?<=/)([^/=]+)=[^/]*(?=/)")
 _DECIMAL = re.compile(r"decimal\((\d+),0\)")
-_FRACTION = re.compile(r"[+-]?\d*\.\d+", re.ASCII)
+_FRACTION = re.compile(r"[+-]?(\d*\.\d+|\d+\.|(\d+\.?\d*|\.\d+)[eE][+-]?\d+)", re.ASCII)
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,38}", re.ASCII)
 _DEFAULT = "__HIVE_DEFAULT_PARTITION__"
 """What a folder of rows without a value has for one."""
