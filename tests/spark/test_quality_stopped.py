@@ -17,6 +17,8 @@ from sluice.errors import BatchFailedError, HeldError, QualityFailedError
 from sluice.gate.state import release_gate
 from sluice.times import system_clock
 from tests.spark.lab import Lab, write_files, write_numbers
+from tests.spark.power_cuts import Cut
+from tests.spark.test_mended_files import cut_run
 from tests.spark.test_quality_gates import declare_suite, gate_of, ids, largest, stream, up_to
 from tests.spark.test_rereads import unique, write_ids
 from tests.unit.quality.suites import row
@@ -236,6 +238,42 @@ def test_another_batch_than_the_released_one_is_stopped_again(
     record = lab.run(declared)
     assert record.quality is not None
     assert (record.status, record.quality.released_by, gate_of(lab)) == ("succeeded", "ada", None)
+
+
+@pytest.mark.parametrize("cut", [Cut("commit out"), Cut("gate.json", 1, "after")])
+def test_a_release_that_a_dead_run_had_begun_with(lab: Lab, cut: Cut) -> None:
+    """It has published nothing, and the file is another one by the next run."""
+    declare_suite(lab, up_to(1))
+    write_numbers(lab.root / "land", 1, rows=3)
+    with pytest.raises(QualityFailedError):
+        lab.run(stream())
+    release(lab)
+    assert cut_run(lab, stream(), cut) is not None
+    replace_file(lab, pytest.MonkeyPatch())
+
+    with pytest.raises(QualityFailedError, match="it is not the one that ada has let through: its files have changed"):
+        lab.run(stream())
+
+    assert gate_of(lab).let_through == {}
+
+
+def test_a_second_check_is_no_release(lab: Lab) -> None:
+    """A row ended the released batch by another check; mended, it is judged as any other."""
+    declare_suite(lab, up_to(1), row("expect_column_values_to_be_in_set", policy="fail", column="id", value_set=[0, 1]))
+    sink = sinks.files("out", format="json")
+    write_numbers(lab.root / "land", 1, rows=3)
+    with pytest.raises(QualityFailedError):
+        lab.run(stream(sink=sink))
+    release(lab)
+    with pytest.raises(QualityFailedError):
+        lab.run(stream(sink=sink))
+    assert gate_of(lab).let_through == {}
+    replace_file(lab, pytest.MonkeyPatch())
+
+    with pytest.raises(QualityFailedError, match="batch 0 was not published"):
+        lab.run(stream(sink=sink))
+
+    assert written(lab) == []
 
 
 def test_a_mended_batch_needs_no_release(lab: Lab) -> None:

@@ -95,7 +95,7 @@ class RunGate:
         if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
         self._reconsider(has_other_inputs=has_other_inputs)
-        opened = self._state("open")
+        opened = self._state("open", pending=self.found.batch_id if self.found is not None else None)
         if (found := self.found) is not None:
             names = ("batch_id", "was_last", "failed", "released_by", "stopped")
             kept = {name: getattr(found, name) for name in names}
@@ -200,7 +200,11 @@ class RunGate:
             varies=self._varies,
         )
         blocked = msgspec.structs.replace(
-            self._state("blocked"), batch_id=batch_id, was_last=was_last, failed=failed, stopped=stopped
+            self._state("blocked", pending=batch_id),
+            batch_id=batch_id,
+            was_last=was_last,
+            failed=failed,
+            stopped=stopped,
         )
         keep_gate(self.home, blocked)
         return self._failed(
@@ -272,18 +276,20 @@ class RunGate:
             self._former_runs = former_runs(self.home, self.record.run_id, self.plan)
         return self._former_runs
 
-    def _state(self, state: Literal["open", "blocked", "failed"]) -> GateState:
-        record = self.record
+    def _state(self, state: Literal["open", "blocked", "failed"], *, pending: int | None = None) -> GateState:
+        """Where the gate stands; a batch that is not published yet is not among those that were let through."""
+        record, found = self.record, self.found
+        is_own = found is not None and pending is not None and found.batch_id == pending
         return GateState(
             state=state,
             run_id=record.run_id,
             generation=record.generation,
             since=self.clock(),
             carried=carried_runs(self.found, record.run_id),
-            let_through=dict(self.let_through),
-            let_through_for=tuple(sorted(excused(self.found))),
+            let_through={batch_id: by for batch_id, by in self.let_through.items() if batch_id != pending},
+            let_through_for=found.let_through_for if found is not None and is_own else tuple(sorted(excused(found))),
             columns=dict(self.columns),
-            records=self.found.records if self.found is not None else (),
+            records=found.records if found is not None else (),
         )
 
     def _failed(self, judged: Judgement, remedy: str) -> QualityFailedError:
