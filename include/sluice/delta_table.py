@@ -68,6 +68,8 @@ class _Action(msgspec.Struct, rename="camel"):
     remove: _Remove | None = None
     commit_info: _CommitInfo | None = None
     txn: _Txn | None = None
+    meta_data: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
 
 
 class _Stats(msgspec.Struct, rename="camel"):
@@ -112,6 +114,8 @@ class Commit:
     """Every file that it took out of the table, as the log spells it; also those that it only rewrote."""
     user_metadata: str | None = None
     """What its writer noted."""
+    changes_table: bool = False
+    """Whether it changed what the table is: its columns, properties or features."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +318,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
     files: list[AddedFile] = []
     transactions: dict[str, int] = {}
     removed: list[str] = []
-    removes = False
+    removes = changes = False
     try:
         for line in lines:
             action = _ACTION.decode(line)
@@ -325,6 +329,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
                 removes = removes or action.remove.data_change
             if action.txn is not None:
                 transactions[action.txn.app_id] = action.txn.version
+            changes = changes or action.meta_data is not None or action.protocol is not None
             info = action.commit_info or info
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise RefusedError(
@@ -346,6 +351,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         metrics=info.operation_metrics if isinstance(info.operation_metrics, dict) else {},
         removed=tuple(removed),
         user_metadata=info.user_metadata if isinstance(info.user_metadata, str) else None,
+        changes_table=changes,
     )
 
 

@@ -307,14 +307,87 @@ def test_a_released_batch_counts_for_what_it_was_not_released_for(lab: Lab) -> N
     assert ids(lab) == [2]
 
 
-def test_too_few_rows_are_let_through(lab: Lab) -> None:
-    declare_suite(lab, row("expect_table_row_count_to_be_between", policy="fail", min_value=5))
-    write_ids(lab, "1 2")
-    with pytest.raises(QualityFailedError, match="batch 0 was not published"):
+@pytest.mark.parametrize(
+    ("expectation", "files"),
+    [
+        (row("expect_table_row_count_to_be_between", policy="fail", min_value=5), ["1 2"]),
+        (row("expect_table_row_count_to_be_between", policy="fail", min_value=2, max_value=4), ["1", "2 3 4 5"]),
+        (row("expect_table_row_count_to_be_between", policy="fail", min_value=2, max_value=4), ["1", "2 3 4 5", "6"]),
+        (row("expect_column_max_to_be_between", policy="fail", column="id", min_value=5, max_value=9), ["1", "70"]),
+    ],
+)
+def test_what_more_rows_would_have_mended(lab: Lab, expectation: dict[str, object], files: list[str]) -> None:
+    """The others alone would fail the same check, and there are the rows of the released one."""
+    declare_suite(lab, expectation)
+    write_ids(lab, *files)
+    with pytest.raises(QualityFailedError, match="was not published"):
         lab.run(stream())
     release(lab)
     assert lab.run(stream()).status == "succeeded"
-    assert (ids(lab), gate_of(lab)) == ([1, 2], None)
+    assert (len(ids(lab)), gate_of(lab)) == (len(" ".join(files).split()), None)
+
+
+def test_what_two_batches_fail_together_is_not_let_through(lab: Lab) -> None:
+    """The released one has a row that the next one has, too."""
+    declare_suite(lab, largest(3), unique())
+    write_ids(lab, "9")
+    with pytest.raises(QualityFailedError):
+        lab.run(stream())
+    release(lab)
+    write_ids(lab, "1 9")
+    declare_suite(lab, largest(3), unique())
+
+    with pytest.raises(QualityFailedError, match=r"batch 1 was not published|is held"):
+        lab.run(stream())
+
+
+def test_a_release_that_was_taken_back_stays_so(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch passes what it was stopped for; killed behind its rows, it is asked for the rest all the same."""
+    declare_suite(lab, largest(1), unique())
+    declared = stream(transform=f"{__name__}:capped")
+    write_ids(lab, "1 1 2")
+    with pytest.raises(QualityFailedError):
+        lab.run(declared)
+    release(lab)
+    monkeypatch.setenv("MOST", "1")
+    assert cut_run(lab, declared, Cut("Spark's commit")) is not None
+
+    with pytest.raises(QualityFailedError, match="`expect_column_values_to_be_unique`"):
+        lab.run(declared)
+
+    assert gate_of(lab).state == "failed"
+
+
+def capped(numbers: DataFrame) -> DataFrame:
+    """What the transform reads as it starts says which number is the largest."""
+    return numbers.select(F.least("id", F.lit(int(os.environ.get("MOST", "9")))).alias("id"))
+
+
+def known(policy: str = "fail") -> dict[str, object]:
+    return row("expect_column_values_to_not_be_null", policy=policy, column="id")
+
+
+def test_the_check_that_a_row_fails_is_named(lab: Lab) -> None:
+    """Spark's error shows its plan, with every check that ends a batch."""
+    declare_suite(lab, up_to(1), known())
+    write_files(lab.root / "land", {"0000.json": '{"id": null}'})
+    with pytest.raises(QualityFailedError, match="`expect_column_values_to_not_be_null` of `id`"):
+        lab.run(stream(sink=sinks.files("out", format="json")))
+
+
+def test_another_batch_is_not_let_through_for_the_same(lab: Lab) -> None:
+    declare_suite(lab, up_to(5), known())
+    sink = sinks.files("out", format="json")
+    write_files(lab.root / "land", {"0000.json": '{"id": null}', "0001.json": '{"id": 9}\n{"id": null}'})
+    told = []
+    for _ in range(3):
+        with pytest.raises(QualityFailedError, match="was not published"):
+            lab.run(stream(sink=sink))
+        told.append((gate_of(lab).batch_id, gate_of(lab).failed.partition("`")[2].partition("`")[0]))
+        release(lab)
+    assert [batch_id for batch_id, _ in told] == [0, 1, 1]
+    assert len({name for _, name in told[1:]}) == 2
+    assert lab.run(stream(sink=sink)).status == "succeeded"
 
 
 def at_random(numbers: DataFrame) -> DataFrame:

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
-_ABORTED = "sluice quality: "
+_RAISED, _ABORTED = "[USER_RAISED_EXCEPTION] ", "sluice quality: "
 _EMITS_LATER = "EventTimeWatermark"
 """In Spark's plan of a query whose rows may come out only in batches without data, which no plan has."""
 
@@ -202,7 +202,8 @@ class Audit:
         """
         text = str(exc)
         for check in self.plan.row_checks("fail"):
-            if f"{_ABORTED}{check.expectation.id}" in text:
+            # Spark's plan, which it shows with the error, has all of them.
+            if f"{_RAISED}{_ABORTED}{check.expectation.id}" in text:
                 told = {"details": {"sluice": "a row that is not as expected ended the batch"}}
                 found = CheckResult.of(check.expectation, check.path, success=False, result=told)
                 batch_id = newest()

@@ -24,7 +24,7 @@ from sluice.gate.audit_record import (
     together,
 )
 from sluice.gate.state import GateState, carried_runs, close_gate, excused, keep_gate, let_through_by, releasers
-from sluice.gate.stopped_batch import NO_BATCHES, StoppedBatch, asked, key_of, not_let_through
+from sluice.gate.stopped_batch import StoppedBatch, key_of, not_let_through
 from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
 from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
@@ -77,8 +77,9 @@ class RunGate:
         return let_through_by(self.found)
 
     def excused_of(self, batch_id: int | None) -> frozenset[str]:
-        """What a batch was let through for; see `stopped_batch.asked`."""
-        return excused(self.found) if batch_id in self.let_through else frozenset()
+        """What a batch was let through for that is not published yet; see `stopped_batch.asked`."""
+        stopped = self._released(batch_id)
+        return frozenset() if stopped is None else frozenset(stopped.failing)
 
     def begin(self, *, has_other_inputs: bool) -> None:
         """Fail what the columns alone decide, before anything runs; else open the gate.
@@ -95,6 +96,9 @@ class RunGate:
         if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
         self._reconsider(has_other_inputs=has_other_inputs)
+        self._open()
+
+    def _open(self) -> None:
         opened = self._state("open", pending=self.found.batch_id if self.found is not None else None)
         if (found := self.found) is not None:
             names = ("batch_id", "was_last", "failed", "released_by", "stopped")
@@ -120,21 +124,24 @@ class RunGate:
             other = stopped.other_checks(self.judged.stopping)
             if other is None and (other := stopped.other_rows(self.plan, values)) is not None:
                 self._varies = True
-            if other is not None:
-                self._revoke(other)
-        if self.judged.verdict == "fail" and self._not_let_through(is_last=is_last):
+            if other is None:
+                # What was stopped, as it was: nothing else has come to the batches before it.
+                return
+            self._revoke(other)
+            # A kill must not bring the release back.
+            self._open()
+        if self.judged.verdict == "fail" and self._not_let_through():
             raise self._stopped(self.judged, batch_id)
 
     def _not_let_through(
-        self, *, is_last: bool, reread: Callable[[Collection[int]], Sequence[CheckResult]] = lambda _: ()
+        self, reread: Callable[[Collection[int]], Sequence[CheckResult]] = lambda _: ()
     ) -> tuple[CheckResult, ...]:
         """What lets the run fail, beside what somebody has let through."""
         judged, without = self.judged, self.let_through
         if judged is None or not without:
             return judged.stopping if judged is not None else ()
-        # Where there is no other batch, nothing is asked of none.
-        has_others = not self.values.keys() <= without.keys()
-        others = self._judge(is_last=is_last, rereads=reread(without), without=without) if has_others else NO_BATCHES
+        # What more rows may mend, those of the batches have mended that were let through.
+        others = self._judge(is_last=False, rereads=reread(without), without=without)
         return not_let_through(judged, excused(self.found), others)
 
     def stop_for(self, batch_id: int, result: CheckResult) -> QualityFailedError:
@@ -155,7 +162,7 @@ class RunGate:
         self.judged = self._judge(is_last=is_last, rereads=reread(()))
         if self.judged.verdict != "fail":
             return
-        if not self._not_let_through(is_last=is_last, reread=reread):
+        if not self._not_let_through(reread):
             self._is_excused = True
             return
         failed = describe_failed(failing_results(self.judged))
@@ -189,13 +196,12 @@ class RunGate:
         failed, was_last = describe_failed(failing_results(judged)), self._is_last(batch_id)
         values = self.values.get(batch_id)
         results = [key_of(found) for found in judged.results if not found.success]
-        late = [asked(found.type, found.kwargs) for found in self.plan.rereads]
         before = self._released(batch_id)
         revoked = self._revoked if self.found is not None and self.found.batch_id == batch_id else ""
         stopped = StoppedBatch(
             declared=dict(self.declared),
             # What it was let through for, stays so: here, rows end a batch by one check after the other.
-            failing=tuple(dict.fromkeys((*(before.failing if before is not None else ()), *results, *late))),
+            failing=tuple(dict.fromkeys((*(before.failing if before is not None else ()), *results))),
             values=None if values is None else dict(values),
             varies=self._varies,
         )
@@ -213,10 +219,10 @@ class RunGate:
             f" let it through with `sluice quality release {self.stream.name}`",
         )
 
-    def _released(self, batch_id: int) -> StoppedBatch | None:
+    def _released(self, batch_id: int | None) -> StoppedBatch | None:
         """What was known of a batch that somebody has let through since; None where nobody has, or it was not kept."""
         found = self.found
-        if found is None or found.batch_id != batch_id or found.released_by is None:
+        if found is None or batch_id is None or found.batch_id != batch_id or found.released_by is None:
             return None
         return found.stopped
 

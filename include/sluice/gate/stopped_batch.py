@@ -21,8 +21,6 @@ from sluice.quality.results import CheckResult
 
 _SAME = 1e-9
 """How far, by its size, a sum of doubles may be from the same sum in another order."""
-NO_BATCHES = Judgement("pass", (), 0, {})
-"""The judgement on nothing."""
 _MOST_SHOWN = 80
 """How many characters a message has of a value."""
 
@@ -33,7 +31,7 @@ class StoppedBatch(msgspec.Struct, frozen=True, kw_only=True):
     declared: dict[str, str]
     """What it was read and judged by, by fingerprints."""
     failing: tuple[str, ...]
-    """What was asked and failed, and what only its published rows can tell."""
+    """What was asked and failed."""
     values: dict[str, Any] | None = None
     """What was measured of it; None where a row ended it before."""
     varies: bool = False

@@ -30,7 +30,7 @@ from sluice.gate.state import (
     releasers,
     with_record,
 )
-from sluice.gate.stopped_batch import NO_BATCHES, not_let_through
+from sluice.gate.stopped_batch import not_let_through
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.plan_document import PlanDocument
@@ -181,16 +181,15 @@ def judge_unsettled(
     gate, record = unsettled.gate, unsettled.record
     former = former_runs(home, record.run_id, plan)
 
-    def judge(batches: Sequence[BatchRecord]) -> Judgement:
+    def judge(batches: Sequence[BatchRecord], *, is_last: bool) -> Judgement:
         measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(batches, stream.output_mode)]
-        is_last = _is_whole(record)
         return judge_run(plan, measured, former, now=gate.since, is_last=is_last, rereads=reread(batches))
 
-    judged = judge(unsettled.batches)
+    judged = judge(unsettled.batches, is_last=_is_whole(record))
     is_excused = False
     if judged.verdict == "fail" and (let_through := let_through_by(gate)):
         others = [batch for batch in unsettled.batches if batch.batch_id not in let_through]
-        is_excused = not not_let_through(judged, excused(gate), judge(others) if others else NO_BATCHES)
+        is_excused = not not_let_through(judged, excused(gate), judge(others, is_last=False))
     return replace(unsettled, judged=judged, is_excused=is_excused)
 
 

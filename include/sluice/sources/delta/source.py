@@ -132,12 +132,12 @@ class DeltaSource(Source):
         return self._cut(log, [] if self._is_nothing(log, chunks, now) else chunks, position.started_at)
 
     def _is_nothing(self, log: DeltaLog, chunks: Sequence[Chunk], now: datetime) -> bool:
-        """Whether versions have no rows for the stream, so that no run need begin for them.
+        """Whether versions have no rows, so that no run need begin for them: compactions, batches without rows.
 
-        Such are batches without rows, compactions, settings. They are passed over with the next rows; or by themselves,
-        before the table's log lets go of the first of them, or there are so many that reading them is dear.
+        They are passed over with the next rows; or by themselves, before the table's log lets go of the first of them,
+        or there are so many that reading them is dear. Not so what changes the table: Spark has to follow it.
         """
-        if any(not self._excludes(file.path) for chunk in chunks for file in chunk.files):
+        if not all(chunk.is_empty for chunk in chunks):
             return False
         oldest_ms = chunks[0].timestamp_ms if chunks else None
         if oldest_ms is None or len(chunks) > _MOST_EMPTY or _LOG_KEPT in log.configuration or self._unplannable():
@@ -417,7 +417,8 @@ class DeltaSource(Source):
             skipped = skip_files if version == first else 0
             rewritten = commit.removes_data and self.skip_change_commits
             files = () if rewritten else commit.files[skipped:]
-            chunks.append(Chunk(version, files, skipped, timestamp_ms=commit.timestamp_ms))
+            is_empty = not (commit.files or commit.removes_data or commit.changes_table)
+            chunks.append(Chunk(version, files, skipped, timestamp_ms=commit.timestamp_ms, is_empty=is_empty))
         return chunks
 
     def _refuses(self, commit: Commit) -> bool:
