@@ -232,7 +232,8 @@ class RunGate:
         stopped = None if found is None or found.batch_id is None else self._released(found.batch_id)
         if stopped is None:
             return
-        edited = read_by(stopped.declared, self.declared, with_tables=True)
+        # A static table may get a version every hour: where the batch was measured, that tells whether it matters.
+        edited = read_by(stopped.declared, self.declared, with_tables=stopped.values is None)
         if edited or has_other_inputs:
             self._revoke(f"it was read by another {edited[0]}" if edited else "its files have changed")
 
