@@ -135,8 +135,8 @@ def avro_namespace(value: str) -> str | None:
     return None if is_right else 'give names with dots between them, as "com.example"'
 
 
-def json_document(value: str) -> str | None:
-    """A document of JSON."""
+def avro_schema(value: str) -> str | None:
+    """A schema of Avro, which is JSON."""
     try:
         json.loads(value)
     except (ValueError, RecursionError):

@@ -20,6 +20,7 @@ from sluice.option_values import (
     any_text,
     avro_name,
     avro_namespace,
+    avro_schema,
     boolean,
     character,
     charset,
@@ -28,7 +29,6 @@ from sluice.option_values import (
     element,
     every_file,
     java_charset,
-    json_document,
     letters,
     line_separator,
     no_brackets,
@@ -73,7 +73,7 @@ FORMATS: Mapping[str, Mapping[str, Check]] = {
     "avro": {
         **_each("enableStableIdentifiersForUnionType positionalFieldMatching", boolean),
         **_each("avroSchemaUrl stableIdentifierPrefixForUnionType", any_text),
-        "avroSchema": json_document,
+        "avroSchema": avro_schema,
         "compression": _avro_codec,
         "datetimeRebaseMode": _rebase,
         "ignoreExtension": every_file,
@@ -176,13 +176,7 @@ def spark_options(
     for name, value in given.items():
         if name not in names:
             refuse_name(name, {*names, *ours}, what="option", place=place, words=words)
-        if not isinstance(value, str | int | float):
-            raise DeclarationError(
-                f"option `{name}` is {'None' if value is None else f'a {type(value).__name__}'}",
-                where=place,
-                remedy="give a string, a number or a boolean",
-            )
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        text = _text(name, value, place)
         wrong = known[names[name]](text)
         if wrong is not None:
             raise DeclarationError(f"option `{name}` is {value!r}", where=place, remedy=wrong)
@@ -211,14 +205,18 @@ def any_options(given: Mapping[str, Any], place: str) -> dict[str, str]:
     Raises:
         DeclarationError: A value is no string, number or boolean.
     """
-    for name, value in given.items():
-        if not isinstance(value, str | int | float):
-            raise DeclarationError(
-                f"option `{name}` is {'None' if value is None else f'a {type(value).__name__}'}",
-                where=place,
-                remedy="give a string, a number or a boolean",
-            )
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    return {name: _text(name, value, place) for name, value in given.items()}
+
+
+def _text(name: str, value: object, place: str) -> str:
+    """An option's value as Spark takes it."""
+    if not isinstance(value, str | int | float):
+        raise DeclarationError(
+            f"option `{name}` is {'None' if value is None else f'a {type(value).__name__}'}",
+            where=place,
+            remedy="give a string, a number or a boolean",
+        )
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_settings(

@@ -689,8 +689,8 @@ def test_a_backfill_of_a_topic_that_is_deleted(lab: Lab, kafka: Kafka, is_made_a
     assert ids(lab) == before == [1, 2, 3, 4, *([11] if is_made_again else [])]
 
 
-def test_a_topic_of_a_pattern_that_is_made_again(lab: Lab, kafka: Kafka) -> None:
-    """Once a run went on without it, it is read from its first record, as one that is new; not before."""
+def read_by_pattern(lab: Lab, kafka: Kafka) -> tuple[str, str, Stream]:
+    """Two topics, and a stream that has read a record of each by a pattern; it may go on without one."""
     name = uuid.uuid4().hex[:6]
     old, new = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
     source = sources.kafka(kafka.bootstrap, pattern=f"{name}-.*", fail_on_data_loss=False)
@@ -698,6 +698,12 @@ def test_a_topic_of_a_pattern_that_is_made_again(lab: Lab, kafka: Kafka) -> None
     send(kafka, old, 1)
     send(kafka, new, 2)
     lab.run(made)
+    return old, new, made
+
+
+def test_a_topic_of_a_pattern_that_is_made_again(lab: Lab, kafka: Kafka) -> None:
+    """Once a run went on without it, it is read from its first record, as one that is new; not before."""
+    old, new, made = read_by_pattern(lab, kafka)
     kafka.delete_topic(old)
     send(kafka, new, 3)
     with killed(BatchRunner, "run"):
@@ -721,13 +727,7 @@ def test_a_topic_of_a_pattern_that_is_made_again(lab: Lab, kafka: Kafka) -> None
 @pytest.mark.parametrize("is_in_sink", [True, False])
 def test_a_topic_of_a_pattern_that_is_deleted_behind_a_batch(lab: Lab, kafka: Kafka, is_in_sink: bool) -> None:  # noqa: FBT001
     """What is in the sink need not be read again; what is not can't be, and Spark fails there."""
-    name = uuid.uuid4().hex[:6]
-    old, new = kafka.topic(name=f"{name}-1"), kafka.topic(name=f"{name}-2")
-    source = sources.kafka(kafka.bootstrap, pattern=f"{name}-.*", fail_on_data_loss=False)
-    made = stream(kafka, old, sources={"orders": source})
-    send(kafka, old, 1)
-    send(kafka, new, 2)
-    lab.run(made)
+    old, new, made = read_by_pattern(lab, kafka)
     send(kafka, old, 3)
     send(kafka, new, 4)
     if is_in_sink:

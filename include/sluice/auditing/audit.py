@@ -42,7 +42,7 @@ from sluice.gate.state import (
     read_audit,
     read_gate,
 )
-from sluice.gate.stopped_batch import asked, measured_otherwise
+from sluice.gate.stopped_batch import key_of
 from sluice.home import StreamHome
 from sluice.plan import GateChoice, Plan
 from sluice.planning.declared import Declared
@@ -50,6 +50,7 @@ from sluice.planning.recovered import done_by
 from sluice.planning.survey import Survey, rows_count
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
+from sluice.quality.remeasured import measured_otherwise
 from sluice.quality.results import CheckResult
 from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
@@ -90,8 +91,7 @@ class Audit:
     """The sink and its quarantine, where the suite puts rows there."""
     is_read_otherwise: bool = False
     """Whether the batch that a run before has published would be measured as others now, where it is read again."""
-    has_other_inputs: bool = False
-    """Whether files of the batch that is done again have changed."""
+    _note: Callable[[int], None] = field(init=False)
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
     _noted: set[int] = field(default_factory=set)
@@ -113,7 +113,7 @@ class Audit:
             QualityFailedError: They do.
             BatchFailedError: What former runs have published can't be read now, and the suite asks for more of it.
         """
-        self.gate.begin(has_other_inputs=self.has_other_inputs)
+        self.gate.begin()
         for batch in self.gate.earlier:
             self._keep_values(batch, self.gate.values[batch.batch_id])
 
@@ -124,15 +124,15 @@ class Audit:
 
         Args:
             query: The stream's query.
-            note: Called with a batch's id once its rows are computed, and before they count.
+            note: Called with a batch's id once its rows are computed and judged, and before they count.
             batch_id: The batch that it is to run; None when Spark decides.
             is_in_sink: Whether the sink holds the batch already: it is only measured, whichever way it went there.
         """
-        sink = self.stream.sink
+        self._note, sink = note, self.stream.sink
         if self.choice.gate == "publish" and isinstance(sink, StagingSink):
-            return replace(query, frame=self.frame, write=partial(self._publish, sink, note))
+            return replace(query, frame=self.frame, write=partial(self._publish, sink))
         if self.choice.gate != "write" and isinstance(sink, BatchSink):
-            return replace(query, frame=self.frame, write=partial(self._write_cached, sink, note))
+            return replace(query, frame=self.frame, write=partial(self._write_cached, sink))
         if is_in_sink and not self.project.is_remote:
             return replace(query, frame=self.frame, write=self._recall)
         passes = self.gate.excused_of(batch_id)
@@ -150,10 +150,7 @@ class Audit:
         if self.choice.measured == "observe":
             frame = frame.observe(QUALITY_METRICS, *measures(self.plan))
         for check in self.plan.row_checks("fail"):
-            if (
-                check.expectation.mostly == 1.0
-                and asked(check.expectation.type, check.expectation.kwargs) not in passes
-            ):
+            if check.expectation.mostly == 1.0 and key_of(check.expectation) not in passes:
                 said = f"'{_ABORTED}{check.expectation.id}'"
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
         return kept_rows(frame, self.plan.removed)
@@ -228,7 +225,7 @@ class Audit:
         """The newest judgement as the run record has it."""
         return self.gate.recorded(self.choice.gate)
 
-    def _publish(self, sink: StagingSink, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> None:
+    def _publish(self, sink: StagingSink, frame: DataFrame, batch_id: int) -> None:
         batch = self._batch(batch_id)
         if self._holds(sink, batch_id):
             self._recall(frame, batch_id)
@@ -238,7 +235,7 @@ class Audit:
         aside = sink.write_batch_aside(kept_rows(measured, self.plan.removed), batch, storage=storage)
         if aside is None:
             # The table lacks a column, or has another type or rule: Delta's own writer knows what to do.
-            self._write_cached(sink, note, frame, batch_id)
+            self._write_cached(sink, frame, batch_id)
             return
         try:
             values = self._arrived(observation) if observation is not None else None
@@ -247,14 +244,13 @@ class Audit:
                 written = frame.sparkSession.read.schema(frame.schema).parquet(aside.folder)
                 values = measure(self.plan, written if self.plan.removed is None else frame)
             self._decide(batch_id, values)
-            note(batch_id)
             self.lease.check()
         except SluiceError:
             sink.forget_batch(batch, storage=storage)
             raise
         sink.publish_batch(batch, aside, storage=storage)
 
-    def _write_cached(self, sink: BatchSink, note: Callable[[int], None], frame: DataFrame, batch_id: int) -> None:
+    def _write_cached(self, sink: BatchSink, frame: DataFrame, batch_id: int) -> None:
         batch = self._batch(batch_id)
         decided = decided_batch.read_decision(self.home, self.record.generation, batch_id)
         if decided is not None:
@@ -264,27 +260,19 @@ class Audit:
             self._recall(frame, batch_id)
             return
         if self.tables is not None:
-            self._write_split(*self.tables, note, frame, batch)
+            self._write_split(*self.tables, frame, batch)
             return
         # Spark does not find the columns of a batch that is sorted and persisted; only a whole result can be sorted.
         frame = frame.localCheckpoint() if batch.output_mode == "complete" else frame.persist()
         try:
             decided_now = self._decide(batch_id, measure(self.plan, frame))
-            note(batch_id)
             self.lease.check()
             rows, load_function = kept_rows(frame, decided_now.removed), self.project.load_function
             sink.write_batch(rows, batch, load_function=load_function, storage=self.home.storage)
         finally:
             frame.unpersist()
 
-    def _write_split(
-        self,
-        sink: SplittingSink,
-        quarantine: SplittingSink,
-        note: Callable[[int], None],
-        frame: DataFrame,
-        batch: SinkBatch,
-    ) -> None:
+    def _write_split(self, sink: SplittingSink, quarantine: SplittingSink, frame: DataFrame, batch: SinkBatch) -> None:
         """Stage a batch, decide where its rows go, and publish it into both tables."""
         generation = self.record.generation
         if self._holds(quarantine, batch.batch_id):
@@ -294,7 +282,6 @@ class Audit:
         try:
             rows = staged_batch.staged_rows(frame.sparkSession, self.home, generation, folder, row_type)
             audit = self._decide(batch.batch_id, measure(self.plan, rows))
-            note(batch.batch_id)
         except SluiceError:
             decided_batch.discard(self.home, generation, folder)
             raise
@@ -380,6 +367,7 @@ class Audit:
             taken=taken if taken.keys() == self.plan.removals.keys() else None,
         )
         self._keep_audit(audit)
+        self._note(batch_id)
         return audit
 
     def _batch(self, batch_id: int) -> SinkBatch:
@@ -465,6 +453,7 @@ def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
         clock=journal.clock,
         last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
         declared=begun_with,
+        has_other_inputs=seen.has_other_inputs,
         found=found,
         earlier=done_by(carried_runs(found, record.run_id), seen, home),
     )
@@ -481,7 +470,6 @@ def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
         gate=run_gate,
         tables=None if compiled.quarantined is None else stream.split_tables,
         is_read_otherwise=_is_read_otherwise(seen, begun_with),
-        has_other_inputs=seen.has_other_inputs,
     )
 
 

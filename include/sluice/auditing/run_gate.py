@@ -50,6 +50,8 @@ class RunGate:
     """The id of the last batch that is planned; None when Spark decides, or when more may follow."""
     declared: Mapping[str, str]
     """What its batches are read and judged by, by fingerprints."""
+    has_other_inputs: bool = False
+    """Whether files of the batch that it goes on with have changed."""
     found: GateState | None = None
     """The gate as the run found it, where it goes on with what another run, or a try before, was stopped in."""
     earlier: tuple[BatchRecord, ...] = ()
@@ -64,6 +66,7 @@ class RunGate:
     _revoked: str = ""
     """Why a batch goes through no more that somebody has let through: it is another one."""
     _varies: bool = False
+    """Whether that is known by its measures alone."""
     _former_runs: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
@@ -77,17 +80,14 @@ class RunGate:
         return let_through_by(self.found)
 
     def excused_of(self, batch_id: int | None) -> frozenset[str]:
-        """What a batch was let through for that is not published yet; see `stopped_batch.asked`."""
+        """What a batch was let through for that is not published yet; see `stopped_batch.key_of`."""
         stopped = self._released(batch_id)
         return frozenset() if stopped is None else frozenset(stopped.failing)
 
-    def begin(self, *, has_other_inputs: bool) -> None:
+    def begin(self) -> None:
         """Fail what the columns alone decide, before anything runs; else open the gate.
 
         From then on there may be rows that nobody has judged.
-
-        Args:
-            has_other_inputs: Whether files of the batch that was stopped have changed since.
 
         Raises:
             QualityFailedError: An expectation about the columns fails, and has the policy `fail`.
@@ -95,7 +95,7 @@ class RunGate:
         self.judged = failing_columns(self.plan)
         if self.judged is not None:
             raise self._failed(self.judged, "nothing was run; correct the transform or the suite")
-        self._reconsider(has_other_inputs=has_other_inputs)
+        self._reconsider()
         self._open()
 
     def _open(self) -> None:
@@ -130,7 +130,7 @@ class RunGate:
             self._revoke(other)
             # A kill must not bring the release back.
             self._open()
-        if self.judged.verdict == "fail" and self._not_let_through():
+        if self._not_let_through():
             raise self._stopped(self.judged, batch_id)
 
     def _not_let_through(
@@ -221,20 +221,16 @@ class RunGate:
 
     def _released(self, batch_id: int | None) -> StoppedBatch | None:
         """What was known of a batch that somebody has let through since; None where nobody has, or it was not kept."""
-        found = self.found
-        if found is None or batch_id is None or found.batch_id != batch_id or found.released_by is None:
-            return None
-        return found.stopped
+        return self.found.released if self.found is not None and self.found.batch_id == batch_id else None
 
-    def _reconsider(self, *, has_other_inputs: bool) -> None:
+    def _reconsider(self) -> None:
         """Let a released batch through no more that is read by something else than what was stopped."""
-        found = self.found
-        stopped = None if found is None or found.batch_id is None else self._released(found.batch_id)
+        stopped = self.found.released if self.found is not None else None
         if stopped is None:
             return
         # A static table may get a version every hour: where the batch was measured, that tells whether it matters.
         edited = read_by(stopped.declared, self.declared, with_tables=stopped.values is None)
-        if edited or has_other_inputs:
+        if edited or self.has_other_inputs:
             self._revoke(f"it was read by another {edited[0]}" if edited else "its files have changed")
 
     def _revoke(self, why: str) -> None:
@@ -286,15 +282,16 @@ class RunGate:
     def _state(self, state: Literal["open", "blocked", "failed"], *, pending: int | None = None) -> GateState:
         """Where the gate stands; a batch that is not published yet is not among those that were let through."""
         record, found = self.record, self.found
-        is_own = found is not None and pending is not None and found.batch_id == pending
+        if found is not None and found.batch_id == pending:
+            found = msgspec.structs.replace(found, released_by=None)
         return GateState(
             state=state,
             run_id=record.run_id,
             generation=record.generation,
             since=self.clock(),
             carried=carried_runs(self.found, record.run_id),
-            let_through={batch_id: by for batch_id, by in self.let_through.items() if batch_id != pending},
-            let_through_for=found.let_through_for if found is not None and is_own else tuple(sorted(excused(found))),
+            let_through=let_through_by(found),
+            let_through_for=tuple(sorted(excused(found))),
             columns=dict(self.columns),
             records=found.records if found is not None else (),
         )

@@ -60,6 +60,11 @@ class GateState(Document, frozen=True, kw_only=True):
     """The records of that run and of those carried, as they ended, without Spark's plan: those of ended runs may be
     deleted, and nothing is let go by that."""
 
+    @property
+    def released(self) -> StoppedBatch | None:
+        """What was known of the batch that a person lets through; None for none, or where it was not kept."""
+        return None if self.batch_id is None or self.released_by is None else self.stopped
+
 
 class BatchAudit(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of a batch, and which rows it is split by: on disk before anything of it is published."""
@@ -179,11 +184,10 @@ def let_through_by(gate: GateState | None) -> dict[int, str]:
 
 
 def excused(gate: GateState | None) -> frozenset[str]:
-    """What batches were let through for, those before and the one that is stopped; see `stopped_batch.asked`."""
+    """What batches were let through for, those before and the one that is stopped; see `stopped_batch.key_of`."""
     if gate is None:
         return frozenset()
-    is_released = gate.batch_id is not None and gate.released_by is not None and gate.stopped is not None
-    return frozenset((*gate.let_through_for, *(gate.stopped.failing if is_released and gate.stopped else ())))
+    return frozenset((*gate.let_through_for, *(gate.released.failing if gate.released is not None else ())))
 
 
 def releasers(gate: GateState | None) -> str:

@@ -38,7 +38,7 @@ from sluice.sources.contract import SOURCE_METRICS, LoggingSource
 from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
-from sluice.spark.watermark_log import WatermarkLog, not_kept, read_otherwise
+from sluice.spark.watermark_log import WatermarkLog, came_out_otherwise, not_kept
 from sluice.times import iso_millis
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class BatchRunner:
         if published is not None:
             self._watermarks.keep_published(batch.batch_id)
             now = self._query.event_times(query, reports, [batch.batch_id]) if has_read else None
-            return tuple(read_otherwise(published, now))
+            return tuple(came_out_otherwise(published, now))
         event_times = None if is_passed_over else self._query.event_times(query, reports, [batch.batch_id])
         if event_times is None:
             self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
@@ -455,8 +455,10 @@ class BatchRunner:
             write = self._pass_over
         elif write is None and self._published is not None and self._published.is_possible():
             write = partial(self._published.write, self._watermarks.note_published)
-        elif write is None and query.knows_files and (function := query.function_of_batches()) is not None:
-            write = partial(self._with_state, function)
+        elif write is None and query.knows_files and query.stream.sink.function is not None:
+            # A function of the user's, where the sink calls one with whole batches.
+            function = query.function_of_batches()
+            write = None if function is None else partial(self._with_state, function)
         return query if write is None else replace(query, write=self._starts.keeping_failure(write))
 
     def _guarded(self, query: Query, taken: Callable[[int], Sequence[str]]) -> Query:

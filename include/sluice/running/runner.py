@@ -283,9 +283,8 @@ class _Run:
         )
         if self.audit is not None:
             self.audit.begin()
-        noted = self.generation.marks
-        marks = source_marks(seen, self.plan, noted, journal.clock(), storage=home.storage)
-        self.generation = msgspec.structs.replace(self.generation, marks={**noted, **marks})
+        marks = source_marks(seen, self.plan, self.generation.marks, journal.clock(), storage=home.storage)
+        self.generation = msgspec.structs.replace(self.generation, marks=marks)
         self._keep_generation()
         checkpoint = home.checkpoint_location(self.generation.generation)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))

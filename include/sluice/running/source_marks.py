@@ -13,7 +13,7 @@ from sluice.storage import Storage
 def source_marks(
     seen: Survey, plan: Plan, before: Mapping[str, str], now: datetime, *, storage: Storage
 ) -> Mapping[str, str]:
-    """By source, what it tells of what is planned to be read, and of what was read before, where that is all.
+    """By source, what it tells of what is planned to be read, and of what was read before; with what is noted already.
 
     Args:
         seen: What was seen when the run was planned.
@@ -38,4 +38,5 @@ def source_marks(
     marks = {name: ", ".join(dict.fromkeys(filter(None, found))) for name, found in told.items()}
     marks |= {name: found.mark for name, found in seen.available.items() if name in ended and found.mark is not None}
     sources = seen.stream.sources
-    return {name: sources[name].mark_after(before.get(name), mark, now) for name, mark in marks.items() if mark}
+    now_noted = {name: sources[name].mark_after(before.get(name), mark, now) for name, mark in marks.items() if mark}
+    return {**before, **now_noted}

@@ -167,7 +167,7 @@ class WatermarkLog:
         return read_offset_file(join(state.location, "offsets", str(batch_id)), batch_id, storage=self._home.storage)
 
 
-def read_otherwise(published: BatchTimes, now: Mapping[str, int] | None) -> Iterator[str]:
+def came_out_otherwise(published: BatchTimes, now: Mapping[str, int] | None) -> Iterator[str]:
     """What to tell of a batch that was read again by now, after its rows had counted: that it came out as another one.
 
     Args:
