@@ -34,6 +34,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,6 +59,10 @@ _BESIDE = "_sluice"
 """The folder of ours in a checkpoint that is elsewhere; Spark passes over it."""
 
 
+_MOST_RUNS = 50
+"""Of how many tries of runs a generation knows whose batches are whose: one that died is looked at by the next."""
+
+
 class SourceLine(msgspec.Struct, frozen=True):
     """One source line of an offset file: Spark numbers sources by its analysed plan, not by the declaration."""
 
@@ -73,6 +78,14 @@ class BegunWith(msgspec.Struct, frozen=True):
     from_batch: int
     declared: dict[str, str]
     """Fingerprints, by the name of what is declared; see `declared.fingerprints`."""
+
+
+class BegunRun(msgspec.Struct, frozen=True):
+    """A try of a run that has begun to write a generation's batches."""
+
+    run_id: str
+    behind: int
+    """The newest batch that was committed then; -1 for none. Until the next one begins, those behind it are its own."""
 
 
 def source_order(lines: tuple[SourceLine, ...]) -> str:
@@ -113,6 +126,8 @@ class Generation(Document, frozen=True, kw_only=True):
     """By source, what tells what it has read from something else: see `Source.mark`."""
     begun_with: tuple[BegunWith, ...] = ()
     """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
+    runs: tuple[BegunRun, ...] = ()
+    """The newest tries of runs, the last one last: by them it is known whose batches are in the log."""
 
     @property
     def newest_declared(self) -> Mapping[str, str]:
@@ -123,6 +138,17 @@ class Generation(Document, frozen=True, kw_only=True):
         """What a batch was begun with; empty where that is not known."""
         known = [begun.declared for begun in self.begun_with if begun.from_batch <= batch_id]
         return known[-1] if known else {}
+
+    def begun_by(self, run_id: str, committed_id: int | None) -> Generation:
+        """The same generation, whose batches behind the newest committed one are those of a run from now on."""
+        begun = BegunRun(run_id, -1 if committed_id is None else committed_id)
+        return msgspec.structs.replace(self, runs=(*self.runs[1 - _MOST_RUNS :], begun))
+
+    def batches_of(self, run_id: str) -> tuple[range, ...]:
+        """The batches that the tries of a run have written, by their ids; the last range may end in the future."""
+        ends = [begun.behind + 1 for begun in self.runs[1:]]
+        found = zip(self.runs, [*ends, sys.maxsize], strict=True) if self.runs else ()
+        return tuple(range(begun.behind + 1, end) for begun, end in found if begun.run_id == run_id)
 
     def beginning(self, batch_id: int, declared: Mapping[str, str]) -> Generation:
         """The same generation, whose batches from one on are begun with what is declared now."""

@@ -159,3 +159,17 @@ def test_log_keys() -> None:
     """A source that the plan uses twice has two lines and one log."""
     assert log_keys(make_generation()) == {"0": "0", "1": "1", "2": "0"}
     assert log_keys(None) is None
+
+
+def test_the_batches_of_a_run() -> None:
+    """Those behind what was committed as it began, up to what was as the next one did; each of its tries has some."""
+    known = Generation(generation=1, query_id="q", created_at="2026-01-01T00:00:00Z", lines=())
+    assert known.batches_of("a") == ()
+    for run_id, committed_id in (("a", None), ("b", 1), ("a", 1), ("c", 4)):
+        known = known.begun_by(run_id, committed_id)
+    assert [list(ids) for ids in known.batches_of("a")] == [[0, 1], [2, 3, 4]]
+    assert [list(ids) for ids in known.batches_of("b")] == [[]]
+    assert known.batches_of("c")[0].start == 5
+    for number in range(49):
+        known = known.begun_by(f"later {number}", 10 + number)
+    assert (len(known.runs), known.batches_of("a"), list(known.batches_of("c")[0])) == (50, (), [5, 6, 7, 8, 9, 10])

@@ -454,6 +454,7 @@ def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
         last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
         declared=begun_with,
         has_other_inputs=seen.has_other_inputs,
+        is_published=_is_counted(seen),
         found=found,
         earlier=done_by(carried_runs(found, record.run_id), seen, home),
     )
@@ -473,9 +474,14 @@ def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
     )
 
 
+def _is_counted(seen: Survey) -> bool:
+    """Whether there is a pending batch, and its rows count."""
+    return seen.checkpoint.is_pending and rows_count(seen)
+
+
 def _is_read_otherwise(seen: Survey, begun_with: Mapping[str, str]) -> bool:
     """Whether the pending batch, whose rows count, would come out as others by now."""
-    if not seen.checkpoint.is_pending or not rows_count(seen):
+    if not _is_counted(seen):
         return False
     then = seen.record.declared_at(seen.checkpoint.planned_id or 0) if seen.record is not None else {}
     return seen.has_other_inputs or bool(read_by(then, begun_with, with_tables=True))

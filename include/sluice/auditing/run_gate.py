@@ -52,6 +52,8 @@ class RunGate:
     """What its batches are read and judged by, by fingerprints."""
     has_other_inputs: bool = False
     """Whether files of the batch that it goes on with have changed."""
+    is_published: bool = False
+    """Whether the rows of that batch count already: it is as it was judged, whatever is read by now."""
     found: GateState | None = None
     """The gate as the run found it, where it goes on with what another run, or a try before, was stopped in."""
     earlier: tuple[BatchRecord, ...] = ()
@@ -226,7 +228,7 @@ class RunGate:
     def _reconsider(self) -> None:
         """Let a released batch through no more that is read by something else than what was stopped."""
         stopped = self.found.released if self.found is not None else None
-        if stopped is None:
+        if stopped is None or self.is_published:
             return
         # A static table may get a version every hour: where the batch was measured, that tells whether it matters.
         edited = read_by(stopped.declared, self.declared, with_tables=stopped.values is None)

@@ -23,9 +23,10 @@ def done_batches(run: RunRecord, seen: Survey, home: StreamHome) -> tuple[BatchR
     recorded = {batch.batch_id for batch in run.batches}
     planned = {batch.batch_id: batch.kind for batch in run.plan.batches}
     resumed = {batch_id: kind for batch_id, kind in planned.items() if kind == "uncommitted"}
+    own = _own(run, seen, home, _written_by(run, seen))
     lost = [
         _recovered(batch_id, kind, run, seen, home)
-        for batch_id, kind in (_own(run, seen, home) | resumed).items()
+        for batch_id, kind in (own | resumed).items()
         if batch_id <= committed_id and batch_id not in recorded
     ]
     return tuple(sorted((*run.batches, *lost), key=lambda batch: batch.batch_id))
@@ -46,10 +47,23 @@ def planned_for_good(run: RunRecord, seen: Survey, home: StreamHome) -> int:
     return len(recorded | logged)
 
 
-def _own(run: RunRecord, seen: Survey, home: StreamHome) -> dict[int, BatchKind]:
+def _written_by(run: RunRecord, seen: Survey) -> tuple[range, ...]:
+    """The ids of the batches that were a run's to write; none where it has not begun, or that was not noted."""
+    known = seen.record is not None and seen.record.generation == run.generation
+    return seen.record.batches_of(run.run_id) if known and seen.record is not None else ()
+
+
+def _own(run: RunRecord, seen: Survey, home: StreamHome, written: tuple[range, ...] = ()) -> dict[int, BatchKind]:
     """The batches in the offset log that the tries of a run planned, by id.
 
-    They bear the run's clock, or the one that the plan gave them because it was ahead of the run's.
+    They bear the run's clock, or the one that the plan gave them because it was ahead of the run's. What Spark has
+    planned by itself bears its own, and a batch without data that of the batch before it, whoever planned that.
+
+    Args:
+        run: The run.
+        seen: What is there.
+        home: The stream's folder in the home.
+        written: Ids of batches that are its own, whatever clock they bear.
     """
     clocks = {batch.batch_id: batch.timestamp for batch in run.plan.batches if batch.kind == "data"}
     location = join(seen.checkpoint.location, "offsets")
@@ -58,7 +72,9 @@ def _own(run: RunRecord, seen: Survey, home: StreamHome) -> dict[int, BatchKind]
     before: OffsetFile | None = None
     for batch_id in offsets.ids if offsets is not None else ():
         logged = read_offset_file(join(location, str(batch_id)), batch_id, storage=home.storage)
-        if logged is not None and iso_millis(logged.timestamp_ms) in {iso_time(run.planned_at), clocks.get(batch_id)}:
+        times = {iso_time(run.planned_at), clocks.get(batch_id)}
+        is_own = any(batch_id in ids for ids in written)
+        if logged is not None and (is_own or iso_millis(logged.timestamp_ms) in times):
             is_empty = before is not None and before.offsets == logged.offsets
             own[batch_id] = "no_data" if is_empty else "data"
         before = logged

@@ -284,7 +284,8 @@ class _Run:
         if self.audit is not None:
             self.audit.begin()
         marks = source_marks(seen, self.plan, self.generation.marks, journal.clock(), storage=home.storage)
-        self.generation = msgspec.structs.replace(self.generation, marks=marks)
+        generation = msgspec.structs.replace(self.generation, marks=marks)
+        self.generation = generation.begun_by(self.record.run_id, seen.checkpoint.committed_id)
         self._keep_generation()
         checkpoint = home.checkpoint_location(self.generation.generation)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))
