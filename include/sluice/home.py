@@ -259,7 +259,7 @@ class StreamHome:
         Raises:
             RefusedError: Its file is damaged.
         """
-        return read_document(self.storage, self._watermarks_file(number), Watermarks)
+        return read_document(self.storage, self.watermarks_file(number), Watermarks)
 
     def keep_watermarks(self, number: int, known: Watermarks) -> None:
         """Write how far each `withWatermark` has come.
@@ -267,7 +267,11 @@ class StreamHome:
         Raises:
             StorageError: It could not be written.
         """
-        self.storage.replace(self._watermarks_file(number), encode_document(known))
+        self.storage.replace(self.watermarks_file(number), encode_document(known))
+
+    def watermarks_file(self, number: int) -> str:
+        """Where that is kept."""
+        return join(self.location, "watermarks", f"{number:04d}.json")
 
     def lease_folder(self, generation: int) -> str:
         """Where the leases of a generation are: the same folder for every stream that has its checkpoint."""
@@ -460,9 +464,6 @@ class StreamHome:
     def table_audits_folder(self) -> str:
         """Where the audits of the sink's table are."""
         return join(self.location, "table_audits")
-
-    def _watermarks_file(self, number: int) -> str:
-        return join(self.location, "watermarks", f"{number:04d}.json")
 
     def _generation_file(self, number: int) -> str:
         return join(self.location, "generations", f"{number:04d}.json")

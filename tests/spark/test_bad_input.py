@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError
+from sluice.plan import Limits, Strategy
 from tests.spark.lab import Lab, rows, snapshot, write_files
 
 pytestmark = pytest.mark.spark
@@ -159,9 +160,10 @@ def test_truncated_file(truncated: Lab) -> None:
     assert snapshot(truncated.checkpoint(stream) / "offsets") == before
 
 
-def test_ignored_files_are_counted(truncated: Lab) -> None:
+@pytest.mark.parametrize("strategy", ["exact", "drain"])
+def test_ignored_files_are_counted(truncated: Lab, strategy: Strategy) -> None:
     """`ignore_corrupt_files` lets a file pass without a word; the record does not."""
-    record = truncated.run(declared("parquet", ignore_corrupt_files=True))
+    record = truncated.run(declared("parquet", ignore_corrupt_files=True), Limits(strategy=strategy))
     assert written(truncated) == [(0, 1, "a"), (2, 1, "a")]
     assert record.batches[0].unread_files == {"events": 1}
 

@@ -1,21 +1,23 @@
 """How far a stream has come, read so cheaply that a thousand streams can be watched all the time.
 
-Asked again while nothing happened, a stream on a local disk costs two `stat` calls; a file is read only after a
+Asked again while nothing happened, a stream on a local disk costs three `stat` calls; a file is read only after a
 commit. On object stores, whose prefixes have no time, the commits are listed each time.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.offsets import read_commit_file
+from sluice.checkpoint.offsets import read_commit_file, read_offset_file
+from sluice.checkpoint.reader import CheckpointState
 from sluice.errors import StorageError
 from sluice.home import StreamHome
 from sluice.locations import is_local, join
+from sluice.planning.next_watermark import next_watermark_ms, usable
 from sluice.storage import Storage
 from sluice.typed_json import decode_as
 
@@ -40,7 +42,8 @@ class Progress:
     batch_id: int | None = None
     """The newest committed batch; None before there is one."""
     watermark_ms: int | None = None
-    """The newest committed watermark, in milliseconds since the epoch; None before there is one."""
+    """How far the committed batches have taken the watermark, in milliseconds since the epoch; None before there is
+    one."""
 
 
 def read_progress(home: StreamHome) -> Progress:
@@ -61,7 +64,8 @@ def read_progress(home: StreamHome) -> Progress:
         committed = read_commit_file(commits.file(batch_id), batch_id, storage=home.storage)
         if committed is not None:
             query_id = _read_query_id(checkpoint, home.storage)
-            return Progress(number, query_id, batch_id, committed.next_watermark_ms or None)
+            state = CheckpointState(checkpoint, query_id, committed=committed)
+            return Progress(number, query_id, batch_id, _watermark_ms(home, number, state) or None)
     raise StorageError(
         "commits are listed, but can't be read", where=join(checkpoint, "commits"), remedy="check its permissions"
     )
@@ -102,8 +106,22 @@ class ProgressReader:
         commits = join(self._home.checkpoint_location(number), "commits")
         if not is_local(self._home.location) or not is_local(commits):
             return None
-        stats = [self._home.storage.stat(file) for file in (self._home.current_file(), commits)]
+        watched = (self._home.current_file(), self._home.watermarks_file(number), commits)
+        stats = [self._home.storage.stat(file) for file in watched]
         return tuple(None if stat is None else stat.mtime_ms for stat in stats)
+
+
+def _watermark_ms(home: StreamHome, number: int, state: CheckpointState) -> int:
+    """What the next batch starts from: Spark's log is of other rows where it has read a batch again as another one."""
+    known, batch_id = home.watermarks(number), state.committed_id
+    if known is None or batch_id is None:
+        return state.next_watermark_ms
+    planned = read_offset_file(join(state.location, "offsets", str(batch_id)), batch_id, storage=home.storage)
+    state = replace(state, planned=planned)
+    known = usable(known, state)
+    if known is not None and known.measured < batch_id and (published := known.times_of(batch_id)) is not None:
+        known = known.after_published(published)
+    return next_watermark_ms(state, known)
 
 
 def _read_query_id(checkpoint: str, storage: Storage) -> str | None:

@@ -191,7 +191,9 @@ class BatchRunner:
             committed = replace(committed, next_watermark_ms=next_watermark_ms(self._state, known))
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
         yield msgspec.structs.replace(
-            record, unread_files=_unread_files(batch, report), warnings=(*record.warnings, *_logged(warnings))
+            record,
+            unread_files=self._logged.without_rows(batch.batch_id, report),
+            warnings=(*record.warnings, *_logged(warnings)),
         )
         if failure is not None:
             raise failure
@@ -299,7 +301,11 @@ class BatchRunner:
         self._logged.keep_sizes(batch_id, files.doubtful)
         kind = "data" if report.get("numInputRows") or not report else "no_data"
         record = self._record(batch_id, kind, committed, report, was_in_sink=False)
-        return msgspec.structs.replace(record, warnings=(*record.warnings, *_logged(wrong)))
+        return msgspec.structs.replace(
+            record,
+            unread_files=self._logged.without_rows(batch_id, report),
+            warnings=(*record.warnings, *_logged(wrong)),
+        )
 
     def _check_cut_off(self, files: DrainedFiles) -> None:
         """Look at a batch that was stopped between the sink's commit and Spark's: the next run does not read it."""
@@ -488,9 +494,3 @@ def _logged(warnings: Sequence[str]) -> Sequence[str]:
     for warning in warnings:
         logger.warning("%s", warning)
     return warnings
-
-
-def _unread_files(batch: PlannedBatch, report: Report) -> dict[str, int]:
-    read = source_metric(report.get("observedMetrics", {}), "read_files")
-    planned = {name: source.amount.get("files") for name, source in batch.sources.items()}
-    return {name: files - count for name, count in read.items() if (files := planned.get(name)) is not None}

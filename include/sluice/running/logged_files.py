@@ -17,6 +17,7 @@ from sluice.planning.survey import own_logs
 from sluice.running.planned_files import told
 from sluice.sources.contract import LoggingSource, OwnLog, Position
 from sluice.sources.files.refusals import read_again_remedy, read_as
+from sluice.spark.progress import Report, source_metric
 from sluice.stream import Stream
 from sluice.taken_notes import TakenNotes
 
@@ -52,6 +53,15 @@ class LoggedFiles:
             if folder is not None:
                 entries = read_entries(folder, -1 if first is None else first, last, storage=self.home.storage)
                 yield Taken(source, line.log, entries)
+
+    def without_rows(self, batch_id: int, report: Report) -> dict[str, int]:
+        """How many files of a batch gave no row, by source, where a source that may pass files over counts them."""
+        read = source_metric(report.get("observedMetrics", {}), "read_files")
+        if not read:
+            return {}
+        files = {found.log: len(found.entries) for found in self.taken(batch_id)}
+        logs = {line.source: line.log for line in self.generation.lines}
+        return {name: files[logs[name]] - count for name, count in read.items() if logs[name] in files}
 
     def must_be_there(self, batch_id: int) -> list[str]:
         """The files that a batch must read; not those that may be missing."""

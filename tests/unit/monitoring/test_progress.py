@@ -15,6 +15,7 @@ from sluice.local_disk import FileStat
 from sluice.monitoring import progress
 from sluice.monitoring.progress import Progress, ProgressReader, read_progress
 from sluice.storage import Folder, Storage
+from sluice.watermarks import InputWatermark, Watermarks
 from tests.builders import NOW_MS, QUERY_ID, commit_bytes, make_checkpoint, put
 
 
@@ -119,6 +120,38 @@ class TestReadProgress:
 
         assert read_progress(home) == Progress(1, None, 4)
 
+    @pytest.mark.parametrize("is_counted", [False, True])
+    def test_what_was_measured_overrules_the_log(self, home: StreamHome, *, is_counted: bool) -> None:
+        """A batch was read again as another one: rows of an hour that Spark's log calls complete are yet to come."""
+        make_checkpoint(checkpoint(home), planned=3, watermark_ms=NOW_MS - 9000)
+        commit(home, 2, watermark_ms=NOW_MS)
+        clicks = InputWatermark(input="clicks.at", delay_ms=1000, event_ms=NOW_MS - 9000)
+        known = Watermarks(query_id=QUERY_ID, measured=1, inputs=(clicks,))
+        known = known.publishing(2, {"clicks.at": NOW_MS - 5000})
+        if is_counted:
+            known = known.after_published(known.published[0])
+        home.keep_watermarks(1, known)
+
+        assert read_progress(home) == Progress(1, QUERY_ID, 2, NOW_MS - 6000)
+
+    def test_every_input_counts(self, home: StreamHome) -> None:
+        """Spark forgets at every start how far each of several inputs was."""
+        make_checkpoint(checkpoint(home), planned=3, watermark_ms=NOW_MS - 9000)
+        inputs = tuple(InputWatermark(input=name, delay_ms=0, event_ms=NOW_MS) for name in ("clicks.at", "shows.at"))
+        home.keep_watermarks(1, Watermarks(query_id=QUERY_ID, measured=2, inputs=inputs))
+
+        assert read_progress(home).watermark_ms == NOW_MS
+
+    @pytest.mark.parametrize("changes", [{"query_id": "of another"}, {"measured": 7}])
+    def test_what_was_measured_elsewhere_does_not_count(self, home: StreamHome, changes: dict[str, Any]) -> None:
+        """Of another checkpoint, or of a newer state of this one."""
+        make_checkpoint(checkpoint(home), planned=3, watermark_ms=NOW_MS)
+        clicks = InputWatermark(input="clicks.at", delay_ms=0, event_ms=NOW_MS + 9000)
+        kept = {"query_id": QUERY_ID, "measured": 2, **changes}
+        home.keep_watermarks(1, Watermarks(**kept, inputs=(clicks,)))
+
+        assert read_progress(home).watermark_ms == NOW_MS
+
     def test_commits_that_vanish_are_an_error_that_passes(self, home: StreamHome) -> None:
         """Somebody deletes the checkpoint while it is read: the next look sees what is there."""
         commit(home, 0)
@@ -130,7 +163,7 @@ class TestReadProgress:
 
 
 class TestProgressReader:
-    def test_two_stats_while_nothing_happens(self, home: StreamHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_three_stats_while_nothing_happens(self, home: StreamHome, monkeypatch: pytest.MonkeyPatch) -> None:
         """Once the folder's time is old enough to be trusted, no file is opened and no folder listed."""
         monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
         make_checkpoint(checkpoint(home))
@@ -139,7 +172,7 @@ class TestProgressReader:
         storage.stats = storage.reads = storage.lists = 0
 
         assert reader.read() == first
-        assert (storage.stats, storage.reads, storage.lists) == (2, 0, 0)
+        assert (storage.stats, storage.reads, storage.lists) == (3, 0, 0)
 
     def test_every_commit_is_seen(self, home: StreamHome) -> None:
         """Also those that come within one tick of the file system's clock, as most of these do."""
