@@ -59,7 +59,7 @@ STREAM_WORDS: Mapping[str, str] = {
     **_each("source input inputs read_from from_ upstream", 'write it as `sources={"NAME": sources.files(...)}`'),
     **_each("target destination output outputs write_to to table", "write it as `sink=sinks.delta(PATH)`"),
     **_each("function func fn transformation transformer model job", 'write it as `transform="module:function"`'),
-    **_each("sql query", 'write it in a transform: `transform="module:function"` returns a DataFrame'),
+    **_each("query sql_file", 'write it, or name its file: `sql="select ... from stream(NAME)"`'),
     **_each("partition_by partition_cols partition_columns partitioned_by cluster_by clustered_by", _OF_THE_SINK),
     **_each("schema columns format", 'give it to the source: `sources.files(PATH, format="json", schema="...")`'),
     **_each("options option", "give each option by its name to the source or the sink that it is for"),

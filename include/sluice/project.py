@@ -149,12 +149,14 @@ class Project:
         """
         return resolve_stream(stream, self.root, self.moving_folder)
 
-    def check_function(self, reference: str) -> None:
-        """Make sure that a function can be imported, as far as can be told before Spark is there.
+    def check_function(self, reference: str | None) -> None:
+        """Make sure that a function can be imported, as far as can be told before Spark is there; None for none.
 
         Raises:
             DeclarationError: See `load_function`.
         """
+        if reference is None:
+            return
         try:
             self.load_function(reference)
         except DeclarationError as exc:

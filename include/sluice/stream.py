@@ -1,6 +1,7 @@
 """What a stream is declared with: frozen data, no I/O, no Spark.
 
     Stream(name=..., sources={NAME: Source}, transform="module:function", sink=Sink)
+    Stream(name=..., sources={NAME: Source}, sql="select ... from stream(NAME)", sink=Sink)
 
 A `Source` or a `Sink` is the declaration of one kind (files, Delta, ...); its module below `sluice.sources` or
 `sluice.sinks` holds everything about that kind, with and without a JVM.
@@ -39,6 +40,7 @@ class Stream:
         name: Letters, digits, `_` and `-`; names the stream's folder in the home.
         sources: The sources by the names of the transform's parameters.
         transform: `module:function`; gets one DataFrame per source, by name, and returns one.
+        sql: A query in place of a transform, or the `.sql` file that has it; `stream(NAME)` reads a source.
         sink: Where the result goes.
         output_mode: Spark's output mode.
         checkpoint: An existing Spark checkpoint to use in place of a generation in the home.
@@ -58,7 +60,8 @@ class Stream:
 
     name: str
     sources: Mapping[str, Source]
-    transform: str
+    transform: str | None = None
+    sql: str | None = field(default=None, repr=False)
     sink: Sink
     output_mode: OutputMode = "append"
     checkpoint: str | None = None
@@ -85,6 +88,18 @@ class Stream:
         """Where it is declared, for messages."""
         named = f"stream `{self.name}`"
         return named if self.declared_at is None else f"{self.declared_at}: {named}"
+
+    @property
+    def has_sql_file(self) -> bool:
+        """Whether `sql` names a file."""
+        return self.sql is not None and self.sql.lower().endswith(".sql")
+
+    @property
+    def transform_name(self) -> str:
+        """The transform, as people are told of it: `module:function`, the file of its SQL, or that it is SQL."""
+        if self.transform is not None:
+            return self.transform
+        return str(self.sql) if self.has_sql_file else "sql"
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -165,7 +180,7 @@ class Stream:
                     where=place,
                     remedy="declare it by a function of `sluice.sources`, such as `sources.files(PATH, ...)`",
                 )
-        check_reference(self.transform, "`transform`", place)
+        self._check_transform(place)
         if not isinstance(self.sink, Sink):
             raise DeclarationError(
                 f"`sink` is {_shown(self.sink)}",
@@ -181,6 +196,23 @@ class Stream:
         self._check_spark(place)
         self._check_quality(place)
         self._check_backfill(place)
+
+    def _check_transform(self, place: str) -> None:
+        if self.sql is None:
+            if self.transform is None:
+                raise DeclarationError(
+                    "`transform` is missing",
+                    where=place,
+                    remedy='write it as "module:function", or a query of SQL: sql="select * from stream(visits)"',
+                )
+            check_reference(self.transform, "`transform`", place)
+            return
+        if self.transform is not None:
+            raise DeclarationError("`transform` and `sql` are both given", where=place, remedy="leave one of them out")
+        if not isinstance(self.sql, str) or not self.sql.strip():
+            raise DeclarationError(
+                f"`sql` is {self.sql!r}", where=place, remedy='give a query, or its file: sql="queries/visits.sql"'
+            )
 
     def _check_spark(self, place: str) -> None:
         conf: object = self.conf

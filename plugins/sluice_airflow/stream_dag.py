@@ -198,7 +198,7 @@ def _documentation(
         column = f"`{stream.interval_column}`" if stream.interval_column else "-"
         writes = f"`{stream.sink.location or stream.sink.kind}`"
         suite = f"`{stream.quality}`" if stream.quality else "-"
-        lines.append(f"| {name} | {reads} | `{stream.transform}` | {writes} | {column} | {suite} |")
+        lines.append(f"| {name} | {reads} | `{stream.transform_name}` | {writes} | {column} | {suite} |")
     if obstacles:
         lines += ["", "This DAG can't be backfilled; each task of a backfill fails at once:", ""]
         lines += [f"- `{name}`: {obstacle}" for name, obstacle in obstacles.items()]

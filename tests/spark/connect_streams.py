@@ -227,6 +227,12 @@ STREAMS: dict[str, Stream] = {
     "a_with_a": declared(a_with_a),
     "from_a_view": declared(from_a_view),
     "from_a_table_expression": declared(from_a_table_expression),
+    "in_sql": Stream(
+        name="s",
+        sources={"a": numbers("a")},
+        sql="WITH c AS (SELECT id FROM stream(a)) SELECT id FROM c UNION ALL SELECT id + 1000 FROM c",
+        sink=sinks.delta("out"),
+    ),
     "by_id": declared(by_id),
     "by_text": declared(by_text),
     "by_id_as_text": declared(by_id_as_text),

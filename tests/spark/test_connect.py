@@ -147,7 +147,12 @@ def measured(record: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     "name",
-    ["b_then_a", "from_a_table_expression", *rarely("windows", "observed", "b_with_a", "a_with_a", "from_a_view")],
+    [
+        "b_then_a",
+        "in_sql",
+        "from_a_table_expression",
+        *rarely("windows", "observed", "b_with_a", "a_with_a", "from_a_view"),
+    ],
 )
 def test_a_run_is_the_same_as_without_a_server(work: Work, lab: Lab, tmp_path: Path, name: str) -> None:
     """Two runs leave the same offsets, byte for byte, the same rows, and the same measures in their records."""
@@ -164,7 +169,7 @@ def test_a_run_is_the_same_as_without_a_server(work: Work, lab: Lab, tmp_path: P
     assert [record["run_id"] for record in found] == [record.run_id for record in expected]
     assert [measured(record) for record in records] == [measured(record) for record in found]
     # A server explains no query in SQL over a view: it takes it for a batch.
-    explained = found if name.startswith("from_a_") else [*records, *found]
+    explained = found if name.startswith(("from_a_", "in_sql")) else [*records, *found]
     assert all(record["explain"].startswith("== Physical Plan ==") for record in explained)
     assert log_bytes(work.checkpoint / "offsets") == log_bytes(inside.checkpoint(STREAMS[name]) / "offsets")
     assert rows(work.root) == rows(inside.root)

@@ -27,7 +27,7 @@ def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None
         print_json([_described(declared.stream, declared.file) for declared in streams.values()])
     else:
         rows = [
-            (name, ", ".join(found.stream.sources), found.stream.transform, found.stream.sink.kind, found.file)
+            (name, ", ".join(found.stream.sources), found.stream.transform_name, found.stream.sink.kind, found.file)
             for name, found in streams.items()
         ]
         print_table("Streams", ("stream", "sources", "transform", "sink", "declared in"), rows)
@@ -153,7 +153,7 @@ def _described(stream: Stream, file: str) -> dict[str, Any]:
     return {
         "stream": stream.name,
         "sources": {name: {"kind": source.kind, "path": source.location} for name, source in stream.sources.items()},
-        "transform": stream.transform,
+        "transform": stream.transform_name,
         "sink": {"kind": stream.sink.kind, "path": stream.sink.location},
         "output_mode": stream.output_mode,
         "file": file,

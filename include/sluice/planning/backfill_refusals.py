@@ -98,7 +98,7 @@ def _late_keys(stream: Stream, operator: str, late_rows: int | None) -> Problem:
     column = stream.interval_column
     return Problem(
         code="BACKFILL_LATE_ROWS",
-        file=stream.transform,
+        file=stream.transform_name,
         cause=f"the live stream {_dropped(late_rows)}, and neither the keys by which it drops duplicates nor `{column}`"
         f" tell the event time: {operator}",
         consequence="a backfill counts them in, the state that drops duplicates does not know them: a further row"
@@ -113,7 +113,7 @@ def _drops_across(stream: Stream, operator: str) -> Problem:
     column = stream.interval_column
     return Problem(
         code="BACKFILL_DUPLICATES",
-        file=stream.transform,
+        file=stream.transform_name,
         cause=f"the transform drops duplicates by keys that do not tell `{column}`: {operator}",
         consequence="a row of the interval would go for one of another interval, which the live stream may have"
         " kept beside it",

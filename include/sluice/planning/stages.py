@@ -41,7 +41,7 @@ def stages_of(
 
 def _stages(plan: Plan, project: Project, seen: Survey, unjudged: str | None, storage: Storage) -> Iterator[Stage]:
     yield _lease(plan)
-    yield Stage("session", f"start Spark, and analyse `{seen.stream.transform}`")
+    yield Stage("session", f"start Spark, and analyse `{seen.stream.transform_name}`")
     if unjudged is not None:
         yield Stage("settle", f"judge what run {unjudged} wrote")
     chosen = plan.quality
@@ -71,7 +71,7 @@ def _backfill_stages(plan: BackfillPlan, stream: Stream) -> Iterator[Stage]:
     yield Stage("lease", "take the lease of the interval")
     if is_alone:
         yield Stage("live_lease", f"wait for the lease of generation {plan.generation}, and take it")
-    yield Stage("session", f"start Spark, and analyse `{stream.transform}`")
+    yield Stage("session", f"start Spark, and analyse `{stream.transform_name}`")
     yield Stage("begin", f"note that the rows of version {plan.version} are to be replaced")
     how = "" if plan.watermark_ms is None else ", as a stream up to its watermark"
     yield Stage("compute", f"the rows of the interval, from all that was read up to batch {plan.batch_id}{how}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.errors import DeclarationError
+from sluice.planning.declared_sql import declared_sql
 from sluice.planning.written_words import WrittenWords
 from sluice.project import FILE_NAME, Project, no_plain_function
 from sluice.stream import Stream
@@ -34,7 +35,9 @@ def check_functions(project: Project, stream: Stream) -> None:
         DeclarationError: One is, or that of the sink can't take batches; the error names the file and line of the
             function, or of the declaration.
     """
-    found = _find(project, stream, stream.transform, "transform")
+    if (sql := declared_sql(project, stream)) is not None:
+        sql.check(stream)
+    found = _find(project, stream, stream.transform, "transform") if stream.transform is not None else None
     if found is not None:
         _check_parameters(found, stream)
     found = _find(project, stream, stream.sink.function, "sink") if stream.sink.function is not None else None
@@ -45,13 +48,13 @@ def check_functions(project: Project, stream: Stream) -> None:
 def transform_digest(project: Project, stream: Stream) -> str | None:
     """What tells the code of the transform's module, and of all modules of the project that it imports, from others.
 
-    None where the transform's module has no text. Comments, and how lines are broken, tell nothing.
+    Or its SQL. None where the module has no text. Comments, and how lines are broken, tell nothing.
     """
     if (texts := transform_texts(project, stream)) is None:
         return None
     digest = hashlib.sha256()
     for name, text in sorted(texts.items()):
-        code = _code(text)
+        code = text if stream.transform is None else _code(text)
         digest.update(f"{name}\0{len(code)}\0".encode() + code)
     return digest.hexdigest()[:16]
 
@@ -66,11 +69,14 @@ def _code(text: bytes) -> bytes:
 def transform_texts(project: Project, stream: Stream) -> Mapping[str, bytes] | None:
     """The text of the transform's module, and of all modules of the project that it imports, by their names.
 
-    None where the transform's module has no text. What is imported in ways of its own (`importlib`, installed packages)
+    Or its SQL. None where the module has no text. What is imported in ways of its own (`importlib`, installed packages)
     is not looked at.
     """
-    module = stream.transform.partition(":")[0]
     try:
+        if stream.transform is None:
+            sql = declared_sql(project, stream)
+            return None if sql is None else {"sql": sql.code.encode()}
+        module = stream.transform.partition(":")[0]
         file = _module_file(project, stream, module, "transform")
         return None if file is None else _texts(module, file, project.import_roots)
     except (DeclarationError, OSError):
@@ -127,6 +133,12 @@ def _file_below(roots: Iterable[str], module: str) -> str | None:
 def written_words(project: Project, stream: Stream) -> WrittenWords:
     """The texts in the modules of a stream's functions; those that can't be found have none."""
     found = WrittenWords()
+    try:
+        sql = declared_sql(project, stream)
+    except DeclarationError:
+        sql = None
+    if sql is not None:
+        found.read_sql(sql)
     for reference, what in ((stream.transform, "transform"), (stream.sink.function, "sink")):
         try:
             file = _module_file(project, stream, reference.partition(":")[0], what) if reference else None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluice.planning.declared_sql import DeclaredSql
 from sluice.redaction import SHORTEST
 
 _NAMING = """col column alias select drop groupBy groupby rollup cube orderBy sort sortWithinPartitions withColumn
@@ -39,6 +40,11 @@ class WrittenWords(ast.NodeVisitor):
             self.visit(ast.parse(Path(file).read_bytes(), file))
         except (OSError, SyntaxError, ValueError, RecursionError):
             return
+
+    def read_sql(self, sql: DeclaredSql) -> None:
+        """Read a query."""
+        self.names |= sql.words
+        self.literals |= sql.literals
 
     def secrets(self) -> tuple[str, ...]:
         """The literals that may be one, the longest first: neither names, nor prose, nor as short as a part of a word.

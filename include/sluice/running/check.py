@@ -64,8 +64,7 @@ def _check_stream(
         declared = Declared.of(project, stream, streams)
         # Without Spark's packages hardly any transform can be imported; its text was read.
         for function in (stream.transform, stream.sink.function) if is_installed("spark") else ():
-            if function is not None:
-                project.check_function(function)
+            project.check_function(function)
         storage = project.storage()
         declared.check_table(storage=storage)
         suite = declared.suite

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.project import Project
 from sluice.project_code import own_modules
 from sluice.spark.connect_session import is_connected
+from sluice.spark.transform import SqlTransform
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ def pack_functions(project: Project, function: Any, session: SparkSession) -> No
     """
     own = own_modules(project.import_roots)
     whole = set(own) if any(_has_udf(sys.modules[name]) for name in own) else set()
-    if is_connected(session) and function.__module__ not in own:
+    if is_connected(session) and function.__module__ not in own and not isinstance(function, SqlTransform):
         package = str(function.__module__).partition(".")[0]
         whole |= {package, function.__module__} & set(sys.modules)
     _register(set(own), whole)

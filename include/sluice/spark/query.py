@@ -29,6 +29,7 @@ from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query_words import note_query
 from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
+from sluice.spark.transform import SqlTransform, load_transform
 from sluice.spark_setting import spark_setting
 from sluice.stream import Stream
 
@@ -172,7 +173,7 @@ def build_query(
         QueryRefusedError: Spark does not run such a query as a stream.
     """
     ship_code(project, stream, session)
-    transform = project.load_function(stream.transform)
+    transform = load_transform(project, stream)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
     plans = plan_reader(session)
@@ -218,7 +219,7 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
         QueryRefusedError: Spark does not run such a query as a batch.
     """
     ship_code(project, stream, session)
-    transform = project.load_function(stream.transform)
+    transform = load_transform(project, stream)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
     sources = stream.sources.items()
@@ -264,6 +265,8 @@ def _read(
 
 
 def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
+    if isinstance(transform, SqlTransform):
+        return
     parameters = inspect.signature(transform).parameters
     needed = [name for name, found in parameters.items() if found.default is inspect.Parameter.empty]
     if not any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()):
@@ -316,7 +319,7 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
             raise
         raise DeclarationError(
             f"the transform fails: {spark_message(exc)}",
-            where=error_line(exc, transform.__code__.co_filename) or place,
+            where=_line_of(transform, exc) or place,
             remedy="correct the transform",
         ) from exc
     if not isinstance(result, DataFrame):
@@ -332,9 +335,19 @@ def _call(transform: Any, frames: dict[str, DataFrame], place: str) -> DataFrame
     return result
 
 
-def _place(transform: Any, stream: Stream) -> str:
+def _line_of(transform: Any, exc: BaseException) -> str | None:
+    """Where in a transform something has failed; None where it does not tell."""
+    if isinstance(transform, SqlTransform):
+        return transform.line_of(exc)
     code = getattr(transform, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{stream.place}, {stream.transform}"
+    return None if code is None else error_line(exc, code.co_filename)
+
+
+def _place(transform: Any, stream: Stream) -> str:
+    if isinstance(transform, SqlTransform):
+        return transform.sql.place
+    code = getattr(transform, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else f"{stream.place}, {stream.transform_name}"
 
 
 def spark_failed(exc: BaseException, *, where: str, consequence: str) -> BatchFailedError:

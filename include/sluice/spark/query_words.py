@@ -15,6 +15,7 @@ from sluice.project_code import own_modules
 from sluice.redaction import MASK, SHORTEST
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.shown_plan import is_sparks_word
+from sluice.spark.transform import SqlTransform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,6 +86,9 @@ def note_query(project: Project, functions: Iterable[Any], plans: PlanReader, fr
         written = WrittenWords()
         for file in filter(None, files):
             written.read(file)
+        for function in functions:
+            if isinstance(function, SqlTransform):
+                written.read_sql(function.sql)
         columns = {column for name, frame in frames.items() if name for column in _columns(frame)} | written.columns
         planned = {text for frame in [*frames.values(), *others] for text in _literals(plans, frame)}
         return QueryWords.of(columns, {*planned, *written.secrets()})

@@ -156,7 +156,7 @@ def stream_page(
 def _stream_facts(stream: Stream, next_run: NextRun | None, skip: Checked | None, now: datetime) -> tuple[Fact, ...]:
     facts = [
         Fact("writes", stream.sink.location or stream.sink.kind, stream.sink.kind if stream.sink.location else ""),
-        Fact("transform", stream.transform),
+        Fact("transform", stream.transform_name),
         Fact("output mode", stream.output_mode),
     ]
     if next_run and next_run.generation is not None:
