@@ -249,6 +249,35 @@ def test_a_row_that_fails_ends_the_batch(lab: Lab) -> None:
     assert lab.run(stream(sink=sink)).status == "succeeded"
 
 
+def with_a_day(numbers: DataFrame) -> DataFrame:
+    """Rows of which half have no match: Spark looks at all of them before it joins."""
+    days = numbers.sparkSession.read.format("delta").load(DAYS["table"])
+    return numbers.join(days, "id")
+
+
+DAYS: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("measured", ["observe", "pass"])
+def test_rows_that_are_not_in_the_result_end_no_batch(lab: Lab, measured: str) -> None:
+    """Whichever way it is measured, a suite is asked of what comes out of the transform."""
+    declare_suite(lab, up_to(1), measured=measured, gate="write")
+    DAYS["table"] = str(lab.root / "days")
+    write_deltalake(DAYS["table"], pa.table({"id": pa.array([0, 1], pa.int64())}))
+    joined = stream(transform=f"{__name__}:with_a_day")
+    write_numbers(lab.root / "land", 1, rows=4)
+
+    record = lab.run(joined)
+
+    assert (record.batches[0].input_rows, record.batches[0].output_rows) == (4, 2)
+    assert record.plan.quality is not None
+    assert (record.plan.quality.gate, record.plan.quality.measured) == ("write", measured)
+    declare_suite(lab, up_to(0), measured=measured, gate="write")
+    write_numbers(lab.root / "land", 1, first=1, rows=1)
+    with pytest.raises(QualityFailedError):
+        lab.run(joined)
+
+
 def test_columns_fail_before_anything_runs(lab: Lab) -> None:
     """A column that is not there needs no row to be missed."""
     declare_suite(lab, row("expect_column_to_exist", policy="fail", column="name"))

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
 _RAISED, _ABORTED = "[USER_RAISED_EXCEPTION] ", "sluice quality: "
+_RESULT_METRICS = "sluice.result"
 _EMITS_LATER = "EventTimeWatermark"
 """In Spark's plan of a query whose rows may come out only in batches without data, which no plan has."""
 
@@ -146,9 +147,13 @@ class Audit:
         Args:
             passes: What rows may fail that somebody has let through.
         """
-        frame = self.frame
+        from pyspark.sql import functions
+
+        # Where nothing is observed, Spark asks the checks of rows, too, that a join or a filter leaves out.
         if self.choice.measured == "observe":
-            frame = frame.observe(QUALITY_METRICS, *measures(self.plan))
+            frame = self.frame.observe(QUALITY_METRICS, *measures(self.plan))
+        else:
+            frame = self.frame.observe(_RESULT_METRICS, functions.count("*").alias("rows"))
         for check in self.plan.row_checks("fail"):
             if check.expectation.mostly == 1.0 and key_of(check.expectation) not in passes:
                 said = f"'{_ABORTED}{check.expectation.id}'"
