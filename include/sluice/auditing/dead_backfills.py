@@ -6,7 +6,7 @@ tidied is told by that table's own log, and not by the record of the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sluice.auditing.quarantine import RUN, first_batch, is_quarantine, remove_others
@@ -44,7 +44,14 @@ def quarantine_left(
 
 
 def tidy_quarantine(
-    record: RunRecord, found: Replaced, table: SplittingSink, stream: Stream, session: SparkSession, *, storage: Storage
+    record: RunRecord,
+    found: Replaced,
+    table: SplittingSink,
+    stream: Stream,
+    session: SparkSession,
+    *,
+    check: Callable[[], None],
+    storage: Storage,
 ) -> None:
     """Take out of a quarantine what a backfill has replaced, and its log says so from then on.
 
@@ -54,7 +61,11 @@ def tidy_quarantine(
         table: The quarantine.
         stream: The declaration of today, for what old records do not tell.
         session: Spark.
+        check: Makes sure that the lease holds.
         storage: Where the quarantine is.
+
+    Raises:
+        LeaseLostError: It does not.
     """
     made, interval = record.backfill, record.interval
     if made is None or interval is None:  # pragma: no cover - it has replaced rows
@@ -67,11 +78,17 @@ def tidy_quarantine(
         attempt=found.attempt,
     )
     run_ids = (record.run_id, *map(run_of, found.later))
-    remove_others(table, session, wanted, run_ids, made.batch_id or 0, storage=storage)
+    remove_others(table, session, wanted, run_ids, made.batch_id or 0, check=check, storage=storage)
 
 
 def tidy_after_backfills(
-    project: Project, stream: Stream, table: SplittingSink, home: StreamHome, session: SparkSession
+    project: Project,
+    stream: Stream,
+    table: SplittingSink,
+    home: StreamHome,
+    session: SparkSession,
+    *,
+    check: Callable[[], None],
 ) -> None:
     """Tidy a quarantine after backfills that began to write; none is at work.
 
@@ -99,12 +116,19 @@ def tidy_after_backfills(
         if found is not None and found.conflict is not None and not is_done:
             _check_stood_for(record, found.version, begun, _damaged(record, found, sink))
         elif may_have_left and found is not None and not _is_tidy(record, found.attempt, table, storage):
-            tidy_quarantine(record, found, table, stream, session, storage=storage)
+            tidy_quarantine(record, found, table, stream, session, check=check, storage=storage)
         elif may_have_left and found is None and not is_done:
             if not sink.tells_since(made.version, storage=storage):
                 _check_stood_for(record, made.version, begun, _not_told(record, sink))
             else:
-                _remove_copies(table, session, record)
+                remove_copies(table, session, record.run_id)
+
+
+def remove_copies(table: SplittingSink, session: SparkSession, run_id: str) -> None:
+    """Take out of a quarantine what a backfill has put there that has replaced nothing."""
+    from delta.tables import DeltaTable
+
+    DeltaTable.forPath(session, spark_location(table.location or "")).delete(f"{RUN} = '{run_id}'")
 
 
 def _check_stood_for(record: RunRecord, version: int, begun: Sequence[RunRecord], problem: Problem) -> None:
@@ -136,12 +160,6 @@ def _stands_for(done: RunRecord, record: RunRecord, version: int) -> bool:
     if done.status != "succeeded" or made is None or own is None or whole is None:
         return False
     return whole.start <= own.start and own.end <= whole.end and (made.sink_version or 0) > version
-
-
-def _remove_copies(table: SplittingSink, session: SparkSession, record: RunRecord) -> None:
-    from delta.tables import DeltaTable
-
-    DeltaTable.forPath(session, spark_location(table.location or "")).delete(f"{RUN} = '{record.run_id}'")
 
 
 def _not_told(record: RunRecord, sink: ReplaceableSink) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sluice.delta_table import find_table, load_table, spark_columns
@@ -161,11 +161,13 @@ def remove_others(
     run_ids: Collection[str],
     batch_id: int,
     *,
+    check: Callable[[], None],
     storage: Storage,
 ) -> None:
     """Take what a backfill has computed anew out of a quarantine: the interval's rows of batches up to one.
 
-    A row that somebody has moved into the interval by an edit is not among them: its source has it elsewhere.
+    A row that somebody has moved into the interval by an edit is not among them: its source has it elsewhere. Nor is
+    one that comes later, however long this stands still: runs are named, as they are there while the lease holds.
 
     Args:
         table: The quarantine.
@@ -173,6 +175,7 @@ def remove_others(
         wanted: What was replaced.
         run_ids: The backfill, and those that have replaced rows after it: their rows stay.
         batch_id: The batch up to which everything was read.
+        check: Makes sure that the lease holds.
         storage: Where the table is.
     """
     kinds = spark_columns(load_table(table.location or "", storage=storage))
@@ -185,8 +188,13 @@ def remove_others(
         computed = f"{COMPUTED} >= {start} AND {COMPUTED} < {end}"
         interval = f"CASE WHEN {COMPUTED} IS NULL THEN {interval} ELSE {computed} END"
     nothing = table.read_versions(session, [], storage=storage)
-    kept = ", ".join(f"'{run_id}'" for run_id in sorted(run_ids))
-    condition = f"{interval} AND {BATCH} <= {batch_id} AND {RUN} NOT IN ({kept})"
+    computed_anew = f"{interval} AND {BATCH} <= {batch_id}"
+    there = session.read.format("delta").load(spark_location(table.location or ""))
+    found = {row[0] for row in there.where(computed_anew).select(RUN).distinct().collect()}
+    check()
+    # A table in which nothing is to be removed notes all the same that it is tidy.
+    removed = ", ".join(map(string_literal, sorted(found - {*run_ids}))) or "NULL"
+    condition = f"{computed_anew} AND {RUN} IN ({removed})"
     table.replace_where(nothing, condition, application=tidied_application(wanted.application), version=wanted.attempt)
 
 

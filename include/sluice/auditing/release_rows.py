@@ -210,7 +210,7 @@ class _Work:
         try:
             for folder in self.home.interval_lease_folders():
                 check_not_taken(self.home.storage, folder, clock())
-            tidy_after_backfills(self.project, self.stream, self.table, self.home, self.session)
+            tidy_after_backfills(self.project, self.stream, self.table, self.home, self.session, check=self.lease.check)
         except BaseException:
             forget_release(self.home, release)
             raise

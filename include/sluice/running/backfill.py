@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
-from sluice.auditing.dead_backfills import tidy_quarantine
-from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
+from sluice.auditing.dead_backfills import remove_copies, tidy_quarantine
+from sluice.auditing.quarantine import is_quarantine
+from sluice.errors import BatchFailedError, LeaseLostError, QueryRefusedError, RefusedError, SluiceError
 from sluice.locations import join
 from sluice.plan import Stage
 from sluice.planning.backfill import BackfillPlan
@@ -303,7 +304,22 @@ class _Backfill:
         if audit is None:
             return
         batch_id, run_id = self._planned.batch_id or 0, self.record.run_id
+        self.lease.check()
         self._write(lambda: audit.put_aside(wanted, run_id, batch_id, preparation.project, preparation.home))
+        try:
+            self.lease.check()
+        except LeaseLostError:
+            self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        """Take what was put aside out of the quarantine again: whoever has the lease puts it there as well."""
+        preparation, run_id, storage = self.preparation, self.record.run_id, self.preparation.home.storage
+        table = preparation.request.stream.quarantine_table
+        if table is None or not is_quarantine(table, storage=storage) or self.lease.taken_by() == run_id:
+            return
+        if preparation.sink.find_replacement(self.wanted.application, -1, storage=storage) is None:
+            self._write(lambda: remove_copies(table, self._open_session(), run_id))
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
         """Record what a commit has done that was not alone: a kill, or a later attempt's failure, leaves it so."""
@@ -321,7 +337,9 @@ class _Backfill:
         if table is not None:
             session, stream, storage = self._open_session(), preparation.request.stream, preparation.home.storage
             self._phase("settling the quarantine")
-            self._write(lambda: tidy_quarantine(self.record, replaced, table, stream, session, storage=storage))
+            check = self.lease.check
+            tidy = partial(tidy_quarantine, self.record, replaced, table, stream, session, check=check, storage=storage)
+            self._write(tidy)
 
     def _close(self) -> None:
         self.record = self.preparation.close(self.record, self._done)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,13 @@ class BatchLogs:
         """What the commit log says of a batch; None where it is not committed."""
         return read_commit_file(join(self.location, "commits", str(batch_id)), batch_id, storage=self.storage)
 
+    def offsets(self, batch_id: int) -> list[str | None]:
+        """Where a batch ends by the offset log, by its lines; empty for one that is not there."""
+        if batch_id < 0:
+            return []
+        planned = read_offset_file(join(self.location, "offsets", str(batch_id)), batch_id, storage=self.storage)
+        return [] if planned is None else list(planned.offsets.values())
+
     def difference(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> BatchFailedError | None:
         """What to raise of a committed batch that Spark reports otherwise than it was planned."""
         # Spark reports a source once however often the plan reads it; an offset file has a line each time.
@@ -73,6 +80,17 @@ class BatchLogs:
         if not report or reported == ends:
             return None
         return self.differs(batch.batch_id, f"Spark reports the offsets {reported}, planned were {ends}")
+
+    def surplus(self, batch: PlannedBatch, report: Report) -> Iterator[str]:
+        """Spark counts a row as often as it reads it, so that a surplus is no proof that one counts twice."""
+        rows = report.get("numInputRows")
+        is_reused = len({line.source for line in self.lines}) < len(self.lines)
+        if rows is not None and batch.rows is not None and not is_reused and rows > batch.rows:
+            yield (
+                f"Spark read {rows:,} rows in batch {batch.batch_id}, the sources' logs promised {batch.rows:,}: the"
+                " transform or the sink reads its input more than once (several actions, or a sort that samples);"
+                " `persist()` it there"
+            )
 
     def newest_commit(self) -> int:
         """The newest batch that is committed; -1 for none."""

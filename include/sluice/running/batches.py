@@ -19,22 +19,23 @@ from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state, lacks_state_of
 from sluice.checkpoint.writer import clear_unfinished, write_planned_batch
-from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, SluiceError
+from sluice.errors import LeaseLostError, Problem, RefusedError, SluiceError
 from sluice.gate.decided_batch import read_decision
-from sluice.home import Generation, StreamHome, log_keys
+from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.drained_files import DrainedFiles
 from sluice.running.logged_files import LoggedFiles
-from sluice.running.planned_files import PlannedFiles, changed_at_work, changed_files, passed_over, told
+from sluice.running.planned_files import PlannedFiles, changed_at_work, check_unchanged, passed_over
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
+from sluice.running.read_inputs import ReadInputs
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
-from sluice.sources.contract import SOURCE_METRICS, LoggingSource
+from sluice.sources.contract import SOURCE_METRICS, LoggingSource, Position
 from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
@@ -88,6 +89,7 @@ class BatchRunner:
         self._logs = BatchLogs(state.location, generation.lines, home.storage)
         self._files = PlannedFiles(query, generation, home.storage)
         self._logged = LoggedFiles(query.stream, generation, home)
+        self._inputs = ReadInputs(query.stream, generation, self._logs, self._position, home.storage)
         self._progress: ProgressLog
         self._plan: Plan
 
@@ -184,9 +186,12 @@ class BatchRunner:
         failure = self._logs.difference(batch, planned, report) or self._files.committed_without(
             batch.batch_id, missing
         )
+        if is_read and failure is None:
+            read_otherwise, failure = self._inputs.told(batch.batch_id, report)
+            warnings += read_otherwise
         warnings += self._files.doubts(batch, taken)
         if not was_in_sink:
-            warnings += self._surplus(batch, report)
+            warnings += self._logs.surplus(batch, report)
         if (known := self._watermarks.known) is not None and known.times_of(batch.batch_id) is not None:
             committed = replace(committed, next_watermark_ms=next_watermark_ms(self._state, known))
         record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
@@ -298,13 +303,16 @@ class BatchRunner:
         if committed is None:
             raise self._logs.differs(batch_id, "it was reported and is not committed")
         wrong = files.check(batch_id)
+        read_otherwise, failure = self._inputs.told(batch_id, report)
+        if failure is not None:
+            files.failures.append(failure)
         self._logged.keep_sizes(batch_id, files.doubtful)
         kind = "data" if report.get("numInputRows") or not report else "no_data"
         record = self._record(batch_id, kind, committed, report, was_in_sink=False)
         return msgspec.structs.replace(
             record,
             unread_files=self._logged.without_rows(batch_id, report),
-            warnings=(*record.warnings, *_logged(wrong)),
+            warnings=(*record.warnings, *_logged([*wrong, *read_otherwise])),
         )
 
     def _check_cut_off(self, files: DrainedFiles) -> None:
@@ -320,7 +328,7 @@ class BatchRunner:
         latest = -1 if state.planned_id is None else state.planned_id
         if batch.batch_id != latest + 1 or state.is_pending:
             raise self._logs.differs(batch.batch_id, f"the checkpoint stands at batch {latest}")
-        self._check_files(batch)
+        check_unchanged(batch, self._storage)
         warnings = self._check_inputs(batch, only_logged=True)
         lines = self._generation.lines
         entries = {
@@ -350,16 +358,6 @@ class BatchRunner:
         self._state = replace(state, source_logs=logs)
         return warnings
 
-    def _check_files(self, batch: PlannedBatch) -> None:
-        planned = [found for found in batch.sources.values() if not found.added.is_there]
-        if gone := [path for found in planned for path in changed_files(found, self._storage)]:
-            raise BatchFailedError(
-                f"{len(gone)} planned input files vanished, or have changed, before batch {batch.batch_id} was written"
-                + told(gone),
-                where=gone[0],
-                remedy="nothing was written for this batch; the next try plans it anew",
-            )
-
     def _check_inputs(
         self, batch: PlannedBatch, *, is_in_sink: bool = False, is_decided: bool = False, only_logged: bool = False
     ) -> list[str]:
@@ -386,11 +384,7 @@ class BatchRunner:
             is_looked_at = source.added.is_there or declared.is_looked_at_again or not only_logged
             if source.end is None or source.is_empty or not is_looked_at:
                 continue
-            position = replace(
-                self._logged.position(line.log, self._state.source_logs, source.start),
-                started_at=self._generation.sources.get(line.source, {}),
-                mark=self._generation.marks.get(line.source),
-            )
+            position = self._position(line, source.start)
             found = pending_problems(
                 self._query.stream,
                 declared,
@@ -408,16 +402,18 @@ class BatchRunner:
             raise RefusedError(needed[0])
         return [f"{problem.cause} [{problem.file}]; {problem.consequence}" for problem in unneeded[:1]]
 
-    def _surplus(self, batch: PlannedBatch, report: Report) -> Iterator[str]:
-        """Spark counts a row as often as it reads it, so that a surplus is no proof that one counts twice."""
-        lines, rows = self._generation.lines, report.get("numInputRows")
-        is_reused = len({line.source for line in lines}) < len(lines)
-        if rows is not None and batch.rows is not None and not is_reused and rows > batch.rows:
-            yield (
-                f"Spark read {rows:,} rows in batch {batch.batch_id}, the sources' logs promised {batch.rows:,}: the"
-                " transform or the sink reads its input more than once (several actions, or a sort that samples);"
-                " `persist()` it there"
-            )
+    def _position(self, line: SourceLine, offset: str | None) -> Position:
+        """Where a source is at an offset."""
+        return replace(
+            self._logged.position(line.log, self._state.source_logs, offset),
+            started_at=self._generation.sources.get(line.source, {}),
+            mark=self._generation.marks.get(line.source),
+        )
+
+    def _note_computed(self, batch_id: int) -> None:
+        """See to a batch whose rows are computed, before they count."""
+        self._inputs.check(batch_id)
+        self._watermarks.note_published(batch_id)
 
     def _sink_holds(self, batch_id: int) -> bool:
         sink = self._query.stream.sink
@@ -452,7 +448,7 @@ class BatchRunner:
         """The query with whatever writes its next batch; `batch_id` is None when Spark decides which that is."""
         query = self._query
         if self._audit is not None:
-            query = self._audit.watching(query, self._watermarks.note_published, batch_id, is_in_sink=is_in_sink)
+            query = self._audit.watching(query, self._note_computed, batch_id, is_in_sink=is_in_sink)
         elif self._followed is not None and self._followed.decision.batch_id == batch_id:
             query = replace(query, write=self._followed.write)
         write = query.write
@@ -460,7 +456,7 @@ class BatchRunner:
             # The sink's own writer may have forgotten the batch, where the table lets transactions expire.
             write = self._pass_over
         elif write is None and self._published is not None and self._published.is_possible():
-            write = partial(self._published.write, self._watermarks.note_published)
+            write = partial(self._published.write, self._note_computed)
         elif write is None and query.knows_files and query.stream.sink.function is not None:
             # A function of the user's, where the sink calls one with whole batches.
             function = query.function_of_batches()

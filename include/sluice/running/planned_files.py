@@ -131,6 +131,22 @@ class PlannedFiles:
         return [path for path in taken if path not in found]
 
 
+def check_unchanged(batch: PlannedBatch, storage: Storage) -> None:
+    """Make sure that the files of a batch that is not logged yet are as they were planned.
+
+    Raises:
+        BatchFailedError: Some are not.
+    """
+    planned = [found for found in batch.sources.values() if not found.added.is_there]
+    if gone := [path for found in planned for path in changed_files(found, storage)]:
+        raise BatchFailedError(
+            f"{len(gone)} planned input files vanished, or have changed, before batch {batch.batch_id} was written"
+            + told(gone),
+            where=gone[0],
+            remedy="nothing was written for this batch; the next try plans it anew",
+        )
+
+
 def changed_files(planned: SourceRange, storage: Storage, *, also_gone: bool = True) -> list[str]:
     """The files of a batch that are not as they were when it was planned: others by now, or gone."""
     paths = []

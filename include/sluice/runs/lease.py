@@ -125,6 +125,12 @@ class Lease:
                 remedy="nothing more was written; the other run goes on from what is on disk",
             )
 
+    def taken_by(self) -> str | None:
+        """The run that has the newest lease; None where its file does not tell."""
+        newest = newest_token(self._storage, self.folder)
+        there = None if newest is None else _read(self._storage, _file(self.folder, newest))
+        return None if there is None else there.run_id
+
     def add_process(self, pid: int) -> None:
         """Name a further process that writes for this lease: Spark's JVM outlives its driver by a second."""
         added = process(pid)

@@ -330,6 +330,24 @@ class Source(ABC):
         return place.rstrip("/") == self.location.rstrip("/")
 
 
+class ExpiringSource(Source):
+    """A source whose input may go, or become another one, while Spark reads it, without a word from Spark."""
+
+    @abstractmethod
+    def check_read(self, position: Position, end: str, rows: int | None, *, storage: Storage) -> tuple[Problem, ...]:
+        """What shows, once a batch was read, of its not having been read as it was planned.
+
+        Args:
+            position: Where the batch began to read.
+            end: Where it ends.
+            rows: How many Spark has read; None where that is not known.
+            storage: Where to look.
+
+        Returns:
+            Problems that block where its rows may be others; those that do not, where some may be missing, as declared.
+        """
+
+
 class LoggingSource(Source):
     """A source whose own log has each file that it takes; one that is gone by then, Spark takes for empty."""
 

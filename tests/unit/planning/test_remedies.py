@@ -396,6 +396,7 @@ ELSEWHERE = {
     "READ_OTHERWISE": "tests/spark/test_resumed_state.py::test_an_edit_behind_a_batch_whose_rows_count",
     "INPUT_CHANGED": "tests/spark/test_mended_files.py::test_a_file_that_changes_once_its_rows_are_in_the_sink",
     "KAFKA_RECORDS_GONE": "tests/kafka/test_runs.py::test_records_that_are_gone",
+    "KAFKA_TRANSACTION_OPEN": "tests/kafka/test_meanwhile.py::test_a_transaction_is_open_behind_the_plan",
     "KAFKA_TOPIC_GONE": "tests/kafka/test_runs.py::test_a_topic_that_is_gone",
     "KAFKA_TOPIC_REPLACED": "tests/kafka/test_runs.py::test_a_topic_that_was_made_again",
     "BACKFILL_BATCH_BY_BATCH": "tests/spark/test_backfill_refusals.py::test_rows_that_depend_on_the_batches",

@@ -100,6 +100,42 @@ def records_gone(location: str, gone: Mapping[Partition, tuple[int, int]], *, is
     )
 
 
+def records_gone_meanwhile(
+    location: str, gone: Mapping[Partition, tuple[int, int]], rows: int | None, promised: int
+) -> Problem:
+    """Records that went while a batch read the topic: Spark passes over them without a word.
+
+    Args:
+        location: The source.
+        gone: By partition, the first offset that is gone, and the first that is there again.
+        rows: How many records Spark has read; None where that is not known.
+        promised: How many offsets the batch has.
+    """
+    told = [f"{one} from {first:,} to {after - 1:,}" for one, (first, after) in sorted(gone.items())]
+    read = "nobody knows how many" if rows is None else f"{rows:,}"
+    return Problem(
+        code="KAFKA_RECORDS_GONE",
+        file=location,
+        cause=f"records went while the batch was read: {_listed(told)}; of {promised:,} offsets Spark has read {read}",
+        consequence="what it did not find any more is in no table, for `fail_on_data_loss=False` is declared",
+        remedy="run the stream more often than retention deletes",
+        is_blocking=False,
+    )
+
+
+def transaction_open(location: str, at: Offsets) -> Problem:
+    """A batch that was planned beyond what is committed."""
+    told = [f"{one} from {at[one]:,} on" for one in sorted(at)]
+    return Problem(
+        code="KAFKA_TRANSACTION_OPEN",
+        file=location,
+        cause=f"a transaction is open among what the batch is to read: {_listed(told)}; it was planned by another"
+        " `isolation.level`",
+        consequence="Spark would wait for its records, and fail",
+        remedy="wait until the transaction is over; or set `isolation.level` back until the stream has run once",
+    )
+
+
 def backfill_compacted(location: str, topic: str) -> Problem:
     """A topic of which some records are deleted once there are newer ones of their keys."""
     return Problem(

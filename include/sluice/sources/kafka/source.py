@@ -21,7 +21,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.kafka.cluster import Cluster, Edges, Offsets, Partition, Topic, cluster
 from sluice.kafka.settings import expanded, for_planner, for_spark
-from sluice.sources.contract import SOURCE_TAG, Available, Bound, Position, Slice, Source, Starting, Step
+from sluice.sources.contract import SOURCE_TAG, Available, Bound, ExpiringSource, Position, Slice, Starting, Step
 from sluice.sources.kafka.limits import steps
 from sluice.sources.kafka.lost_records import Lost, check_kept_whole, needed, shortly_before
 from sluice.sources.kafka.offset import read_offset, write_offset
@@ -31,8 +31,10 @@ from sluice.sources.kafka.refusals import (
     beyond_end,
     other_topics,
     records_gone,
+    records_gone_meanwhile,
     topics_gone,
     topics_gone_unread,
+    transaction_open,
 )
 from sluice.sources.kafka.topic_marks import gone, mark_after, marked, present
 from sluice.times import epoch_micros
@@ -53,7 +55,7 @@ _HEADERS = "headers array<struct<key: string, value: binary>>"
 
 
 @dataclass(frozen=True)
-class KafkaSource(Source):
+class KafkaSource(ExpiringSource):
     """Declared by `sources.kafka`."""
 
     kind: ClassVar[str] = "kafka"
@@ -112,8 +114,8 @@ class KafkaSource(Source):
         begins = {one: max(start.get(one, 0), edges.first[one]) for one in partitions}
         reaches = {one: max(begins[one], end[one]) for one in partitions}
         found = list(steps(begins, reaches, self.max_offsets_per_batch))
-        if lost and not found:
-            # A batch without records: the stream has to get past what is gone.
+        if (lost or deleted) and not found:
+            # A batch without records: the stream has to get past what is gone, whatever comes under its name.
             found = [Step(write_offset(reaches), known(offsets=0))]
         if found and read is None and position.log.taken.start is None:
             found[0] = replace(found[0], added=LogAddition(start=write_offset(start)))
@@ -147,10 +149,29 @@ class KafkaSource(Source):
             return (exc.finding,)
         if not is_read:
             return ()
+        if is_open := {one: edges.next[one] for one, offset in last.items() if offset > edges.next[one]}:
+            return (transaction_open(self.location, is_open),)
         if unread:
             return (topics_gone(self.location, _named(unread), is_declared=False),)
         lost = _gone({one: start.get(one, 0) for one in last}, edges, last)
         return (records_gone(self.location, lost, is_declared=not self.fail_on_data_loss),) if lost else ()
+
+    def check_read(self, position: Position, end: str, rows: int | None, *, storage: Storage) -> tuple[Problem, ...]:
+        last = read_offset(end, self.location)
+        found = self._cluster().topics({one.topic for one in last})
+        if then := self._others(position, found, found.keys()):
+            return (other_topics(self.location, then, {name: found[name].id for name in then}),)
+        if self.fail_on_data_loss:
+            # Spark fails where it finds some gone.
+            return ()
+        start = self._read_so_far(position) or self._begun(position)
+        there = {one: offset for one, offset in last.items() if one.topic in found}
+        edges = self._cluster().edges(tuple(there), committed_only=self._reads_committed)
+        gone_since = _gone({one: start.get(one, 0) for one in there}, edges, there)
+        promised = sum(offset - start.get(one, 0) for one, offset in there.items())
+        if not gone_since or (rows is not None and rows >= promised):
+            return ()
+        return (records_gone_meanwhile(self.location, gone_since, rows, promised),)
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
         return marked(self._cluster().topics({one.topic for one in read_offset(end, self.location)}))
@@ -275,12 +296,8 @@ class KafkaSource(Source):
                 where=self.location,
                 remedy="make it, or correct the name; nothing is made by reading it",
             )
-        before = {name: topic.id for name, topic in gone(position.mark).items()}
-        noted = present(position.started_at.get("topics")) | before | present(position.mark)
         # One that has left the offset is read from its first record, whichever it is.
-        bound = noted.keys() if position.offset is None else noted.keys() & was_read
-        then = {name: noted[name] for name in found.keys() & bound if noted[name] != found[name].id}
-        if then:
+        if then := self._others(position, found, found.keys() if position.offset is None else was_read):
             raise RefusedError(other_topics(self.location, then, {name: found[name].id for name in then}))
         there = {one for topic in found.values() for one in topic.partitions}
         if lost := sorted(one for one in set(read) - there if one.topic not in deleted):
@@ -301,6 +318,12 @@ class KafkaSource(Source):
                 " longer declared for deleted",
             )
         return {name: found[name] for name in declared}, deleted
+
+    def _others(self, position: Position, found: Mapping[str, Topic], among: Iterable[str]) -> dict[str, str]:
+        """Those topics that are others than they were, with the id that each had."""
+        before = {name: topic.id for name, topic in gone(position.mark).items()}
+        noted = present(position.started_at.get("topics")) | before | present(position.mark)
+        return {name: noted[name] for name in noted.keys() & found.keys() & {*among} if noted[name] != found[name].id}
 
     def _matching(self) -> list[str]:
         return [name for name in self._cluster().topic_names() if self._is_matching(name)]

@@ -1,0 +1,141 @@
+"""A topic goes, or becomes another one, while Spark reads it: nothing counts that was not planned, or it is told."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sluice import Stream, sinks, sources
+from sluice.errors import BatchFailedError, RefusedError
+from sluice.planning.planner import Limits
+from sluice.running.query_starts import QueryStarts
+from tests.kafka.topics import Kafka
+from tests.remedies import read_remedy
+from tests.spark.lab import Lab
+from tests.spark.sink_operations import killed
+
+pytestmark = pytest.mark.spark
+
+
+def numbers(orders: DataFrame) -> DataFrame:
+    return orders.select(F.col("value").cast("string").cast("bigint").alias("id"))
+
+
+def declared(kafka: Kafka, **source: Any) -> Stream:
+    read = {"orders": sources.kafka(kafka.bootstrap, **source)}
+    return Stream(name="s", sources=read, transform=f"{__name__}:numbers", sink=sinks.delta("out"))
+
+
+def ids(lab: Lab) -> list[int]:
+    return sorted(row["id"] for row in lab.table("out").collect())
+
+
+def at_start(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something once, when everything was looked at and Spark is about to read."""
+    start, left = QueryStarts.start, [act]
+
+    def starting(starts: QueryStarts, *args: Any, **kwargs: Any) -> Any:
+        while left:
+            left.pop()()
+        return start(starts, *args, **kwargs)
+
+    monkeypatch.setattr(QueryStarts, "start", starting)
+
+
+@pytest.mark.parametrize("strategy", ["exact", "drain"])
+def test_records_that_go_while_they_are_read(
+    lab: Lab, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, strategy: Any
+) -> None:
+    """Where that is allowed, Spark passes over them without a word: the record tells."""
+    topic = kafka.topic()
+    stream = declared(kafka, topics=[topic], fail_on_data_loss=False)
+    kafka.send(topic, ["0"])
+    lab.run(stream)
+    kafka.send(topic, map(str, range(1, 5)))
+    at_start(monkeypatch, lambda: kafka.trim(topic, 0, 4))
+
+    record = lab.run(stream, Limits(strategy=strategy))
+
+    assert ids(lab) == [0, 4]
+    (batch,) = record.batches
+    (warning,) = batch.warnings
+    assert f"{topic}-0 from 1 to 3; of 4 offsets Spark has read 1" in warning
+    kafka.send(topic, ["5"])
+    (batch,) = lab.run(stream, Limits(strategy=strategy)).batches
+    assert (ids(lab), batch.warnings) == ([0, 4, 5], ())
+
+
+@pytest.mark.parametrize("how", ["published", "by Spark", "drained", "the first batch"])
+def test_a_topic_that_is_made_again_while_it_is_read(
+    lab: Lab, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Offsets are those of the former one: nothing counts, or the run fails, where Spark's own writer had it."""
+    topic = kafka.topic()
+    stream = declared(kafka, topics=[topic])
+    stream = replace(stream, sink=sinks.files("out", format="parquet")) if how == "by Spark" else stream
+    kafka.send(topic, ["0"])
+    first = how == "the first batch"
+    if not first:
+        lab.run(stream)
+    kafka.send(topic, map(str, range(1, 5)))
+
+    def make_again() -> None:
+        kafka.delete_topic(topic)
+        kafka.topic(name=topic)
+        kafka.send(topic, map(str, range(100, 108)))
+
+    at_start(monkeypatch, make_again)
+    is_counted = how == "by Spark"
+    with pytest.raises(BatchFailedError if is_counted else RefusedError, match="was deleted and made again"):
+        lab.run(stream, Limits(strategy="drain" if how == "drained" else None))
+
+    if not is_counted:
+        assert (ids(lab) if not first else [0]) == [0]
+        assert lab.records(stream)[-1]["status"] == "refused"
+    problem = lab.plan(stream).problem
+    assert problem is not None
+    assert problem.code == "KAFKA_TOPIC_REPLACED"
+
+
+def test_a_transaction_is_open_behind_the_plan(lab: Lab, kafka: Kafka) -> None:
+    """A batch that was planned with its records, and is to be read without them: Spark would wait, and fail."""
+    topic = kafka.topic()
+    stream = declared(kafka, topics=[topic])
+    with kafka.transaction() as transaction:
+        transaction.send(topic, ["1", "2"])
+        with killed(QueryStarts, "start"):
+            lab.run(stream)
+        committed = declared(kafka, topics=[topic], settings={"isolation.level": "read_committed"})
+
+        with pytest.raises(RefusedError) as refused:
+            lab.run(committed)
+
+        read_remedy(refused.value, "KAFKA_TRANSACTION_OPEN", "wait until the transaction is over")
+        transaction.commit()
+    lab.run(committed)
+    assert ids(lab) == [1, 2]
+
+
+def test_a_topic_of_a_pattern_that_is_made_again_behind_a_look(lab: Lab, kafka: Kafka) -> None:
+    """A run that finds nothing but that it is gone goes past it: what has its name then begins anew."""
+    prefix = f"p{uuid.uuid4().hex}"
+    one, other = kafka.topic(name=f"{prefix}-a"), kafka.topic(name=f"{prefix}-b")
+    kafka.send(one, ["0"])
+    kafka.send(other, ["1"])
+    stream = declared(kafka, pattern=f"{prefix}-.*", fail_on_data_loss=False)
+    lab.run(stream)
+    kafka.delete_topic(one)
+    assert [problem.code for problem in lab.run(stream).plan.warnings] == ["KAFKA_TOPIC_GONE"]
+
+    kafka.topic(name=one)
+    kafka.send(one, ["20", "21"])
+    lab.run(stream)
+
+    assert ids(lab) == [0, 1, 20, 21]
+    assert lab.plan(stream).verdict == "skip"
