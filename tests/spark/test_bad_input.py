@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError
-from sluice.plan import Limits, Strategy
+from sluice.plan import Strategy
+from sluice.planning.planner import Limits
 from tests.spark.lab import Lab, rows, snapshot, write_files
 
 pytestmark = pytest.mark.spark
