@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from sluice.errors import LeaseLostError, RefusedError
+from sluice.errors import SluiceError
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab
 from tests.spark.power_cuts import let_leases_run_out
@@ -30,7 +30,7 @@ def stand_still(numbers: Numbers, first: str, second: str, step: int) -> Meanwhi
     meanwhile = Meanwhile(step, take_over)
     with pytest.MonkeyPatch.context() as patch:
         meanwhile.watch(patch)
-        with suppress(LeaseLostError, RefusedError):
+        with suppress(SluiceError):
             getattr(numbers, first)()
     return meanwhile
 
