@@ -50,7 +50,7 @@ def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
     publish(tmp_path / "lake", mine, Interrupted(DeltaTable(str(tmp_path / "lake")).optimize.compact))
 
     with pytest.raises(RefusedError) as refused:
-        tidy_after_backfills(UNUSED, stream, quarantine, home, UNUSED)
+        tidy_after_backfills(UNUSED, stream, quarantine, home, UNUSED, check=UNUSED)
     read_remedy(refused.value, "BACKFILL_UNFINISHED", "backfill the interval again, then release the rows")
 
     version = DeltaTable(str(tmp_path / "lake")).version()
@@ -65,7 +65,7 @@ def test_one_beside_a_change_by_others(tmp_path: Path) -> None:
     publish(tmp_path / "lake", whole)
     RunRecords(home).save(again)
 
-    tidy_after_backfills(UNUSED, stream, quarantine, home, UNUSED)
+    tidy_after_backfills(UNUSED, stream, quarantine, home, UNUSED, check=UNUSED)
     rows = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().to_pylist()
     assert rows == [{"day": date(2026, 1, 1), "n": 10}]
     assert replacement.find_replacement(str(tmp_path / "lake"), whole.application, version, storage=Storage())
