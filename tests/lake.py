@@ -14,8 +14,9 @@ from pyarrow import parquet
 
 from sluice.interval import Interval
 from sluice.local_disk import FileStat
-from sluice.sinks.contract import Aside, Replaced, Replacement
+from sluice.sinks.contract import Aside
 from sluice.sinks.delta import replacement
+from sluice.sinks.replaceable import Replaced, Replacement
 from sluice.storage import Storage
 
 QUERY = "the live query"

@@ -21,7 +21,8 @@ from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check
 from sluice.declaring import check_call, check_reference, declaring_line, no_column
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
-from sluice.sinks.contract import OutputMode, ReplaceableSink, Sink, SplittingSink
+from sluice.sinks.contract import OutputMode, Sink, SplittingSink
+from sluice.sinks.replaceable import ReplaceableSink
 from sluice.sources.contract import Source
 from sluice.spark_conf_values import check_value
 

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, functions
 
 from sluice import Stream, sinks, sources
 from sluice.interval import Interval
-from sluice.sinks.contract import Replacement, SinkBatch
+from sluice.sinks.contract import SinkBatch
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.sink import DeltaSink
+from sluice.sinks.replaceable import Replacement
 from sluice.spark_setting import spark_setting
 from sluice.storage import Storage
 from tests.spark.lab import Lab, rows, write_files

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame
 from sluice import Stream, sinks, sources
 from sluice.errors import RunError
 from sluice.interval import Interval
-from sluice.sinks.contract import Replacement, SinkBatch
+from sluice.sinks.contract import SinkBatch
 from sluice.sinks.delta.sink import DeltaSink
+from sluice.sinks.replaceable import Replacement
 from sluice.storage import Storage
 from tests.campaign import CAMPAIGN
 from tests.spark.lab import Lab, write_files

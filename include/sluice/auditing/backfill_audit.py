@@ -25,7 +25,7 @@ from sluice.quality.compile import QualityPlan, compile_suite
 from sluice.quality.gate import Judgement, judge_run
 from sluice.quality.reread import reread
 from sluice.runs.record import QualityRecord
-from sluice.sinks.contract import Replacement
+from sluice.sinks.replaceable import Replacement
 from sluice.storage import Storage
 from sluice.stream import Stream
 

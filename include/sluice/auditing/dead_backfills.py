@@ -18,7 +18,8 @@ from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
-from sluice.sinks.contract import ReplaceableSink, Replaced, Replacement, SplittingSink
+from sluice.sinks.contract import SplittingSink
+from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement
 from sluice.storage import Storage
 from sluice.stream import Stream
 

@@ -10,7 +10,8 @@ from sluice.errors import DeclarationError
 from sluice.locations import spark_location
 from sluice.quality.compile import Check, QualityPlan
 from sluice.runs.backfill_names import tidied_application
-from sluice.sinks.contract import Replacement, SplittingSink
+from sluice.sinks.contract import SplittingSink
+from sluice.sinks.replaceable import Replacement
 from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
 from sluice.times import epoch_micros

@@ -36,7 +36,8 @@ from sluice.planning.older_table import older_table
 from sluice.planning.planner import find_refusal
 from sluice.planning.read_before import read_before
 from sluice.planning.survey import Survey, own_logs, positions, source_lines
-from sluice.sinks.contract import ReplaceableSink, SinkSnapshot, SinkState
+from sluice.sinks.contract import SinkState
+from sluice.sinks.replaceable import ReplaceableSink, SinkSnapshot
 from sluice.sources.contract import Slice
 from sluice.stream import Stream
 from sluice.times import epoch_micros, iso_millis, iso_time, parse_time

@@ -35,7 +35,7 @@ from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.runs.stop import StopEvent
-from sluice.sinks.contract import Replaced, Replacement
+from sluice.sinks.replaceable import Replaced, Replacement
 from sluice.spark.duplicates import drops_duplicates, find_dropped
 from sluice.spark.java_options import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed

@@ -37,7 +37,8 @@ from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
-from sluice.sinks.contract import ReplaceableSink, Replaced, SplittingSink
+from sluice.sinks.contract import SplittingSink
+from sluice.sinks.replaceable import ReplaceableSink, Replaced
 from sluice.spark.writers import open_journal
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock

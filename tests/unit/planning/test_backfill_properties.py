@@ -15,7 +15,7 @@ from sluice.checkpoint.source_log import LogEntry
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, survey_backfill
-from sluice.sinks.contract import Replacement
+from sluice.sinks.replaceable import Replacement
 from sluice.storage import Storage
 from tests.builders import (
     NOW_MS,

@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from sluice import sinks
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
-from sluice.sinks.contract import Replaced
 from sluice.sinks.delta import replacement
+from sluice.sinks.replaceable import Replaced
 from sluice.storage import Storage
 from tests.lake import QUERY, Interrupted, append, held, publish, wanted, write_aside
 

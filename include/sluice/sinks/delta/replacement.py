@@ -29,10 +29,11 @@ from sluice.delta_table import (
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.locations import join, spark_location
-from sluice.sinks.contract import Aside, Replaced, Replacement, SinkSnapshot
+from sluice.sinks.contract import Aside
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.declared_columns import interval_kind
 from sluice.sinks.delta.table_rules import rule_for_spark
+from sluice.sinks.replaceable import Replaced, Replacement, SinkSnapshot
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 from sluice.storage_failures import library_call

@@ -34,17 +34,14 @@ from sluice.sinks.contract import (
     BatchOutcome,
     FunctionLoader,
     OutputMode,
-    ReplaceableSink,
-    Replaced,
-    Replacement,
     SinkBatch,
-    SinkSnapshot,
     SinkState,
     SplittingSink,
     Unknown,
 )
 from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
+from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, SinkSnapshot
 from sluice.spark_options import spark_options
 from sluice.storage import Storage
 
