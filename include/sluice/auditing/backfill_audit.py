@@ -64,7 +64,7 @@ class BackfillAudit:
             if COMPUTED in rows.columns:
                 add_column(table, rows.sparkSession, COMPUTED, storage=storage)
             note_quarantine(project, home, table.location or "", column)
-            replace_own(table, rows, run_id, wanted.application, wanted.attempt)
+            replace_own(table, rows, run_id, wanted.application, wanted.number)
 
     def end(self) -> None:
         """Let go of what Spark keeps."""

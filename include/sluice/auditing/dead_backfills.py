@@ -6,20 +6,19 @@ tidied is told by that table's own log, and not by the record of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sluice.auditing.quarantine import RUN, first_batch, is_quarantine, remove_others
 from sluice.errors import Problem, RefusedError
 from sluice.home import StreamHome
 from sluice.interval import Interval
-from sluice.locations import spark_location
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sinks.contract import SplittingSink
-from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement
+from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, removed_number, sealed_number
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -122,14 +121,47 @@ def tidy_after_backfills(
             if not sink.tells_since(made.version, storage=storage):
                 _check_stood_for(record, made.version, begun, _not_told(record, sink))
             else:
-                remove_copies(table, session, record.run_id)
+                _remove_copies(table, session, record, made.attempt, storage)
 
 
-def remove_copies(table: SplittingSink, session: SparkSession, run_id: str) -> None:
-    """Take out of a quarantine what a backfill has put there that has replaced nothing."""
-    from delta.tables import DeltaTable
+def seal_backfills(
+    run_ids: Iterable[str], project: Project, stream: Stream, home: StreamHome, session: Callable[[], SparkSession]
+) -> None:
+    """Let nothing count that backfills may write yet: they are dead, or stand still, past their lease.
 
-    DeltaTable.forPath(session, spark_location(table.location or "")).delete(f"{RUN} = '{run_id}'")
+    Raises:
+        RefusedError: A record is damaged.
+        StorageError: A table can't be read or written.
+    """
+    records, storage = RunRecords(home), home.storage
+    for run_id in dict.fromkeys(run_ids):
+        record = records.read(run_id)
+        if record is None or (made := record.backfill) is None:
+            continue
+        kept = made.quarantine.sink(project) if isinstance(made.quarantine, Table) else stream.quarantine_table
+        for table in (stream.sink, kept):
+            if isinstance(table, SplittingSink):
+                _seal(table, application_of(run_id), sealed_number(made.attempt), session, storage)
+
+
+def _seal(
+    table: SplittingSink, application: str, number: int, session: Callable[[], SparkSession], storage: Storage
+) -> None:
+    is_sealed = False
+    while not is_sealed:
+        last = table.state(application, storage=storage).last_batch
+        is_sealed = table.seal(application, number, session, after=last, storage=storage)
+
+
+def _remove_copies(
+    table: SplittingSink, session: SparkSession, record: RunRecord, attempt: int, storage: Storage
+) -> None:
+    """Take out of a quarantine what a backfill has put there that has replaced nothing; not what a retry of it puts."""
+    nothing = table.read_versions(session, [], storage=storage)
+    number = removed_number(attempt)
+    table.replace_where(
+        nothing, f"{RUN} = '{record.run_id}'", application=application_of(record.run_id), version=number
+    )
 
 
 def _check_stood_for(record: RunRecord, version: int, begun: Sequence[RunRecord], problem: Problem) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import tidy_after_backfills
+from sluice.auditing.dead_backfills import seal_backfills, tidy_after_backfills
 from sluice.auditing.quarantine import (
     BATCH,
     OURS,
@@ -54,8 +54,9 @@ from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.suite import Suite
 from sluice.runs.driver import Drivers
+from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
-from sluice.runs.lease import Lease, check_not_taken
+from sluice.runs.lease import Lease, never_given_up, newest_lease
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import SinkBatch, SplittingSink
 from sluice.sinks.delta.replacement import RELEASE_PREFIX
@@ -73,8 +74,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-_VERSION = 0
-"""Of the one transaction of each release."""
+_SENT, _SEALED = 0, 1
+"""Of the transactions of a release, even ones send its rows, odd ones say that it has not sent them by then."""
 _ASK_AGAIN = "ask for the release again: it finishes what was begun"
 
 
@@ -138,14 +139,16 @@ def release_rows(
         Drivers(home).telling(release.release_id),
         journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease,
     ):
-        home = journal.under(lease).home
-        journal.under(lease).close_dead(lease, None)
+        journal = journal.under(lease)
+        home = journal.home
+        journal.close_dead(lease, None)
         check_sink(project, stream, home)
         unfinished = [found for found in read_releases(home) if not found.is_over]
         if not unfinished and open_log(table.location or "", storage=home.storage) is None:
             return Released(msgspec.structs.replace(release, state="done"), ())
         with _spark(project, stream, session) as opened:
-            return _Work(project, stream, home, suite, sink, table, lease, opened).do(release, unfinished, clock)
+            work = _Work(project, stream, home, suite, sink, table, lease, journal, opened)
+            return work.do(release, unfinished)
 
 
 @contextmanager
@@ -187,17 +190,18 @@ class _Work:
     table: SplittingSink
     """The quarantine."""
     lease: Lease
+    journal: Journal
     session: SparkSession
 
-    def do(self, release: Release, unfinished: list[Release], clock: Clock) -> Released:
+    def do(self, release: Release, unfinished: list[Release]) -> Released:
         """Finish the releases that were killed, then send what the new one asks for."""
         name_writer(self.project, self.session, self.lease)
         begun = [(self.begun_by(found), found) for found in unfinished]
-        self.begin(release, clock)
+        self.begin(release)
         finished = tuple(there.finish(found) for there, found in begun)
         return Released(self.send(release), finished)
 
-    def begin(self, release: Release, clock: Clock) -> None:
+    def begin(self, release: Release) -> None:
         """Say that a release begins, unless a backfill is at work; then tidy up what dead ones have left.
 
         A backfill looks for releases after it has taken its lease: one of the two sees the other.
@@ -209,11 +213,25 @@ class _Work:
             keep_release(self.home, release)
         try:
             for folder in self.home.interval_lease_folders():
-                check_not_taken(self.home.storage, folder, clock())
+                self._end_backfills(folder, release.release_id)
             tidy_after_backfills(self.project, self.stream, self.table, self.home, self.session, check=self.lease.check)
         except BaseException:
             forget_release(self.home, release)
             raise
+
+    def _end_backfills(self, folder: str, release_id: str) -> None:
+        """Let nothing count that backfills of an interval may write yet: none is at work, but one may stand still.
+
+        Raises:
+            LeaseTakenError: One is at work.
+        """
+        storage = self.home.storage
+        run_ids = never_given_up(storage, folder)
+        newest = newest_lease(storage, folder)
+        if newest is not None and not newest.is_released:
+            with self.journal.take_lease(folder, release_id, None) as lease:
+                self.journal.close_dead(lease, None)
+        seal_backfills(run_ids, self.project, self.stream, self.home, lambda: self.session)
 
     def send(self, release: Release) -> Release:
         """Claim the rows that pass, and move them."""
@@ -243,7 +261,7 @@ class _Work:
         """
         if not self.is_there:
             return self._close(release)
-        if not self.is_sent(release.release_id):
+        if not self._seal(release.release_id):
             self._free(self._is_claimed(release.release_id) & ~self._passes())
             release = msgspec.structs.replace(release, state="begun")
         return self._move(release)
@@ -288,7 +306,7 @@ class _Work:
         began_at = parse_time(known.began_at) if known is not None else None
         since_ms = None if began_at is None else epoch_micros(began_at) // 1000
         application, what = _application(release_id), f"release {release_id}"
-        problem = forgotten(self.sink, application, _VERSION, since_ms, what=what, storage=self.home.storage)
+        problem = forgotten(self.sink, application, _SENT, since_ms, what=what, storage=self.home.storage)
         if problem is not None:
             raise RefusedError(problem)
 
@@ -298,7 +316,7 @@ class _Work:
 
         for row in self._frame().where(functions.col(RELEASE).isNotNull()).select(RELEASE).distinct().collect():
             self.check_known(row[0])
-            if self.is_sent(row[0]):
+            if self._seal(row[0]):
                 self._quarantine().delete(self._is_claimed(row[0]))
             else:
                 self._free(self._is_claimed(row[0]))
@@ -320,6 +338,7 @@ class _Work:
             self.lease.check()
             if not self.is_sent(release.release_id) and (reason := self._append(claimed, release)) is not None:
                 return self._give_back(release, reason)
+            self.lease.check()
             self._quarantine().delete(is_claimed)
         return self._close(release)
 
@@ -330,7 +349,9 @@ class _Work:
 
     def _append(self, claimed: DataFrame, release: Release) -> str | None:
         """Put claimed rows into the sink; gives why it has not taken them."""
-        batch = SinkBatch(_application(release.release_id), _VERSION, "append", self.lease.token)
+        last = self._last(release.release_id)
+        number = _SENT if last is None else last + 1
+        batch = SinkBatch(_application(release.release_id), number, "append", self.lease.token)
         try:
             self.sink.write_batch(
                 claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
@@ -343,7 +364,10 @@ class _Work:
         return None
 
     def _give_back(self, release: Release, reason: str) -> Release:
-        """Let go of rows that the sink has not taken."""
+        """Let go of rows that the sink has not taken, and takes no more."""
+        if self._seal(release.release_id):
+            self._quarantine().delete(self._is_claimed(release.release_id))
+            return self._close(release)
         self._free(self._is_claimed(release.release_id))
         release = msgspec.structs.replace(release, state="refused", rows=0, moved=(), reason=reason)
         keep_release(self.home, release)
@@ -356,7 +380,21 @@ class _Work:
         self._quarantine().update(claimed, {RELEASE: functions.lit(None).cast("string")})
 
     def is_sent(self, release_id: str) -> bool:
-        return self.sink.state(_application(release_id), storage=self.home.storage).holds(_VERSION)
+        last = self._last(release_id)
+        return last is not None and last % 2 == _SENT
+
+    def _last(self, release_id: str) -> int | None:
+        return self.sink.state(_application(release_id), storage=self.home.storage).last_batch
+
+    def _seal(self, release_id: str) -> bool:
+        """Tell whether a release has sent its rows, for good: what it may send yet, standing still, is passed over."""
+        storage = self.home.storage
+        while not self.is_sent(release_id):
+            last = self._last(release_id)
+            number = _SEALED if last is None else last + 2
+            if self.sink.seal(_application(release_id), number, lambda: self.session, after=last, storage=storage):
+                return False
+        return True
 
     def _moved(self, claimed: DataFrame) -> tuple[Moved, ...]:
         """The days that somebody has moved claimed rows from, and to."""

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
-from sluice.auditing.dead_backfills import remove_copies, tidy_quarantine
-from sluice.auditing.quarantine import is_quarantine
-from sluice.errors import BatchFailedError, LeaseLostError, QueryRefusedError, RefusedError, SluiceError
+from sluice.auditing.dead_backfills import tidy_quarantine
+from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
 from sluice.locations import join
 from sluice.plan import Stage
 from sluice.planning.backfill import BackfillPlan
@@ -180,6 +179,7 @@ class _Backfill:
         self.lease = self.held.enter_context(preparation.take_lease(run_id))
         self.preparation = preparation = preparation.under(self.lease)
         preparation.close_dead(self.lease, run_id)
+        preparation.seal_former(self.lease, self._open_session)
         preparation.check_no_release()
         self.held.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
         self.held.callback(self._clean_up)
@@ -306,20 +306,6 @@ class _Backfill:
         batch_id, run_id = self._planned.batch_id or 0, self.record.run_id
         self.lease.check()
         self._write(lambda: audit.put_aside(wanted, run_id, batch_id, preparation.project, preparation.home))
-        try:
-            self.lease.check()
-        except LeaseLostError:
-            self._take_back()
-            raise
-
-    def _take_back(self) -> None:
-        """Take what was put aside out of the quarantine again: whoever has the lease puts it there as well."""
-        preparation, run_id, storage = self.preparation, self.record.run_id, self.preparation.home.storage
-        table = preparation.request.stream.quarantine_table
-        if table is None or not is_quarantine(table, storage=storage) or self.lease.taken_by() == run_id:
-            return
-        if preparation.sink.find_replacement(self.wanted.application, -1, storage=storage) is None:
-            self._write(lambda: remove_copies(table, self._open_session(), run_id))
 
     def _note_damage(self, plan: BackfillPlan, replaced: Replaced | None) -> None:
         """Record what a commit has done that was not alone: a kill, or a later attempt's failure, leaves it so."""

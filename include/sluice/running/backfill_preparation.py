@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from sluice.auditing.dead_backfills import quarantine_left
+from sluice.auditing.dead_backfills import quarantine_left, seal_backfills
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.choice import choose_backfill_gate
 from sluice.gate.quarantine_places import rows_elsewhere
@@ -34,7 +35,7 @@ from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of
 from sluice.runs.journal import Journal
-from sluice.runs.lease import Lease
+from sluice.runs.lease import Lease, never_given_up
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
 from sluice.sinks.contract import SplittingSink
@@ -42,6 +43,9 @@ from sluice.sinks.replaceable import ReplaceableSink, Replaced
 from sluice.spark.writers import open_journal
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -290,6 +294,11 @@ class BackfillPreparation:
     def close_dead(self, lease: Lease, run_id: str) -> None:
         """Close the record of another run whose driver died with the lease; a retry goes on with its own record."""
         self.journal.close_dead(lease, run_id)
+
+    def seal_former(self, lease: Lease, session: Callable[[], SparkSession]) -> None:
+        """Let nothing count that backfills of the interval may write yet which never gave up their lease."""
+        run_ids = never_given_up(self.home.storage, lease.folder, but=lease.token)
+        seal_backfills(run_ids, self.project, self.request.stream, self.home, session)
 
     def under(self, lease: Lease) -> BackfillPreparation:
         """The same for the owner of the interval's lease: see `Journal.under`."""

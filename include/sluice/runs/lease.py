@@ -125,12 +125,6 @@ class Lease:
                 remedy="nothing more was written; the other run goes on from what is on disk",
             )
 
-    def taken_by(self) -> str | None:
-        """The run that has the newest lease; None where its file does not tell."""
-        newest = newest_token(self._storage, self.folder)
-        there = None if newest is None else _read(self._storage, _file(self.folder, newest))
-        return None if there is None else there.run_id
-
     def add_process(self, pid: int) -> None:
         """Name a further process that writes for this lease: Spark's JVM outlives its driver by a second."""
         added = process(pid)
@@ -305,6 +299,26 @@ def _read(storage: Storage, file: str) -> LeaseFile | None:
             if read_document(storage, file, _GivenUp) is not None:
                 return None
         raise
+
+
+def never_given_up(storage: Storage, folder: str, *, but: int | None = None) -> list[str]:
+    """The runs that have taken a lease and not given it up: they are at work, dead, or stand still.
+
+    Args:
+        storage: Where leases are.
+        folder: The generation's, or the interval's, lease folder.
+        but: A token that is left out.
+
+    Raises:
+        RefusedError: A lease is damaged.
+        StorageError: One can't be read.
+    """
+    found = []
+    for token in range(1, (newest_token(storage, folder) or 0) + 1):
+        lease = None if token == but else _read(storage, _file(folder, token))
+        if lease is not None and not lease.is_released:
+            found.append(lease.run_id)
+    return found
 
 
 def newest_token(storage: Storage, folder: str) -> int | None:

@@ -357,6 +357,34 @@ class SplittingSink(StagingSink, VersionedSink):
         """A table beside this one, with an ending after its name."""
 
     @abstractmethod
+    def seal(
+        self,
+        application: str,
+        number: int,
+        session: Callable[[], SparkSession],
+        *,
+        after: int | None,
+        storage: Storage,
+    ) -> bool:
+        """Let whatever an application may write yet with a lower number be passed over: commit nothing as that number.
+
+        Who wrote may stand still, past its lease, just before its commit.
+
+        Args:
+            application: Names the writer in the sink's own log.
+            number: Of the transaction; nothing is done where the log has that one, or a newer one.
+            session: Gives Spark, where nobody else may write the sink.
+            after: The newest one that is known of; None for none.
+            storage: Where the sink is.
+
+        Returns:
+            Whether it is so; False where the application has written something since.
+
+        Raises:
+            StorageError: The table can't be read or written.
+        """
+
+    @abstractmethod
     def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
         """Let Spark put rows in the place of those that meet a condition, in one commit.
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from sluice.storage import Storage
 
+_PER_ATTEMPT = 4
+"""How many transactions an attempt of a backfill may make in one table."""
+
 
 @dataclass(frozen=True)
 class SinkSnapshot:
@@ -41,6 +44,21 @@ class Replacement:
     application: str
     """Names the backfill in the sink's own log, for its retries."""
     attempt: int
+
+    @property
+    def number(self) -> int:
+        """That of the attempt among the application's transactions in the sink's log."""
+        return _PER_ATTEMPT * self.attempt
+
+
+def sealed_number(attempt: int) -> int:
+    """The transaction that lets whatever an attempt may write yet be passed over; see `SplittingSink.seal`."""
+    return _PER_ATTEMPT * attempt + 1
+
+
+def removed_number(attempt: int) -> int:
+    """The transaction that takes away what a sealed attempt has put into a quarantine."""
+    return _PER_ATTEMPT * attempt + 2
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def replace_rows(location: str, rows: DataFrame, wanted: Replacement) -> None:
     writer = rows.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "static")
     writer = writer.option("replaceWhere", wanted.interval.condition(wanted.column, _kind(rows, wanted.column)))
     # The application's transaction: a retry that comes to this point twice is skipped by Delta itself.
-    writer = writer.option("txnAppId", wanted.application).option("txnVersion", wanted.attempt)
+    writer = writer.option("txnAppId", wanted.application).option("txnVersion", wanted.number)
     writer.option("userMetadata", _note(wanted, is_alone=True)).save(spark_location(location))
 
 
@@ -187,6 +187,10 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
     files = _files_of_interval(table, wanted)
     if _conflict(log, range(wanted.version + 1, log.latest + 1), set(files), wanted.interval, storage) is not None:
         return None
+    newest = last_transaction(load_table(location, storage=storage), location, wanted.application, storage=storage)
+    if newest is not None and newest > wanted.number:
+        # Somebody who took this backfill for dead has sealed it.
+        return None
     partitions = table.metadata().partition_columns
     added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
     rows_replaced = None if None in files.values() else sum(rows for rows in files.values() if rows is not None)
@@ -207,7 +211,7 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
             partition_filters=[(wanted.column, ">=", start), (wanted.column, "<", end)],
             commit_properties=CommitProperties(
                 custom_metadata={"userMetadata": note},
-                app_transactions=[transaction_of(wanted.application, wanted.attempt)],
+                app_transactions=[transaction_of(wanted.application, wanted.number)],
             ),
         )
     found = find_replacement(location, wanted.application, wanted.version, storage=storage)

@@ -8,7 +8,7 @@ without a JVM, which batch it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -39,7 +39,7 @@ from sluice.sinks.contract import (
     SplittingSink,
     Unknown,
 )
-from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement
+from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement, sealing
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, SinkSnapshot
 from sluice.spark_options import spark_options
@@ -229,6 +229,17 @@ class DeltaSink(ReplaceableSink, SplittingSink):
 
     def beside(self, ending: str) -> DeltaSink:
         return DeltaSink(f"{self.path.rstrip('/')}{ending}", ())
+
+    def seal(
+        self,
+        application: str,
+        number: int,
+        session: Callable[[], SparkSession],
+        *,
+        after: int | None,
+        storage: Storage,
+    ) -> bool:
+        return sealing.seal(self.path, application, number, session, after=after, storage=storage)
 
     def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
         writer = frame.write.format("delta").mode("overwrite").options(**self.options)
