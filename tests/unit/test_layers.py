@@ -37,6 +37,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("auditing",),
     ("running",),
     ("monitoring",),
+    ("testing",),
     ("cli", "template", "training"),
 )
 """The rooms of `sluice`, the lowest first: a room imports only from those before it. What is listed together is one."""

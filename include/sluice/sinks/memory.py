@@ -67,6 +67,13 @@ def batches_of(name: str = "memory") -> Mapping[int, list[Row]]:
     return _kept.get(name, {})
 
 
+def keep_batches(name: str, batches: Mapping[int, list[Row]]) -> None:
+    """Let this process keep these rows under a name, by batch, and no others."""
+    _kept.pop(name, None)
+    if batches:
+        _kept[name] = dict(batches)
+
+
 @declares("sinks.memory()", SINK_WORDS)
 def memory(name: str = "memory") -> MemorySink:
     """Declare a sink that keeps the rows of each batch in this process; `sluice.sinks.memory.batches_of` has them.

@@ -1,0 +1,165 @@
+"""A stream that is open in a bench: its runs, and what they leave."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.errors import DeclarationError
+from sluice.home import StreamHome
+from sluice.locations import local_path
+from sluice.monitoring.progress import read_progress
+from sluice.planning.planner import Limits
+from sluice.planning.verdict import Request
+from sluice.running.runner import run_stream
+from sluice.runs.record import RunRecord
+from sluice.runs.stop import StopEvent
+from sluice.sinks.contract import Sink
+from sluice.sinks.memory import keep_batches
+from sluice.sources.contract import Bound
+from sluice.spark.query import build_query
+from sluice.storage import Storage
+from sluice.stream import Stream
+from sluice.testing.clock import BenchClock
+from sluice.testing.crash import Kill, KilledError, check_moment
+from sluice.testing.inputs import newest_version, stamp_commits
+from sluice.testing.outputs import read_rows
+from sluice.testing.project import BenchProject
+from sluice.testing.session import activate, bench_session, forget_state, forget_tables
+from sluice.testing.stops import StopAfter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class OpenedStream:
+    """A stream that reads and writes in a bench alone.
+
+    Args:
+        stream: The stream, in its places there.
+        project: The bench's project.
+        clock: The bench's clock.
+    """
+
+    def __init__(self, stream: Stream, project: BenchProject, clock: BenchClock) -> None:
+        self.stream, self.project, self.clock = stream, project, clock
+        self.home = StreamHome(f"{project.home}/{stream.name}", Storage())
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The session that its runs take."""
+        return bench_session(self.project, self.stream)
+
+    @property
+    def checkpoint(self) -> CheckpointState:
+        """What its checkpoint says."""
+        location = self.home.checkpoint_location(self.home.current_generation())
+        return read_checkpoint(location, storage=self.home.storage)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark that its committed batches leave; None for none."""
+        found = read_progress(self.home).watermark_ms
+        return None if found is None else _EPOCH + timedelta(milliseconds=found)
+
+    def run(self, until: datetime | None = None, stop_after: int | None = None) -> RunRecord:
+        """Run it, as `sluice run` does.
+
+        Args:
+            until: What arrived before it counts.
+            stop_after: After how many batches the run is asked to stop.
+
+        Raises:
+            SluiceError: The run failed, or was refused.
+        """
+        activate(self.session)
+        tables = [place for sink in (self.stream.sink, self.stream.quarantine_table) if (place := _table(sink))]
+        before = {table: newest_version(table) for table in tables}
+        stop = StopEvent()
+        try:
+            return run_stream(
+                self.project,
+                Request(self.stream, Limits(Bound(until))),
+                session=self.session,
+                observer=StopAfter(stop, stop_after),
+                stop=stop,
+                clock=self.clock,
+            )
+        finally:
+            if self.project.watch.kill is None:
+                for table, version in before.items():
+                    stamp_commits(table, self.clock(), after=version)
+            self.clock.tick()
+
+    def crash(self, at: str, batch: int, until: datetime | None) -> RunRecord | None:
+        """Run it, and kill it at a moment; gives the record of a run that had no such moment.
+
+        Raises:
+            DeclarationError: There is no such moment.
+            SluiceError: The run failed before it.
+        """
+        generation, sink = self.home.current_generation(), self.stream.sink
+        checkpoint = self.checkpoint
+        kill = Kill(
+            moment=check_moment(at, sink),
+            nth=batch,
+            root=Path(self.project.home).parent,
+            checkpoint=self.home.checkpoint_location(generation),
+            sink=sink,
+            holds=lambda batch_id: self._sink_holds(generation, batch_id),
+            pending=checkpoint.planned_id if checkpoint.is_pending else None,
+        )
+        self.project.watch.kill = kill
+        try:
+            kill.begin()
+            return self.run(until)
+        except KilledError:
+            return None
+        finally:
+            self.project.watch.kill = None
+            kill.leave()
+            if kill.is_dead:
+                forget_state(self.session)
+                forget_tables(self.session)
+
+    def rows(self, sink: Sink) -> tuple[StructType | None, list[dict[str, Any]]]:
+        """The columns and the rows of its sink, or of its quarantine; see `read_rows`."""
+        only_newest = self.stream.output_mode == "complete"
+        return read_rows(sink, self.session, self._result, only_newest=only_newest)
+
+    @property
+    def quarantine(self) -> Sink:
+        """Where rows go that its suite takes out.
+
+        Raises:
+            DeclarationError: It has no suite, or its sink can't be split.
+        """
+        if self.stream.quality is None:
+            raise DeclarationError("it has no suite", where=self.stream.place, remedy="declare `quality`")
+        return cast("Sink", self.stream.split_tables[1])
+
+    def close(self) -> None:
+        """Let go of what it has left in the memory of this process."""
+        if self.stream.sink.kind == "memory":
+            keep_batches(cast("Any", self.stream.sink).name, {})
+        if "session" in self.__dict__:
+            forget_tables(self.session)
+
+    def _result(self) -> StructType:
+        activate(self.session)
+        return build_query(self.project, self.stream, self.session, {}).frame.schema
+
+    def _sink_holds(self, generation: int, batch_id: int) -> bool:
+        known = self.home.generation(generation)
+        return known is not None and self.stream.sink.state(known.query_id, storage=Storage()).holds(batch_id)
+
+
+def _table(sink: object) -> str | None:
+    """The folder of a Delta table; None of what is none."""
+    return local_path(cast("Any", sink).path) if getattr(sink, "kind", None) == "delta" else None

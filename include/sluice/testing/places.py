@@ -1,0 +1,124 @@
+"""Where a stream reads and writes in a bench: below the bench's own folder, whatever it declares.
+
+A relative path stays the same below that folder, so that a stream which reads what another one writes does so here,
+too. Any other gets a folder of its own by its text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+from sluice.errors import DeclarationError
+from sluice.locations import is_within, join, local_path
+from sluice.sinks.contract import Sink
+from sluice.sources.contract import Source
+from sluice.storage import Storage
+from sluice.stream import Stream
+
+_SinkType = TypeVar("_SinkType", bound=Sink)
+
+_PATTERN = re.compile(r"[*?\[{]")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_OUTSIDE = "elsewhere"
+_TRACKED = "schemaTrackingLocation"
+_FED = ("files", "delta")
+"""The kinds of sources that a bench gives rows to."""
+_OWN = ("rate_micro_batch",)
+"""Those that make rows of their own, the same with every try."""
+_PLACED = ("files", "delta")
+_HARMLESS = ("console", "noop")
+"""The kinds of sinks that write nowhere."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The bench's folder, and the user's project whose streams are brought into it."""
+
+    folder: str
+    project_root: str
+    project_home: str
+
+    @property
+    def home(self) -> str:
+        """The home of the bench."""
+        return join(self.folder, "home")
+
+    def of(self, location: str) -> str:
+        """The place of a declared location in the bench; of a pattern, that of the folder above it."""
+        fixed = location
+        if (pattern := _PATTERN.search(location.replace("${", "$("))) is not None:
+            fixed = location[: pattern.start()].rpartition("/")[0] or "."
+        path = local_path(fixed) if fixed.startswith("file:") else fixed
+        if path.startswith("/"):
+            for root, own in ((self.project_home, self.home), (self.project_root, self.folder)):
+                if root.startswith("/") and is_within(path, root):
+                    return os.path.normpath(join(own, os.path.relpath(path, root)))
+        elif not _SCHEME.match(path) and "$" not in path and not os.path.normpath(path).startswith(".."):
+            return os.path.normpath(join(self.folder, path))
+        parts = re.sub(r"[^\w./=-]+", "_", path).split("/")
+        return join(self.folder, _OUTSIDE, *(part for part in parts if part not in {"", ".", ".."}))
+
+    def stream(self, stream: Stream, given_sink: Sink | None) -> Stream:
+        """A stream that reads and writes in the bench alone.
+
+        Args:
+            stream: As it is declared, with what the test says otherwise.
+            given_sink: The sink, where the test names one: it is written as it is where it is no place.
+
+        Raises:
+            DeclarationError: A source can't be given rows, or nobody knows where the sink would write.
+        """
+        sources = {name: self._source(source, name, stream) for name, source in stream.sources.items()}
+        quarantine = stream.quarantine
+        return replace(
+            stream,
+            sources=sources,
+            sink=self._sink(stream, is_given=given_sink is not None),
+            quarantine=None if quarantine is None else self._placed(quarantine),
+            checkpoint=None,
+        )
+
+    def _source(self, source: Source, name: str, stream: Stream) -> Source:
+        if source.kind in _OWN:
+            return source
+        if source.kind not in _FED:
+            columns = source.columns(None, storage=Storage())
+            told = columns if isinstance(columns, str) else "..."
+            raise DeclarationError(
+                f"source `{name}` is one of {source.kind}, which a bench can't give rows",
+                where=stream.place,
+                remedy="give it files in its place, with its columns: bench.open(..., sources="
+                f'{{"{name}": sources.files("{name}", format="parquet", schema="{told}")}})',
+            )
+        found = cast("Any", source)
+        options: Mapping[str, str] = {key: value for key, value in found.options.items() if key != "basePath"}
+        if _TRACKED in options:
+            options = {**options, _TRACKED: self.of(options[_TRACKED])}
+        changes: dict[str, Any] = {"path": self.of(source.location), "options": options}
+        if source.kind == "files":
+            changes |= {"path_glob_filter": None, "within": None}
+        return cast("Source", replace(found, **changes))
+
+    def _sink(self, stream: Stream, *, is_given: bool) -> Sink:
+        sink = stream.sink
+        if sink.kind == "memory":
+            # What another test's stream keeps under the same name stays apart.
+            return cast("Sink", replace(cast("Any", sink), name=f"{stream.name}-{uuid.uuid4().hex[:8]}"))
+        if sink.kind in _PLACED:
+            return self._placed(sink)
+        if not is_given and sink.kind not in _HARMLESS:
+            raise DeclarationError(
+                f"the sink is one of {sink.kind}, and a bench does not know where it writes",
+                where=stream.place,
+                remedy="keep the rows: bench.open(..., sink=sinks.memory()); or let it write as it does:"
+                " bench.open(..., sink=STREAM.sink)",
+            )
+        return sink
+
+    def _placed(self, sink: _SinkType) -> _SinkType:
+        return cast("_SinkType", replace(cast("Any", sink), path=self.of(sink.location or "")))

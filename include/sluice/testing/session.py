@@ -1,0 +1,104 @@
+"""The one Spark of a test process, and a session of it for each bench, with the settings of its stream alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sluice.errors import DeclarationError
+from sluice.extras import check_extra
+from sluice.project import Project
+from sluice.spark.java_options import Work
+from sluice.spark.session import open_session, spark_conf, uses_delta
+from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local[2]"
+"""As many tasks wherever the tests run: a first batch makes as many partitions of a state."""
+_REMOTE = "SPARK_REMOTE"
+_EXTENSIONS = "spark.sql.extensions"
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+_SIZES = ("spark.driver.", "spark.executor.", "spark.dynamicAllocation.")
+"""Settings of how much there is for a stream: tests have a handful of rows."""
+
+
+def bench_session(project: Project, stream: Stream) -> SparkSession:
+    """A session of this process's Spark, with the settings of a stream; Spark is started where there is none.
+
+    Args:
+        project: Its project.
+        stream: The stream.
+
+    Raises:
+        DeclarationError: The stream needs a Spark that was started otherwise.
+        SluiceError: Spark can't be started.
+    """
+    check_extra("spark", "the test bench")
+    running = _running() or _started(project, stream)
+    session: SparkSession = running.newSession()
+    own = project.conf_of(stream)
+    for key, value in spark_conf(project, stream, MASTER, Work(0)).items():
+        if session.conf.isModifiable(key):
+            session.conf.set(key, value)
+        elif key in own and not key.startswith(_SIZES) and session.conf.get(key, None) != value:
+            raise DeclarationError(
+                f"`{key}` is a setting that Spark takes only when it starts, and the Spark of these tests has started",
+                where=stream.place,
+                remedy="leave it out: bench.open(..., conf={...}); or test this stream in a process of its own",
+            )
+    if uses_delta(stream) and not has_delta(session):
+        raise DeclarationError(
+            "the Spark of this process was started without Delta Lake",
+            where=stream.place,
+            remedy="let the bench start it: use `bench.spark` where a fixture of yours starts one before; the jars of"
+            " Delta are brought by `sluice jars fetch`",
+        )
+    return session
+
+
+def has_delta(session: SparkSession) -> bool:
+    """Whether a session knows Delta tables."""
+    return _DELTA in str(session.conf.get(_EXTENSIONS, ""))
+
+
+def activate(session: SparkSession) -> None:
+    """Let what a transform asks Spark for by itself be asked of this session."""
+    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+
+
+def forget_tables(session: SparkSession) -> None:
+    """Let Spark forget what it has read of tables' logs, which it keeps for an hour, as a process does that ends."""
+    if has_delta(session):
+        jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def forget_state(session: SparkSession) -> None:
+    """Let Spark forget the state that its tasks have loaded, as a process does that ends."""
+    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
+    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
+def _running() -> SparkSession | None:
+    """The session that this process has, whoever started it."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no word for it
+    return None if context is None else SparkSession(context)
+
+
+def _started(project: Project, stream: Stream) -> SparkSession:
+    # pyspark would follow it, and a test would write on a server.
+    remote = os.environ.pop(_REMOTE, None)
+    try:
+        # The settings of the first stream are not those of every other.
+        started: SparkSession = open_session(project, replace(stream, conf=None), work=Work(0))
+    finally:
+        if remote is not None:
+            os.environ[_REMOTE] = remote
+    return started
