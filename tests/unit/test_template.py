@@ -33,7 +33,7 @@ def test_new_project(tmp_path: Path) -> None:
     assert stream.transform == "jobs.visits:visits"
     assert find_project(str(tmp_path / "visits")).name == "visits"
     assert stream.backfill_obstacle is None
-    for name in (".gitignore", "dags/visits.py", "suites/visits.json", "tests/test_visits.py"):
+    for name in (".gitignore", "dags/visits.py", "suites/visits.json", "tests/conftest.py", "tests/test_visits.py"):
         assert (tmp_path / "visits" / name).is_file()
     assert (tmp_path / "visits" / "jobs" / "visits.py").is_file()
     assert stream.sink.location == f"{tmp_path}/visits/data/lake/visits"
@@ -93,17 +93,6 @@ def test_file_in_the_way(tmp_path: Path) -> None:
         create_project(tmp_path / "file")
     with pytest.raises(DeclarationError, match="a file is where the folder should be"):
         create_project(tmp_path / "file" / "project")
-
-
-def test_its_own_test_passes(tmp_path: Path) -> None:
-    """What `pytest` finds in a new project passes, without Spark."""
-    create_project(tmp_path / "shop")
-
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(command, cwd=tmp_path / "shop", capture_output=True, text=True, timeout=60, check=False)
-
-    assert done.returncode == 0, done.stdout
-    assert "1 passed" in done.stdout
 
 
 def test_its_dag_is_one(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@
 It is no plugin that pytest loads by itself: whoever has Sluice installed and does not use it pays nothing.
 """
 
-from sluice.testing.bench import Bench
+from sluice.testing.actions import Bench
 from sluice.testing.crash import Moment
 from sluice.testing.fixture import bench
 from sluice.testing.state import STATE_STORES

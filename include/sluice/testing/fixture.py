@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.project import FILE_NAME
-from sluice.testing.bench import Bench
+from sluice.testing.actions import Bench
 
 
 @pytest.fixture

@@ -254,7 +254,7 @@ class Bench:
             self._fail("the run was to fail, and did not", _told(record))
         self._is_cut = True
         told = f"{type(error).__name__}: {error}"
-        self._note(f"   {told}")
+        self._stage.history[-1] += f"\n     {told}"
         if not isinstance(error, kind) or match not in str(error):
             self._fail(f"the run failed with another error: {told}", because=error)
         return error
@@ -376,7 +376,7 @@ class Bench:
         with self._telling():
             record = self._opened.run(bound, **how)
         self._is_cut = False
-        self._note(_told(record).strip())
+        self._stage.history[-1] += f"\n{_told(record)}"
         return record
 
     def _check(self, what: str, sink: Sink, expected: object, *, only_new: bool) -> None:
