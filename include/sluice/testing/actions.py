@@ -16,7 +16,7 @@ from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
 from sluice.stream import Stream
 from sluice.testing.clock import duration, moment
-from sluice.testing.crash import Moment
+from sluice.testing.crash import Moment, check_moment
 from sluice.testing.difference import Rows, difference
 from sluice.testing.inputs import Input, write_input
 from sluice.testing.opened import OpenedStream
@@ -203,12 +203,15 @@ class Bench:
             SluiceError: The run failed before it.
         """
         __tracebackhide__ = True
-        self._note(f"crash {at}, in batch {batch} of the run")
+        opened, bound = self._opened, _until(until)
+        check_moment(at, opened.stream.sink)
+        self._note(f"crash {at} of batch {batch}")
         with self._telling():
-            record = self._opened.crash(at, batch, _until(until))
+            record = opened.crash(at, batch, bound)
         if record is not None:
-            had = f"{len(record.batches)} batches" if record.plan.strategy == "exact" else "batches that Spark decides"
-            self._fail(f"the run ended before it could be killed {at}: it had {had}", _told(record))
+            had = f"{len(record.batches)}" if record.plan.strategy == "exact" else "those that Spark decides"
+            had += ", the first of which was planned before" if record.plan.verdict == "resume" else ""
+            self._fail(f"the run ended before its batch {batch} could be killed {at}: it had {had}", _told(record))
         self._is_cut = True
 
     def restart(self, *, until: str | datetime | None = None) -> RunRecord:
@@ -245,9 +248,10 @@ class Bench:
             AssertionError: It did not fail, or with another error.
         """
         __tracebackhide__ = True
+        opened, bound = self._opened, _until(until)
         self._note(f"run, which must fail with {kind.__name__}" + (f": {match}" if match else ""))
         try:
-            record = self._opened.run(_until(until))
+            record = opened.run(bound)
         except SluiceError as exc:
             error = exc
         else:
@@ -370,11 +374,11 @@ class Bench:
         )
 
     def _run(self, action: str, until: str | datetime | None, **how: Any) -> RunRecord:
-        bound = _until(until)
+        opened, bound = self._opened, _until(until)
         self._note(action if bound is None else f"{action} until {iso_time(bound)}")
         self._is_cut = True
         with self._telling():
-            record = self._opened.run(bound, **how)
+            record = opened.run(bound, **how)
         self._is_cut = False
         self._stage.history[-1] += f"\n{_told(record)}"
         return record

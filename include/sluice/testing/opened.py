@@ -24,7 +24,7 @@ from sluice.spark.query import build_query
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.testing.clock import BenchClock
-from sluice.testing.crash import Kill, KilledError, check_moment
+from sluice.testing.crash import Kill, KilledError, Moment
 from sluice.testing.inputs import newest_version, stamp_commits
 from sluice.testing.outputs import read_rows
 from sluice.testing.project import BenchProject
@@ -97,17 +97,16 @@ class OpenedStream:
                     stamp_commits(table, self.clock(), after=version)
             self.clock.tick()
 
-    def crash(self, at: str, batch: int, until: datetime | None) -> RunRecord | None:
+    def crash(self, at: Moment, batch: int, until: datetime | None) -> RunRecord | None:
         """Run it, and kill it at a moment; gives the record of a run that had no such moment.
 
         Raises:
-            DeclarationError: There is no such moment.
             SluiceError: The run failed before it.
         """
         generation, sink = self.home.current_generation(), self.stream.sink
         checkpoint = self.checkpoint
         kill = Kill(
-            moment=check_moment(at, sink),
+            moment=at,
             nth=batch,
             root=Path(self.project.home).parent,
             checkpoint=self.home.checkpoint_location(generation),

@@ -41,13 +41,12 @@ def bench_session(project: Project, stream: Stream) -> SparkSession:
     session: SparkSession = running.newSession()
     own = project.conf_of(stream)
     for key, value in spark_conf(project, stream, MASTER, Work(0)).items():
-        if session.conf.isModifiable(key):
-            session.conf.set(key, value)
-        elif key in own and not key.startswith(_SIZES) and session.conf.get(key, None) != value:
+        is_needed = key in own and not key.startswith(_SIZES)
+        if not _set(session, key, value) and is_needed and session.conf.get(key, None) != value:
             raise DeclarationError(
                 f"`{key}` is a setting that Spark takes only when it starts, and the Spark of these tests has started",
                 where=stream.place,
-                remedy="leave it out: bench.open(..., conf={...}); or test this stream in a process of its own",
+                remedy="leave it out for tests, or test this stream in a process of its own",
             )
     if uses_delta(stream) and not has_delta(session):
         raise DeclarationError(
@@ -81,6 +80,17 @@ def forget_state(session: SparkSession) -> None:
     """Let Spark forget the state that its tasks have loaded, as a process does that ends."""
     jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
     jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
+
+
+def _set(session: SparkSession, key: str, value: str) -> bool:
+    """Give a session a setting, if it takes that one while it runs."""
+    from pyspark.errors import PySparkException
+
+    try:
+        session.conf.set(key, value)
+    except PySparkException:
+        return False
+    return True
 
 
 def _running() -> SparkSession | None:
