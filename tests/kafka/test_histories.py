@@ -16,9 +16,10 @@ from sluice import Stream, sinks, sources
 from sluice.planning.planner import Limits
 from sluice.sources.contract import Bound
 from sluice.sources.kafka.source import KafkaSource
+from sluice.testing.session import forget_tables
 from tests.campaign import CAMPAIGN
 from tests.kafka.topics import Kafka
-from tests.spark.lab import Lab, forget_tables
+from tests.spark.lab import Lab
 from tests.spark.power_cuts import Cut, power_cut
 
 pytestmark = pytest.mark.spark

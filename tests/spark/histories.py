@@ -14,11 +14,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from sluice.testing.session import forget_tables
 from tests.spark.history_inputs import DAYS
 from tests.spark.history_moved_rows import MovedRows
 from tests.spark.history_steps import Step
 from tests.spark.history_streams import DROPS_DUPLICATES, IS_ONCE, STATIC_TABLE, Declared
-from tests.spark.lab import Lab, forget_tables
+from tests.spark.lab import Lab
 from tests.spark.power_cuts import Cut, Moment
 
 

@@ -28,12 +28,12 @@ from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
-from sluice.running.observers import Silent
 from sluice.running.preparation import Clock
 from sluice.running.runner import run_stream
-from sluice.runs.record import BatchRecord, RunRecord
+from sluice.runs.record import RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.sources.contract import Bound
+from sluice.testing.stops import StopAfter
 from sluice.times import system_clock
 
 FIRST_MTIME = 1_700_000_000
@@ -76,7 +76,7 @@ class Lab:
         """Run a stream; `stop_after` a number of batches, as a stop request from outside does."""
         stop = StopEvent()
         request = Request(self.project.resolve(stream), limits, run_key)
-        observer = _StopAfter(stop, stop_after)
+        observer = StopAfter(stop, stop_after)
         return run_stream(self.project, request, session=self.spark, observer=observer, stop=stop, clock=clock)
 
     def checkpoint(self, stream: Stream) -> Path:
@@ -98,27 +98,6 @@ class Lab:
         """Every run record on disk, oldest first."""
         files = sorted((self.root / "home" / stream.name / "runs").glob("*.json"))
         return [json.loads(file.read_bytes()) for file in files]
-
-
-class _StopAfter(Silent):
-    def __init__(self, stop: StopEvent, batches: int | None) -> None:
-        self._stop, self._left = stop, batches
-
-    def planned(self, plan: Plan) -> None:
-        if self._left == 0:
-            self._stop.set()
-
-    def committed(self, batch: BatchRecord) -> None:
-        if self._left is not None:
-            self._left -= 1
-            if not self._left:
-                self._stop.set()
-
-
-def forget_tables(spark: SparkSession) -> None:
-    """Let Spark forget what it has read of tables' logs, which it keeps for an hour, as a process does that ends."""
-    jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def bounded(until: Any = None, *, to_version: int | None = None, **limits: Any) -> Limits:

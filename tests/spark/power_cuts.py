@@ -23,7 +23,7 @@ from sluice.running.query_starts import QueryStarts
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import Query
 from sluice.storage import Storage
-from tests.spark.lab import forget_tables
+from sluice.testing.session import forget_tables
 
 Moment = Literal["before", "middle", "after"]
 """When the power goes: before a write, after it, or with a half of it on the disk, where a kill leaves one."""

@@ -20,9 +20,10 @@ from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
+from sluice.testing.session import forget_tables
 from tests.builders import expire_commits
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, forget_tables, ids, uncommit, write_numbers
+from tests.spark.lab import Lab, ids, uncommit, write_numbers
 from tests.spark.power_cuts import Cut, power_cut
 from tests.unit.quality.suites import document, row
 

@@ -12,8 +12,9 @@ from deltalake import DeltaTable
 from sluice import Stream, sinks
 from sluice.errors import RefusedError
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
+from sluice.testing.session import forget_tables
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, forget_tables, uncommit
+from tests.spark.lab import Lab, uncommit
 from tests.spark.test_expired_transactions import EXPIRES, forget
 from tests.spark.test_renamed_streams import DAY, allow, arrive, commands, numbers, stream
 

@@ -14,8 +14,9 @@ from sluice.errors import HeldError, QualityFailedError
 from sluice.gate.state import release_gate
 from sluice.planning.planner import Limits
 from sluice.runs.record import RunRecord, RunRecords
+from sluice.testing.session import forget_tables
 from sluice.times import system_clock
-from tests.spark.lab import NO_LIMITS, Lab, bounded, forget_tables, ids, touch, write_files
+from tests.spark.lab import NO_LIMITS, Lab, bounded, ids, touch, write_files
 from tests.spark.power_cuts import Cut, PowerCutError, power_cut
 from tests.spark.test_mended_files import cut_run
 from tests.unit.quality.suites import document, row
