@@ -210,10 +210,12 @@ def test_formats(bench: Bench, format: str) -> None:  # noqa: A002 - Spark's wor
 def test_times_of_tables(bench: Bench) -> None:
     """The commits of a table, those of another stream too, were made by the clock of the bench."""
     bench.open(stream("same"))
-    for number in (1, 2):
-        bench.add("visits", [(number, None)])
-        bench.run()
-        bench.advance("1 day")
+    bench.add("visits", [(1, None)])
+    bench.crash(at=IN_BATCH[1])
+    bench.advance("1 day")
+    bench.add("visits", [(2, None)])
+    bench.run()
+    bench.advance("1 day")
     reader = bench.open(stream("same", name="reader", sources={"visits": sources.delta("out")}, sink=sinks.memory()))
     reader.run(until="2026-01-02")
     reader.check_rows([{"id": 1}])

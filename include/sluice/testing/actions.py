@@ -206,13 +206,14 @@ class Bench:
         opened, bound = self._opened, _until(until)
         check_moment(at, opened.stream.sink)
         self._note(f"crash {at} of batch {batch}")
+        self._is_cut = True
         with self._telling():
             record = opened.crash(at, batch, bound)
         if record is not None:
+            self._is_cut = False
             had = f"{len(record.batches)}" if record.plan.strategy == "exact" else "those that Spark decides"
             had += ", the first of which was planned before" if record.plan.verdict == "resume" else ""
             self._fail(f"the run ended before its batch {batch} could be killed {at}: it had {had}", _told(record))
-        self._is_cut = True
 
     def restart(self, *, until: str | datetime | None = None) -> RunRecord:
         """Run the stream again, after a crash, a stop or an error.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -78,24 +80,8 @@ class OpenedStream:
         Raises:
             SluiceError: The run failed, or was refused.
         """
-        activate(self.session)
-        tables = [place for sink in (self.stream.sink, self.stream.quarantine_table) if (place := _table(sink))]
-        before = {table: newest_version(table) for table in tables}
-        stop = StopEvent()
-        try:
-            return run_stream(
-                self.project,
-                Request(self.stream, Limits(Bound(until))),
-                session=self.session,
-                observer=StopAfter(stop, stop_after),
-                stop=stop,
-                clock=self.clock,
-            )
-        finally:
-            if self.project.watch.kill is None:
-                for table, version in before.items():
-                    stamp_commits(table, self.clock(), after=version)
-            self.clock.tick()
+        with self._stamping():
+            return self._run(until, stop_after)
 
     def crash(self, at: Moment, batch: int, until: datetime | None) -> RunRecord | None:
         """Run it, and kill it at a moment; gives the record of a run that had no such moment.
@@ -114,18 +100,19 @@ class OpenedStream:
             holds=lambda batch_id: self._sink_holds(generation, batch_id),
             pending=checkpoint.planned_id if checkpoint.is_pending else None,
         )
-        self.project.watch.kill = kill
-        try:
-            kill.begin()
-            return self.run(until)
-        except KilledError:
-            return None
-        finally:
-            self.project.watch.kill = None
-            kill.leave()
-            if kill.is_dead:
-                forget_state(self.session)
-                forget_tables(self.session)
+        with self._stamping():
+            self.project.watch.kill = kill
+            try:
+                kill.begin()
+                return self._run(until)
+            except KilledError:
+                return None
+            finally:
+                self.project.watch.kill = None
+                kill.leave()
+                if kill.is_dead:
+                    forget_state(self.session)
+                    forget_tables(self.session)
 
     def rows(self, sink: Sink) -> tuple[StructType | None, list[dict[str, Any]]]:
         """The columns and the rows of its sink, or of its quarantine; see `read_rows`."""
@@ -149,6 +136,30 @@ class OpenedStream:
             keep_batches(cast("Any", self.stream.sink).name, {})
         if "session" in self.__dict__:
             forget_tables(self.session)
+
+    def _run(self, until: datetime | None, stop_after: int | None = None) -> RunRecord:
+        activate(self.session)
+        stop = StopEvent()
+        return run_stream(
+            self.project,
+            Request(self.stream, Limits(Bound(until))),
+            session=self.session,
+            observer=StopAfter(stop, stop_after),
+            stop=stop,
+            clock=self.clock,
+        )
+
+    @contextmanager
+    def _stamping(self) -> Iterator[None]:
+        """Give the commits of a run the time of the bench, and let the next run be later."""
+        tables = [place for sink in (self.stream.sink, self.stream.quarantine_table) if (place := _table(sink))]
+        before = {table: newest_version(table) for table in tables}
+        try:
+            yield
+        finally:
+            for table, version in before.items():
+                stamp_commits(table, self.clock(), after=version)
+            self.clock.tick()
 
     def _result(self) -> StructType:
         activate(self.session)

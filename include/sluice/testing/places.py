@@ -22,7 +22,9 @@ from sluice.stream import Stream
 
 _SinkType = TypeVar("_SinkType", bound=Sink)
 
-_PATTERN = re.compile(r"[*?\[{]")
+_PATTERN = re.compile(r"[*?]+|\[[^\]]*\]|(?<!\$)\{[^}]*\}")
+_ANY = "any"
+"""What stands for a part of a pattern that may be anything."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _OUTSIDE = "elsewhere"
 _TRACKED = "schemaTrackingLocation"
@@ -49,18 +51,16 @@ class Places:
         return join(self.folder, "home")
 
     def of(self, location: str) -> str:
-        """The place of a declared location in the bench; of a pattern, that of the folder above it."""
-        fixed = location
-        if (pattern := _PATTERN.search(location.replace("${", "$("))) is not None:
-            fixed = location[: pattern.start()].rpartition("/")[0] or "."
-        path = local_path(fixed) if fixed.startswith("file:") else fixed
+        """The place of a declared location in the bench; a pattern has a folder of its own."""
+        path = _PATTERN.sub(_ANY, local_path(location) if location.startswith("file:") else location)
         if path.startswith("/"):
             for root, own in ((self.project_home, self.home), (self.project_root, self.folder)):
                 if root.startswith("/") and is_within(path, root):
                     return os.path.normpath(join(own, os.path.relpath(path, root)))
         elif not _SCHEME.match(path) and "$" not in path and not os.path.normpath(path).startswith(".."):
             return os.path.normpath(join(self.folder, path))
-        parts = re.sub(r"[^\w./=-]+", "_", path).split("/")
+        # No name begins as those do that Spark takes for hidden.
+        parts = re.sub(r"[^\w./=-]+", "-", path).split("/")
         return join(self.folder, _OUTSIDE, *(part for part in parts if part not in {"", ".", ".."}))
 
     def stream(self, stream: Stream, given_sink: Sink | None) -> Stream:

@@ -24,11 +24,12 @@ PLACES = Places("/bench", "/project", "/project/var/home")
         ("/project/data/in", "data/in"),
         ("file:///project/data/in", "data/in"),
         ("/project/var/home/s/generations/0001/_schemas", "home/s/generations/0001/_schemas"),
-        ("data/*/in/{a,b}", "data"),
-        ("*.json", "."),
+        ("data/*/in/{a,b}", "data/any/in/any"),
+        ("data/*/other/x-?[0-9].json", "data/any/other/x-anyany.json"),
+        ("*.json", "any.json"),
         ("/data/in", "elsewhere/data/in"),
-        ("s3://bucket/a b/in", "elsewhere/s3_/bucket/a_b/in"),
-        ("${LAKE}/in", "elsewhere/_LAKE_/in"),
+        ("s3://bucket/a b/in", "elsewhere/s3-/bucket/a-b/in"),
+        ("${LAKE}/in", "elsewhere/-LAKE-/in"),
         ("../other/in", "elsewhere/other/in"),
         ("/etc/../root", "elsewhere/etc/root"),
     ],
@@ -51,8 +52,8 @@ def test_a_whole_stream() -> None:
     placed = PLACES.stream(stream, None)
     found = placed.sources["visits"]
     assert isinstance(found, type(source))
-    assert (found.path, found.path_glob_filter, found.options) == ("/bench/elsewhere/data", None, {})
-    assert placed.sink.location == "/bench/elsewhere/gs_/lake/out"
+    assert (found.path, found.path_glob_filter, found.options) == ("/bench/elsewhere/data/any", None, {})
+    assert placed.sink.location == "/bench/elsewhere/gs-/lake/out"
     assert placed.quarantine is not None
     assert (placed.quarantine.location, placed.checkpoint) == ("/bench/elsewhere/lake/bad", None)
 
