@@ -207,6 +207,16 @@ def test_formats(bench: Bench, format: str) -> None:  # noqa: A002 - Spark's wor
     bench.check_rows(rows)
 
 
+def test_a_stream_in_sql(bench: Bench) -> None:
+    """It is opened as any other."""
+    source = sources.files("in", format="json", schema=SCHEMA)
+    query = "select id + 1 as next from stream(visits)"
+    bench.open(Stream(name="visits", sources={"visits": source}, sql=query, sink=sinks.memory()))
+    bench.add("visits", [(1, None)])
+    bench.run()
+    bench.check_rows([(2,)])
+
+
 def test_times_of_tables(bench: Bench) -> None:
     """The commits of a table, those of another stream too, were made by the clock of the bench."""
     bench.open(stream("same"))
