@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SCHEDULED = 'leave it out: a run takes what is there and stops; `stream_dag("NAME", schedule=...)` says when it begins'
+_OF_THE_RUN = (
+    'leave it out: a run takes what is there and stops; `sluice run --trigger`, or `stream_dag("NAME", trigger=...)`,'
+    " has others"
+)
 _OF_THE_DAG = 'give it to the DAG: `stream_dag("NAME", ...)` takes what every DAG takes'
 _OF_THE_TASKS = 'give it to the tasks of the DAG: `stream_dag("NAME", default_args={...})`'
 _OF_A_CONNECTION = 'give it to the DAG: `stream_dag("NAME", conn_id=...)`'
@@ -35,7 +39,7 @@ def _each(names: str, answer: str) -> dict[str, str]:
 
 
 STREAM_WORDS: Mapping[str, str] = {
-    **_each("trigger processing_time available_now once trigger_once continuous trigger_interval", _SCHEDULED),
+    **_each("trigger processing_time available_now once trigger_once continuous trigger_interval", _OF_THE_RUN),
     **_each("schedule schedule_interval cron timetable interval refresh", _SCHEDULED),
     **_each("catchup start_date end_date max_active_runs dag_id default_args on_failure_callback", _OF_THE_DAG),
     **_each("on_success_callback tags description doc doc_md params dagrun_timeout deadline", _OF_THE_DAG),

@@ -23,10 +23,11 @@ from sluice.plan_document import (
     WatermarksDocument,
 )
 from sluice.times import iso_millis, iso_time
+from sluice.trigger import LiveTrigger
 from sluice.watermarks import WatermarkOutlook
 
 Verdict = Literal["skip", "resume", "run", "refuse"]
-Strategy = Literal["exact", "drain"]
+Strategy = Literal["exact", "drain", "live"]
 BatchKind = Literal["data", "no_data", "uncommitted"]
 Gate = Literal["publish", "cache", "write"]
 Measured = Literal["observe", "pass"]
@@ -101,7 +102,7 @@ class GateChoice:
         return GateDocument(**asdict(self))
 
 
-StageKind = Literal["lease", "session", "settle", "begin", "batch", "drain", "no_data", "audit", "record"]
+StageKind = Literal["lease", "session", "settle", "begin", "batch", "drain", "live", "no_data", "audit", "record"]
 """Of a run of the live stream."""
 BackfillStageKind = Literal[
     "lease", "live_lease", "session", "begin", "compute", "audit", "replace", "quarantine", "record"
@@ -133,6 +134,8 @@ class Plan:
     verdict: Verdict
     reason: str
     strategy: Strategy
+    trigger: LiveTrigger | None = None
+    """What keeps the query of a live run at work, and for how long; None for a run that ends by itself."""
     until: datetime | None = None
     batches: tuple[PlannedBatch, ...] = ()
     problem: Problem | None = None
@@ -155,7 +158,7 @@ class Plan:
     @property
     def size_bytes(self) -> int | None:
         """How much its batches read, in bytes of files; None when a source does not tell, or Spark is to decide."""
-        if self.strategy == "drain":
+        if self.strategy != "exact":
             return None
         ranges = (source for batch in self.batches for source in batch.sources.values())
         return count_in((source.amount for source in ranges if not source.is_empty), "bytes")
@@ -170,6 +173,7 @@ class Plan:
             reason=self.reason,
             strategy=self.strategy,
             until=None if self.until is None else iso_time(self.until),
+            trigger=self.trigger or msgspec.UNSET,
             batches=tuple(batch.document for batch in self.batches),
             problem=None if self.problem is None else ProblemDocument.of(self.problem),
             warnings=tuple(map(ProblemDocument.of, self.warnings)),

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from sluice.amounts import Amount, known
 from sluice.errors import Problem
+from sluice.trigger import LiveTrigger
 
 
 class _Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +133,8 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str = ""
     reason: str = ""
     strategy: str = ""
+    trigger: LiveTrigger | UnsetType = UNSET
+    """Of a live run."""
     until: str | UnsetType | None = UNSET
     """Of a run of the live stream."""
     version: int | UnsetType | None = UNSET

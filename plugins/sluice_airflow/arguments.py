@@ -5,19 +5,24 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator
 
 from sluice.declaring import refuse_name
 from sluice.errors import DeclarationError
+from sluice.planning.planner import Limits
+from sluice.planning.triggers import triggered
+from sluice.trigger import duration
 
 
 def _each(names: str, answer: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), answer)
 
 
+PLANNED = (None, "", "once")
+"""The triggers with which a run is planned, and may be bounded."""
 _MISSPELT = 0.8
 """How much a word is like another that was meant."""
 _OF_TASKS = 'give it to the tasks: `default_args={{"{name}": ...}}`'
@@ -28,6 +33,14 @@ _TASK_ARGUMENTS = (
 _IN_CONF = "write it into `sluice.toml`, under [spark.conf]"
 _BACKFILL = "leave it out: a run of `airflow backfill create` recomputes its data interval"
 _BY_RUN = "give it to a run: the DAG has it as a parameter"
+_TRIGGER_WORDS: Mapping[str, str] = {
+    **_each("available_now", 'write `trigger="available-now"`'),
+    **_each("once", 'write `trigger="once"`'),
+    **_each("processing_time trigger_interval", 'write `trigger="processing-time=10s"`, with `run_for`'),
+    **_each("continuous", 'write `trigger="continuous=1s"`, with `run_for`'),
+    **_each("real_time", 'write `trigger="real-time"`, with `run_for`'),
+    **_each("duration run_time timeout_after", "write it as `run_for`"),
+}
 _DAG_WORDS: Mapping[str, str] = {
     **_each("schedule_interval timetable cron", "write it as `schedule`"),
     **{name: _OF_TASKS.format(name=name) for name in _TASK_ARGUMENTS},
@@ -36,7 +49,8 @@ _DAG_WORDS: Mapping[str, str] = {
     **_each("until max_batches", _BY_RUN),
     **_each("conn connection spark_conn_id connection_id", "write it as `conn_id`"),
     **_each("project_dir project_folder", "write it as `project`"),
-    **_each("trigger available_now once checkpoint_location", "leave it out: a run takes what is there and stops"),
+    **_each("checkpoint_location", "leave it out: a run knows its own"),
+    **_TRIGGER_WORDS,
     **_each("conf spark_conf packages jars master", _IN_CONF),
     **_each("full_refresh backfill start end", _BACKFILL),
     **_each("name", "write it as `dag_id`"),
@@ -51,8 +65,9 @@ _TASK_WORDS: Mapping[str, str] = {
     **_each("master", "write it into the connection that `conn_id` names"),
     **_each("application application_args java_class", "leave it out: the stream's declaration names its transform"),
     **_each("full_refresh start end interval start_date_interval", _BACKFILL),
-    **_each("trigger available_now once checkpoint_location", "leave it out: a run takes what is there and stops"),
-    **_each("strategy", "leave it out: planning chooses it"),
+    **_each("checkpoint_location", "leave it out: a run knows its own"),
+    **_TRIGGER_WORDS,
+    **_each("strategy", "leave it out: planning chooses it; `trigger` says when Spark begins batches"),
     **_each("provide_context", "leave it out: Airflow gives every task its context"),
     **_each("schedule schedule_interval catchup max_active_runs", "give it to the DAG"),
     **_each("condition row_condition filter", "write it as `where`"),
@@ -103,6 +118,31 @@ def _check_default_arguments(given: Any, place: str) -> None:
             raise DeclarationError(
                 f"unknown argument `{name}` in `default_args`", where=place, remedy=f"did you mean `{near[0]}`?"
             )
+
+
+def check_trigger(trigger: str | None, run_for: str | timedelta | None, execution_timeout: timedelta | None) -> None:
+    """Refuse a wrong trigger where a DAG file is parsed; templates are looked at once they are rendered.
+
+    Args:
+        trigger: As somebody typed it.
+        run_for: How long a live run is to go on.
+        execution_timeout: Of the task, where it is known.
+
+    Raises:
+        DeclarationError: It is none, lacks its interval or its time, or the task would be over before.
+    """
+    if "{{" in f"{trigger}{run_for}":
+        return
+    found = triggered(Limits(), trigger, run_for, names=("trigger", "run_for")).trigger
+    if found is None or execution_timeout is None:
+        return
+    if timedelta(milliseconds=found.run_for_ms) >= execution_timeout:
+        raise DeclarationError(
+            f"the run goes on for {duration(found.run_for_ms)}, and `execution_timeout` ends the task after"
+            f" {execution_timeout}",
+            where="run_for",
+            remedy="give the task more time than the run, which has to start Spark and to end its last batch, too",
+        )
 
 
 def check_task_arguments(operator: type, given: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 
-from sluice_airflow.arguments import check_dag_arguments
+from sluice_airflow.arguments import PLANNED, check_dag_arguments, check_trigger
 from sluice_airflow.assets import outlets
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from sluice_airflow.projects import airflow_project
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sluice.stream import Stream
 
 _UNTIL = "{{ params.until or data_interval_end | default('', true) }}"
+_GIVEN_UNTIL = "{{ params.until or '' }}"
 _MAX_BATCHES = "{{ params.max_batches or '' }}"
 _TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
 """ISO 8601. Airflow takes `format` for the form in its UI, and checks it only where a further package is installed."""
@@ -30,6 +31,8 @@ def stream_dag(
     *streams: str,
     dag_id: str | None = None,
     schedule: Any = None,
+    trigger: str | None = None,
+    run_for: str | timedelta | None = None,
     conn_id: str = "spark_default",
     project: str | None = None,
     **dag_arguments: Any,
@@ -50,16 +53,21 @@ def stream_dag(
         streams: The streams' names; each becomes a task of the same name.
         dag_id: The DAG's id; the first stream's name when not given.
         schedule: A cron expression or a time (which get real data intervals), or any other schedule that a DAG takes.
+        trigger: When Spark begins the batches of each stream; see `RunStreamOperator`. Where Spark decides them, no
+            bound is kept: each stream takes what there is by then.
+        run_for: How long each stream is kept at work, with a trigger that does not end by itself.
         conn_id: The connection that names Spark's master.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
         dag_arguments: Passed on to `DAG`; `max_active_runs` is 1 unless it is given.
 
     Raises:
-        DeclarationError: A stream is not declared, or a declaration is wrong.
+        DeclarationError: A stream is not declared, or a declaration or the trigger is wrong.
     """
     check_dag_arguments(streams, dag_arguments, inspect.signature(stream_dag).parameters)
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
+    check_trigger(trigger, run_for, (dag_arguments.get("default_args") or {}).get("execution_timeout"))
+    is_planned = trigger in PLANNED
     given = dag_arguments.pop("params", None)
     obstacles, start_date = _backfill_obstacles(declared), dag_arguments.get("start_date")
     said = _documentation(declared, obstacles, schedule, start_date)
@@ -75,9 +83,11 @@ def stream_dag(
             tasks[name] = RunStreamOperator(
                 task_id=name,
                 stream=name,
-                until="" if upstream else _UNTIL,
-                to_version=_version_of(upstream[0]) if len(upstream) == 1 else None,
+                until=("" if upstream else _UNTIL) if is_planned else _GIVEN_UNTIL,
+                to_version=_version_of(upstream[0]) if len(upstream) == 1 and is_planned else None,
                 max_batches=_MAX_BATCHES,
+                trigger=trigger,
+                run_for=run_for,
                 conn_id=conn_id,
                 project=project,
                 trigger_rule="none_failed",

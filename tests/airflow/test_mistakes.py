@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from airflow_project import StreamProject
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-NAMES = {kind.__name__: kind for kind in (RunStreamOperator, AuditStreamOperator, LagSensor, BatchSensor, stream_dag)}
+KINDS = (RunStreamOperator, AuditStreamOperator, LagSensor, BatchSensor, stream_dag, timedelta)
+NAMES = {kind.__name__: kind for kind in KINDS}
 LINES = [line for line in Path(__file__).with_name("mistakes.txt").read_text("utf-8").splitlines() if line]
 
 

@@ -77,6 +77,40 @@ def test_a_run_takes_what_arrived_before_the_end_of_its_interval(stream_project:
     assert _event(stream_project.root) == {**_summary(run), "since_runs": [], "partition_count": 0, "partitions": []}
 
 
+@pytest.mark.spark
+def test_a_live_run(stream_project: StreamProject) -> None:
+    """The driver takes trigger and time from the record; the end of the interval bounds nothing."""
+    stream_project.arrive(1, at=START + timedelta(hours=2))
+
+    run = stream_project.dag('conn_id="spark_test", trigger="processing-time=500ms", run_for="8s"').test(
+        logical_date=START
+    )
+
+    assert run.state == DagRunState.SUCCESS, stream_project.records()
+    assert stream_project.rows() == [0]
+    (record,) = stream_project.records()
+    assert (record.status, record.plan.strategy, record.until) == ("succeeded", "live", None)
+    assert record.live is not None
+    assert record.ended_at is not None
+    assert record.ended_at >= record.live.ends_at
+    assert _summary(run)["input_rows"] == 1
+
+
+def test_what_bounds_a_run_with_a_trigger(stream_project: StreamProject) -> None:
+    """A planned one as without; of what Spark decides only what somebody asks for, who then hears of it."""
+    untils = {
+        trigger: RunStreamOperator(task_id="t", stream="events", trigger=trigger, run_for=run_for).until
+        for trigger, run_for in ((None, None), ("once", None), ("available-now", None), ("real-time", "5m"))
+    }
+    assert untils[None] == untils["once"] != ""
+    assert untils["available-now"] == untils["real-time"] == ""
+    asked = RunStreamOperator(
+        task_id="t", stream="events", trigger="processing-time=1s", run_for=timedelta(minutes=2), until="2026-01-01"
+    )
+    assert asked.limits().bound.until == START
+    assert str(asked.limits().trigger) == "processing-time=1s for 2m"
+
+
 _ONLY_WITH_THE_SECRET = """
 def events(events):
     import os

@@ -186,11 +186,11 @@ def _wrap_batches(patch: pytest.MonkeyPatch, writes: Writes) -> None:
     start, wait = QueryStarts.start, QueryStarts.wait
     table: list[_Former] = []
 
-    def starting(starts: QueryStarts, query: Query, *, once: bool) -> Any:
+    def starting(starts: QueryStarts, query: Query, *, trigger: Any) -> Any:
         sink = query.stream.sink
         is_spark_s = query.function_of_batches() is None and isinstance(sink, DeltaSink)
         table[:] = [_Former.of(sink.location or "", query.frame.sparkSession)] if is_spark_s else []
-        return start(starts, query, once=once)
+        return start(starts, query, trigger=trigger)
 
     def waiting(starts: QueryStarts, query: Any) -> None:
         commits = _Former.of(f"{starts.checkpoint}/commits")

@@ -241,6 +241,20 @@ def test_spark_decides_the_batches(work: Work) -> None:
     assert rows(work.root) == [(0,), (1,), (2,)]
 
 
+def test_a_live_run(work: Work) -> None:
+    """It ends when its time is over, where the query waits; the next run goes on from there."""
+    write_numbers(work.root / "a", 2)
+    work.declare("observed")
+    record = work.run("--trigger", "processing-time=200ms", "--for", "8s")
+    assert (record["status"], record["plan"]["strategy"]) == ("succeeded", "live")
+    assert [batch["input_rows"] for batch in record["batches"]] == [1, 1]
+    write_numbers(work.root / "a", 1, first=2)
+
+    work.run()
+
+    assert rows(work.root) == [(0,), (1,), (2,)]
+
+
 def test_a_file_that_vanishes_while_spark_decides(work: Work) -> None:
     """A server does not tell which files it found: one that is gone right after its batch fails a drained run."""
     write_numbers(work.root / "a", 3)

@@ -59,10 +59,10 @@ def at_start(monkeypatch: pytest.MonkeyPatch) -> AtStart:
     def set_up(happens: Callable[[], object]) -> None:
         start = QueryStarts.start
 
-        def after(starts: QueryStarts, query: Any, *, once: bool) -> Any:
-            if not once:
+        def after(starts: QueryStarts, query: Any, *, trigger: Any) -> Any:
+            if trigger != "once":
                 happens()
-            return start(starts, query, once=once)
+            return start(starts, query, trigger=trigger)
 
         monkeypatch.setattr(QueryStarts, "start", after)
 

@@ -120,7 +120,7 @@ def test_a_path_that_spark_has_forgotten(lab: Lab) -> None:
     write_files(lab.root / "in", {"0001.json": '{"id": 1}'}, first=50)
 
     assert [found.code for found in lab.plan(stream).warnings] == ["FILE_CHANGED"]
-    with pytest.raises(DeclarationError, match="can't be drained: AvailableNow would read a file again"):
+    with pytest.raises(DeclarationError, match="can't be drained: Spark would read a file again"):
         lab.run(stream, DRAIN)
     lab.run(stream)
     assert ids(lab.table("out")) == [0, 1, 40, 41]

@@ -13,6 +13,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import HeldError, QualityFailedError
 from sluice.gate.state import release_gate
 from sluice.planning.planner import Limits
+from sluice.planning.triggers import triggered
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.testing.session import forget_tables
 from sluice.times import system_clock
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.spark
 
 LARGEST = row("expect_column_max_to_be_between", policy="fail", column="id", max_value=100)
 UNIQUE = row("expect_column_values_to_be_unique", policy="fail", column="id")
+LIVE = triggered(NO_LIMITS, "processing-time=100ms", "1s", names=("--trigger", "--for"))
 SINKS: dict[str, Any] = {"delta": sinks.delta("out"), "files": sinks.files("out", format="parquet")}
 
 
@@ -72,7 +74,7 @@ def die_unrecorded(lab: Lab, stream: Stream, limits: Limits = NO_LIMITS, *, batc
 
 
 @pytest.mark.parametrize("run_key", [None, "the same"])
-@pytest.mark.parametrize("limits", [NO_LIMITS, bounded(strategy="drain")], ids=["exact", "drain"])
+@pytest.mark.parametrize("limits", [NO_LIMITS, bounded(strategy="drain"), LIVE], ids=["exact", "drain", "live"])
 @pytest.mark.parametrize(("sink", "expectation"), [("files", LARGEST), ("delta", UNIQUE)])
 def test_rows_of_a_batch_that_nobody_recorded(
     lab: Lab, sink: str, expectation: dict[str, Any], limits: Limits, run_key: str | None

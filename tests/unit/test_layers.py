@@ -16,7 +16,7 @@ ROOTS = (REPOSITORY / "include" / "sluice", REPOSITORY / "plugins" / "sluice_air
 GROUND = (
     "errors", "amounts", "extras", "redaction", "declaring", "other_names", "memory", "option_values", "schema_text",
     "sql_text", "spark_conf_values", "declared_settings", "spark_master", "spark_options", "spark_setting",
-    "foreign_code", "exit_code", "times", "interval", "paths", "locations", "local_disk", "storage_failures",
+    "foreign_code", "exit_code", "times", "trigger", "interval", "paths", "locations", "local_disk", "storage_failures",
     "storage", "storage_options", "typed_json", "documents", "delta_checkpoint", "delta_table", "watermarks",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
@@ -188,7 +188,7 @@ def test_nobody_asks_what_a_source_or_a_sink_is() -> None:
     kinds = {
         node.name: module
         for module, tree in modules().items()
-        if module.startswith(("sluice.sources.", "sluice.sinks.")) and not module.endswith(".contract")
+        if module.startswith(("sluice.sources.", "sluice.sinks.")) and not module.endswith("contract")
         for node in tree.body
         if isinstance(node, ast.ClassDef)
     }

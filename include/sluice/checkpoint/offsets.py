@@ -43,6 +43,8 @@ class OffsetFile:
     """The settings that are pinned for the life of the checkpoint."""
     offsets: Mapping[str, str | None]
     """End offset (JSON) by source key, in plan order: `0`, `1`, ... (v1) or names (v2); None for no offset yet."""
+    is_epoch: bool = False
+    """Whether a continuous query has written it, of an epoch: it has neither a clock nor settings."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def read_offset_file(location: str, batch_id: int, *, storage: Storage) -> Offse
         timestamp_ms=metadata.batch_timestamp_ms,
         conf=metadata.conf,
         offsets=offsets,
+        is_epoch=not file.lines[0],
     )
 
 

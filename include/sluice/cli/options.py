@@ -16,4 +16,13 @@ Until = Annotated[str, typer.Option(help="Take only what arrived before this tim
 ToVersion = Annotated[int | None, typer.Option(help="Delta sources: take versions up to this one.")]
 MaxBatches = Annotated[int | None, typer.Option(min=1, help="The most data batches.")]
 StrategyName = Annotated[str | None, typer.Option("--strategy", metavar="exact|drain", help="How batches are decided.")]
+TriggerName = Annotated[
+    str | None,
+    typer.Option(
+        "--trigger",
+        metavar="available-now|once|processing-time=10s|continuous=1s|real-time",
+        help="When Spark begins batches; the last three go on for the time of `--for`.",
+    ),
+]
+RunFor = Annotated[str | None, typer.Option("--for", metavar="5m", help="How long a live trigger goes on.")]
 Checkpoint = Annotated[str | None, typer.Option(help="Use this Spark checkpoint, whoever made it.")]

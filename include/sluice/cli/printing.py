@@ -67,7 +67,8 @@ class Bar:
 
     def planned(self, plan: Plan) -> None:
         """Now the number of batches is known."""
-        self._progress.update(self._task, total=len(plan.batches), description=f"{self._stream}: running")
+        total = len(plan.batches) if plan.trigger is None else None
+        self._progress.update(self._task, total=total, description=f"{self._stream}: running")
 
     def phase(self, text: str) -> None:
         """Show what takes a while."""
@@ -76,9 +77,11 @@ class Bar:
     def committed(self, batch: BatchRecord) -> None:
         """Move the bar; a no-data batch comes on top of what was planned."""
         self._rows += batch.input_rows or 0
-        total = self._progress.tasks[0].total or 0
+        total = self._progress.tasks[0].total
         done = self._progress.tasks[0].completed + 1
-        self._progress.update(self._task, completed=done, total=max(total, done), rows=self._rows)
+        self._progress.update(
+            self._task, completed=done, total=None if total is None else max(total, done), rows=self._rows
+        )
 
     def audited(self, quality: QualityRecord) -> None:
         """Show the verdict."""

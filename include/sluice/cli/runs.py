@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.opening import absolute
-from sluice.cli.options import AsJson, Checkpoint, MaxBatches, ProjectFolder, StrategyName, StreamName, ToVersion, Until
+from sluice.cli.options import (
+    AsJson,
+    Checkpoint,
+    MaxBatches,
+    ProjectFolder,
+    RunFor,
+    StrategyName,
+    StreamName,
+    ToVersion,
+    TriggerName,
+    Until,
+)
 from sluice.cli.printing import print_error, print_json
 from sluice.errors import SluiceError
 from sluice.extras import check_extra
@@ -16,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sluice.planning.backfill import BackfillPlan
+    from sluice.planning.planner import Limits
     from sluice.planning.verdict import Request
     from sluice.project import Project
     from sluice.running.observers import Observer
@@ -29,6 +41,8 @@ def plan(
     to_version: ToVersion = None,
     max_batches: MaxBatches = None,
     strategy: StrategyName = None,
+    trigger: TriggerName = None,
+    run_for: RunFor = None,
     checkpoint: Checkpoint = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
@@ -38,7 +52,8 @@ def plan(
     from sluice.planning.verdict import plan_stream
     from sluice.running.preparation import refusal
 
-    loaded, request = _request(project, stream, until, to_version, max_batches, strategy, checkpoint)
+    limits = _limits(until, to_version, max_batches, strategy, trigger, run_for)
+    loaded, request = _request(project, stream, limits, checkpoint)
     made = plan_stream(loaded, request)
     if as_json:
         print_json(made.document)
@@ -54,6 +69,8 @@ def run(
     to_version: ToVersion = None,
     max_batches: MaxBatches = None,
     strategy: StrategyName = None,
+    trigger: TriggerName = None,
+    run_for: RunFor = None,
     run_key: Annotated[str | None, typer.Option(help="Name the run: a retry under the same name finishes it.")] = None,
     project: ProjectFolder = None,
     as_json: AsJson = False,
@@ -64,7 +81,8 @@ def run(
     from sluice.running.submit import stop_on_sigterm
     from sluice.runs.record import describe_batch, describe_quality
 
-    loaded, request = _request(project, stream, until, to_version, max_batches, strategy, None, run_key)
+    limits = _limits(until, to_version, max_batches, strategy, trigger, run_for)
+    loaded, request = _request(project, stream, limits, run_key=run_key)
     record = _watched(
         loaded,
         request.stream,
@@ -118,32 +136,38 @@ def backfill(
         print(f"  {replaced} rows replaced by {done.rows_written or 0:,}, in version {done.sink_version}")
 
 
-def _request(
-    project: str | None,
-    stream: str,
+def _limits(
     until: str,
     to_version: int | None,
     max_batches: int | None,
     strategy: str | None,
-    checkpoint: str | None,
-    run_key: str | None = None,
-) -> tuple[Project, Request]:
-    from dataclasses import replace
-
+    trigger: str | None,
+    run_for: str | None,
+) -> Limits:
     from sluice.planning.planner import Limits
-    from sluice.planning.verdict import Request
-    from sluice.project import find_project
+    from sluice.planning.triggers import triggered
     from sluice.sources.contract import Bound
     from sluice.times import parse_time
 
     if strategy not in (None, "exact", "drain"):
         raise typer.BadParameter(f"{strategy!r} is neither exact nor drain", param_hint="--strategy")
+    limits = Limits(Bound(until=parse_time(until), to_version=to_version), max_batches, strategy)  # type: ignore[arg-type]
+    return triggered(limits, trigger, run_for, names=("--trigger", "--for"))
+
+
+def _request(
+    project: str | None, stream: str, limits: Limits, checkpoint: str | None = None, *, run_key: str | None = None
+) -> tuple[Project, Request]:
+    from dataclasses import replace
+
+    from sluice.planning.verdict import Request
+    from sluice.project import find_project
+
     loaded = find_project(project)
     declared = loaded.stream(stream)
     if checkpoint is not None:
         declared = replace(declared, checkpoint=absolute(checkpoint))
-    bound = Bound(until=parse_time(until), to_version=to_version)
-    return loaded, Request(declared, Limits(bound, max_batches, strategy), run_key)  # type: ignore[arg-type]
+    return loaded, Request(declared, limits, run_key)
 
 
 def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRecord], *, as_json: bool) -> RunRecord:

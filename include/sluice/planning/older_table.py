@@ -61,6 +61,29 @@ def older_table(
     )
 
 
+def older_quarantine(stream: Stream, record: Generation, committed: int | None, *, storage: Storage) -> Problem | None:
+    """Why a stream's quarantine, which a plan does not open, is an older copy of itself; None where it is not.
+
+    Args:
+        stream: The declaration.
+        record: What is known of the generation.
+        committed: The newest batch that the checkpoint has committed.
+        storage: Where the table is.
+
+    Raises:
+        StorageError: The table can't be read right now.
+    """
+    table = stream.quarantine_table if stream.quality is not None else None
+    if record.quarantined is None or table is None:
+        return None
+    state = table.state(record.query_id, storage=storage)
+    if state.identity != record.quarantined.identity:
+        # Whoever deletes a quarantine, or moves it, gives up what it has, or releases it there.
+        return None
+    older = older_table(stream, table, state, record, committed, storage=storage)
+    return older if older is not None and older.is_blocking else None
+
+
 def _expired(state: SinkState, batch_id: int) -> Problem | None:
     """What is to be said of a table that forgets, once it has; None of any other."""
     if state.forgetful is None:

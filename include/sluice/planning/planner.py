@@ -15,9 +15,11 @@ from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.edited_sources import exchanged_sources, filtered_otherwise, read_by_another
 from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.kept_mode import mode_changed
+from sluice.planning.live import live_obstacle, live_reason, other_engine
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
 from sluice.sources.contract import Available, Bound, Step
+from sluice.trigger import LiveTrigger
 
 _UNMEASURED = (
     "nothing new, but the driver died before it had kept how far batch {} took each watermark: it is measured now"
@@ -32,7 +34,14 @@ class Limits:
     max_batches: int | None = None
     """The most data batches; no-data batches and a batch that is resumed do not count."""
     strategy: Strategy | None = None
-    """`drain` asks for AvailableNow; None lets the planner choose."""
+    """`drain` asks for AvailableNow, `live` for its trigger; None lets the planner choose."""
+    trigger: LiveTrigger | None = None
+    """Of a live run: what keeps its query at work, and for how long."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it may take less than there is."""
+        return self.bound != Bound() or self.max_batches is not None
 
 
 def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
@@ -44,7 +53,8 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
         now: The clock of the batches that are planned.
 
     Raises:
-        DeclarationError: `drain` was asked for, or is the only way, where AvailableNow would do something else.
+        DeclarationError: `drain` was asked for, or is the only way, where AvailableNow would do something else; or
+            the stream can't be run live as it was asked for.
         StorageError: A source can't be read right now, and `drain` was not asked for.
     """
     blank = Plan(
@@ -58,9 +68,11 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
         started_at={name: found.started_at for name, found in seen.available.items() if found.started_at},
         watermarks=watermark_outlook(seen.checkpoint, seen.watermarks),
     )
-    problem = find_refusal(seen)
+    problem = find_refusal(seen) or other_engine(seen, limits.trigger)
     if problem is not None:
         return blank.refused(problem)
+    if limits.trigger is not None:
+        return _live(seen, limits, replace(blank, strategy="live", trigger=limits.trigger), limits.trigger, now)
     undecided = _undecided(seen)
     strategy = _strategy(seen, limits, undecided)
     if undecided and strategy == "drain":
@@ -205,7 +217,7 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
     obstacle = None
     if limits.strategy == "exact":
         obstacle = "`exact` was asked for"
-    elif limits.bound != Bound() or limits.max_batches is not None:
+    elif limits.is_bounded:
         obstacle = "AvailableNow keeps no bound"
     elif seen.record is not None and seen.record.has_timers:
         obstacle = "AvailableNow never ends on processing-time timers"
@@ -219,6 +231,27 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
             remedy="leave out the bound or the strategy",
         )
     return "drain"
+
+
+def _live(seen: Survey, limits: Limits, blank: Plan, trigger: LiveTrigger, now: datetime) -> Plan:
+    """A run whose query Spark keeps at work: what waits now is told; only what is logged and not done is planned."""
+    obstacle = live_obstacle(seen, trigger, is_bounded=limits.is_bounded) or _blind_obstacle(seen)
+    if obstacle is not None:
+        raise DeclarationError(
+            f"the run can't be live: {obstacle}",
+            where=f"{seen.stream.place}, trigger `{trigger}`",
+            remedy="run it without the trigger, or change what does not go with it",
+        )
+    batches: list[PlannedBatch] = []
+    # An epoch that is not committed is begun anew: what was logged of it is no promise.
+    if trigger.kind != "continuous":
+        batches = [*_uncommitted(seen), *(() if _undecided(seen) else _data(seen, None, now))]
+    return replace(
+        blank,
+        verdict="resume" if trigger.kind != "continuous" and seen.checkpoint.is_pending else "run",
+        reason=live_reason(seen, trigger),
+        batches=tuple(batches),
+    )
 
 
 def _blind_obstacle(seen: Survey) -> str | None:

@@ -76,7 +76,9 @@ def _own(run: RunRecord, seen: Survey, home: StreamHome, written: tuple[range, .
         is_own = any(batch_id in ids for ids in written)
         if logged is not None and (is_own or iso_millis(logged.timestamp_ms) in times):
             is_empty = before is not None and before.offsets == logged.offsets
-            own[batch_id] = "no_data" if is_empty else "data"
+            # A continuous query commits an epoch with every interval, also where it took nothing.
+            if not (is_empty and logged.is_epoch):
+                own[batch_id] = "no_data" if is_empty else "data"
         before = logged
     return own
 

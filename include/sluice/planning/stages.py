@@ -55,6 +55,9 @@ def _stages(plan: Plan, project: Project, seen: Survey, unjudged: str | None, st
     if plan.strategy == "drain":
         yield _no_data()
         yield Stage("drain", f"batches as Spark decides them: {how}")
+    if plan.trigger is not None:
+        yield _no_data()
+        yield Stage("live", f"{plan.trigger}, batches as Spark decides them: {how}")
     yield _no_data()
     if chosen is not None:
         yield Stage("audit", f"judge the run by {_checks(chosen)}")

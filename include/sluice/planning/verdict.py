@@ -62,7 +62,9 @@ class Try:
         try_before = records.find_try(request.run_key, None)
         if try_before is None:
             return cls(request, None, clock())
-        limits = Limits(first_bound(try_before), try_before.max_batches, try_before.strategy)
+        limits = Limits(
+            first_bound(try_before), try_before.max_batches, try_before.strategy, trigger=try_before.trigger
+        )
         return cls(replace(request, limits=limits), try_before, try_before.planned_at)
 
 
@@ -179,8 +181,8 @@ def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
 def first_bound(try_before: RunRecord) -> Bound:
     """How far a run was to go, for whoever does it again."""
     # Without a bound of its own, the first try took what was there at its time; what Spark decides has none.
-    was_drained = try_before.plan.strategy == "drain"
-    until = try_before.until or (None if was_drained else try_before.planned_at)
+    is_planned = try_before.plan.strategy == "exact"
+    until = try_before.until or (try_before.planned_at if is_planned else None)
     return Bound(until=until, to_version=try_before.to_version)
 
 

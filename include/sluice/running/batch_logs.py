@@ -92,6 +92,11 @@ class BatchLogs:
                 " `persist()` it there"
             )
 
+    def has_moved(self, batch_id: int) -> bool:
+        """Whether a batch ends elsewhere than the one before it."""
+        before, after = (list(map(_decoded, self.offsets(number))) for number in (batch_id - 1, batch_id))
+        return before != after
+
     def newest_commit(self) -> int:
         """The newest batch that is committed; -1 for none."""
         return self._newest("commits")

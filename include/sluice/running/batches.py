@@ -15,18 +15,17 @@ import msgspec
 from sluice.auditing.audit import Audit
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.offsets import CommitFile, OffsetFile
-from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state, lacks_state_of
-from sluice.checkpoint.writer import clear_unfinished, write_planned_batch
-from sluice.errors import LeaseLostError, Problem, RefusedError, SluiceError
+from sluice.checkpoint.writer import write_planned_batch
+from sluice.errors import Problem, RefusedError
 from sluice.gate.decided_batch import read_decision
-from sluice.home import Generation, SourceLine, StreamHome, log_keys
+from sluice.home import Generation, SourceLine, StreamHome
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
 from sluice.running.batch_logs import BatchLogs
-from sluice.running.drained_files import DrainedFiles
 from sluice.running.logged_files import LoggedFiles
 from sluice.running.planned_files import PlannedFiles, changed_at_work, check_unchanged, passed_over
 from sluice.running.published_batches import PublishedBatches
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
-
-_POLL_SECONDS = 1
 
 
 class BatchRunner:
@@ -96,7 +93,7 @@ class BatchRunner:
     @contextmanager
     def begun(self, plan: Plan) -> Iterator[None]:
         """Watch what Spark reports, and count in what a driver before did not live to; for as long as batches run."""
-        with progress_of(self._session, drains=plan.strategy == "drain") as self._progress:
+        with progress_of(self._session, drains=plan.strategy != "exact") as self._progress:
             self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
             self._plan = plan
             yield
@@ -167,7 +164,7 @@ class BatchRunner:
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
         )
-        query = self._starts.start(written, once=True)
+        query = self._starts.start(written, trigger="once")
         self._starts.wait(query)
         committed = self._logs.check_committed(batch.batch_id)
         self._query = replace(self._query, fits_state=True)
@@ -198,7 +195,7 @@ class BatchRunner:
         yield msgspec.structs.replace(
             record,
             unread_files=self._logged.without_rows(batch.batch_id, report),
-            warnings=(*record.warnings, *_logged(warnings)),
+            warnings=(*record.warnings, *logged(warnings)),
         )
         if failure is not None:
             raise failure
@@ -231,96 +228,6 @@ class BatchRunner:
         else:
             self._watermarks.keep(batch.batch_id, event_times)
         return (not_kept(batch.batch_id),) if is_counted and has_input else ()
-
-    def drain(self) -> Iterator[BatchRecord]:
-        """One AvailableNow start: Spark decides the batches, and each is recorded as it is committed.
-
-        The lease is looked at all the while: Spark goes on to its next batch without a word.
-
-        Raises:
-            SluiceError: Spark failed, or has committed a batch without rows of its files, or with some twice.
-        """
-        self._lease.check()
-        written = self._written(None)
-        is_guarded = self._query.knows_files and written.function_of_batches() is not None
-        files = DrainedFiles(self._files, self._logged, is_guarded)
-        files.begin(self._plan.batches)
-        first = next_id = 0 if self._state.planned_id is None else self._state.planned_id + 1
-        if first == 0:
-            clear_unfinished(self._state.location, storage=self._storage)
-        planned = self._state.planned
-        if planned is not None and planned.version == 1 and self._watermarks.is_overruled(self._state):
-            # Spark goes on by its own log, which has what it read again: a batch without rows puts it right.
-            yield from self.run(self._no_data(planned, planned.timestamp_ms))
-            first = next_id = planned.batch_id + 2
-        query = self._starts.start(self._guarded(written, self._logged.must_be_read_once), once=False)
-        ended_with: SluiceError | None = None
-        try:
-            while not files.failures and not self._stop.is_set() and not self._starts.has_ended(query):
-                files.note_found(query)
-                known = self._progress.latest(query)
-                while next_id in known and self._logs.committed(next_id) is not None:
-                    self._keep_drained(query, known, range(first, next_id + 1))
-                    yield self._drained(next_id, known[next_id], files)
-                    next_id += 1
-            self._starts.end(query)
-            self._starts.check_exception(query)
-        except LeaseLostError:
-            raise
-        except SluiceError as exc:
-            ended_with = exc
-        finally:
-            self._starts.end(query)
-        files.note_found(query)
-        left = range(next_id, self._logs.newest_commit() + 1)
-        reports = self._progress.reports(query, left)
-        if ended_with is None:
-            self._keep_drained(query, reports, range(first, left.stop))
-            state, keys = self._state, log_keys(self._generation)
-            self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
-            self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
-        for batch_id in left:
-            yield self._drained(batch_id, reports.get(batch_id, {}), files)
-        self._check_cut_off(files)
-        if (failure := files.failure(ended_with)) is not None:
-            raise failure from ended_with
-
-    def _keep_drained(self, query: StreamingQuery, reports: Mapping[int, Report], done: range) -> None:
-        """Count the batches of one start in, as far as it tells."""
-        if self._watermarks.known is None or not done:
-            return
-        event_times = self._query.event_times(query, reports, done)
-        if event_times is not None:
-            self._watermarks.keep(done[-1], event_times)
-
-    def _drained(self, batch_id: int, report: Report, files: DrainedFiles) -> BatchRecord:
-        """What became of a batch that Spark took by itself: the plan has nothing of what came after it.
-
-        Raises:
-            BatchFailedError: It is not committed.
-        """
-        committed = self._logs.committed(batch_id)
-        if committed is None:
-            raise self._logs.differs(batch_id, "it was reported and is not committed")
-        wrong = files.check(batch_id)
-        read_otherwise, failure = self._inputs.told(batch_id, report)
-        if failure is not None:
-            files.failures.append(failure)
-        self._logged.keep_sizes(batch_id, files.doubtful)
-        kind = "data" if report.get("numInputRows") or not report else "no_data"
-        record = self._record(batch_id, kind, committed, report, was_in_sink=False)
-        return msgspec.structs.replace(
-            record,
-            unread_files=self._logged.without_rows(batch_id, report),
-            warnings=(*record.warnings, *_logged([*wrong, *read_otherwise])),
-        )
-
-    def _check_cut_off(self, files: DrainedFiles) -> None:
-        """Look at a batch that was stopped between the sink's commit and Spark's: the next run does not read it."""
-        batch_id = self._logs.newest_planned()
-        if batch_id > self._logs.newest_commit() and self._sink_holds(batch_id):
-            files.check(batch_id)
-            self._logged.keep_sizes(batch_id, files.doubtful)
 
     def _write(self, batch: PlannedBatch) -> list[str]:
         """Write a batch for Spark to run; tells what it lacks that may be missing."""
@@ -486,7 +393,8 @@ class BatchRunner:
             run_through(frame)
 
 
-def _logged(warnings: Sequence[str]) -> Sequence[str]:
+def logged(warnings: Sequence[str]) -> Sequence[str]:
+    """The same warnings, which the log has now, too."""
     for warning in warnings:
         logger.warning("%s", warning)
     return warnings

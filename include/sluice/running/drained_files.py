@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class DrainedFiles:
-    """The files of one AvailableNow start."""
+    """The files of one start in which Spark decides the batches."""
 
     files: PlannedFiles
     logged: LoggedFiles
@@ -34,6 +34,8 @@ class DrainedFiles:
     doubtful: set[str] = field(default_factory=set)
     """The files of which nobody knows whether they were read."""
     _seen: dict[int, frozenset[str]] = field(default_factory=dict)
+    _checked: int = -1
+    """The newest batch that was looked at: what was found for it is not needed any more."""
     _changed_at: dict[str, int | None] = field(default_factory=dict)
     """When a file, or its name, was changed last, before Spark began."""
 
@@ -50,12 +52,13 @@ class DrainedFiles:
         if self.is_guarded or not self.files.query.knows_files:
             return
         newest = self.files.query.newest_batch(started)
-        if newest is not None:
+        if newest is not None and newest[0] > self._checked:
             self._seen[newest[0]] = newest[1]
 
     def check(self, batch_id: int) -> list[str]:
         """Note what is wrong with a batch that is committed: it has too few rows, or some twice. Tells it, too."""
         found = [*self._shortfall(batch_id), *self._surplus(batch_id), *self._read_again(batch_id)]
+        self._checked = batch_id
         self.failures += found
         return [
             *(f"{failure.problem} [{failure.where}]; {failure.remedy}" for failure in found),
@@ -80,7 +83,7 @@ class DrainedFiles:
         if self.is_guarded:
             return
         taken = self.logged.must_be_there(batch_id)
-        if (seen := self._seen.get(batch_id)) is not None:
+        if (seen := self._seen.pop(batch_id, None)) is not None:
             missing = [path for path in taken if path not in seen]
             self.logged.note_unread(batch_id, missing)
             if (failure := self.files.committed_without(batch_id, missing)) is not None:

@@ -51,8 +51,10 @@ class Lines:
 
     def planned(self, plan: Plan) -> None:
         """Say what is going to happen."""
-        self._total = len(plan.batches)
-        self._say(f"{plan.verdict}: {plan.reason}; strategy {plan.strategy}, {self._total} batches planned")
+        # How many a live run comes to, nobody knows.
+        self._total = len(plan.batches) if plan.trigger is None else 0
+        planned = f", {self._total} batches planned" if plan.trigger is None else ""
+        self._say(f"{plan.verdict}: {plan.reason}; strategy {plan.strategy}{planned}")
 
     def phase(self, text: str) -> None:
         """Say what begins."""
@@ -62,7 +64,8 @@ class Lines:
         """Say what a batch did, and how long the rest may take."""
         self._done += 1
         self._rows += batch.input_rows or 0
-        self._say(f"{describe_batch(batch)}; {self._done} of {max(self._total, self._done)}{self._left()}")
+        of_all = f" of {max(self._total, self._done)}" if self._total else " so far"
+        self._say(f"{describe_batch(batch)}; {self._done}{of_all}{self._left()}")
 
     def audited(self, quality: QualityRecord) -> None:
         """One line for the verdict."""

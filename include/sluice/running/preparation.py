@@ -201,6 +201,7 @@ class Preparation:
             to_version=request.limits.bound.to_version,
             max_batches=request.limits.max_batches,
             strategy=request.limits.strategy,
+            trigger=request.limits.trigger,
             plan=plan.document,
             status="planned",
         )

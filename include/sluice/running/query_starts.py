@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sluice.auditing.audit import Audit
 from sluice.checkpoint.log import list_log
@@ -14,11 +14,14 @@ from sluice.locations import join
 from sluice.runs.lease import Lease
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, spark_failed
+from sluice.spark.query_end import ending_query, is_at_work
+from sluice.spark.start_trigger import StartTrigger
 from sluice.spark.state_check import state_changed
 from sluice.storage import Storage
+from sluice.trigger import LiveTrigger
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
@@ -40,8 +43,8 @@ class QueryStarts:
     _failure: BaseException | None = None
     """What ended a batch in a function of ours that wrote it; Spark only tells that something did."""
 
-    def start(self, query: Query, *, once: bool) -> StreamingQuery:
-        """Start a query for its next batch, or for all that there are.
+    def start(self, query: Query, *, trigger: StartTrigger) -> StreamingQuery:
+        """Start a query for its next batch, for all that there are, or for what comes while it is at work.
 
         Raises:
             SluiceError: It did not start.
@@ -50,7 +53,7 @@ class QueryStarts:
         if function is not None and not is_connected(query.frame.sparkSession):
             query = replace(query, write=self._while_held(function))
         try:
-            return query.start(self.checkpoint, once=once)
+            return query.start(self.checkpoint, trigger=trigger)
         except SluiceError:
             raise
         except Exception as exc:
@@ -67,18 +70,27 @@ class QueryStarts:
             pass
         self.check_exception(query)
 
-    def has_ended(self, query: StreamingQuery) -> bool:
-        """Wait a second for the end of a query; end it where the lease is lost, for another run goes on with it.
+    def has_ended(self, query: StreamingQuery, seconds: float = _POLL_SECONDS) -> bool:
+        """Wait for the end of a query; end it where the lease is lost, for another run goes on with it.
+
+        Args:
+            query: The query.
+            seconds: How long to wait at the most.
 
         Raises:
             LeaseLostError: It is.
             BatchFailedError: Spark failed.
         """
         try:
-            if query.awaitTermination(_POLL_SECONDS):
+            # Spark takes parts of a second, too.
+            if query.awaitTermination(cast("int", seconds)):
                 return True
         except Exception as exc:
             raise self._failed(exc) from exc
+        self._check_lease(query)
+        return False
+
+    def _check_lease(self, query: StreamingQuery) -> None:
         try:
             self.lease.check()
         except LeaseLostError:
@@ -87,7 +99,6 @@ class QueryStarts:
         except StorageError:
             # It is looked at again in a second, and before anything is written here.
             logger.warning("the lease can't be looked at", exc_info=True)
-        return False
 
     def check_exception(self, query: StreamingQuery) -> None:
         """Raise what a query ended with, if it has failed.
@@ -99,10 +110,21 @@ class QueryStarts:
         if exception is not None:
             raise self._failed(exception) from exception
 
+    def end_between_batches(self, session: SparkSession, query: StreamingQuery, trigger: LiveTrigger) -> None:
+        """End a query that goes on by itself, once the batch under way is done.
+
+        Raises:
+            LeaseLostError: Another run goes on with the checkpoint.
+        """
+        ending = ending_query(session, query, trigger, self._newest_committed)
+        while not ending.is_idle(_POLL_SECONDS):
+            self._check_lease(query)
+        query.stop()
+
     def end(self, query: StreamingQuery) -> None:
         """Stop a query, if it runs: it may plan and commit batches by itself, which nobody would record."""
         try:
-            if query.isActive:
+            if is_at_work(query):
                 query.stop()
         except Exception:
             logger.warning("the query can't be stopped", exc_info=True)
@@ -159,5 +181,11 @@ class QueryStarts:
 
     def _newest_planned(self) -> int | None:
         """The batch that was under way, whoever planned it."""
-        offsets = list_log(join(self.checkpoint, "offsets"), storage=self.storage)
-        return offsets.latest if offsets is not None else None
+        return self._newest("offsets")
+
+    def _newest_committed(self) -> int | None:
+        return self._newest("commits")
+
+    def _newest(self, name: str) -> int | None:
+        log = list_log(join(self.checkpoint, name), storage=self.storage)
+        return log.latest if log is not None else None

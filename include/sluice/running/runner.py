@@ -30,16 +30,17 @@ from sluice.plan import Plan, Stage
 from sluice.plan_notes import DropsDuplicates
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.kept_mode import may_have_written
-from sluice.planning.older_table import older_table
+from sluice.planning.older_table import older_quarantine
 from sluice.planning.survey import Survey, rows_count
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
-from sluice.running.batches import BatchRunner
+from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
 from sluice.running.source_marks import source_marks
+from sluice.running.spark_batches import SparkBatches
 from sluice.runs.driver import following_requests
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
@@ -50,6 +51,7 @@ from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited
 from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
+from sluice.spark.live_query import check_live
 from sluice.spark.query import Query, build_query, plan_reader
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, row_flow
@@ -60,6 +62,7 @@ from sluice.spark.state_trial import try_state
 from sluice.spark.watermark_log import WatermarkLog
 from sluice.spark.writers import check_home, name_writer
 from sluice.times import Clock, iso_time, system_clock
+from sluice.trigger import LiveTrigger
 from sluice.written_batch import WrittenBatch
 
 if TYPE_CHECKING:
@@ -129,7 +132,7 @@ class _Run:
     """Of streams with a suite."""
     decided: Decision | None = None
     """What a driver that died had decided of the batch that is resumed."""
-    runner: BatchRunner = field(init=False)
+    runner: SparkBatches = field(init=False)
     flow: RowFlow | None = None
     was_cut: bool = False
     """Whether a batch was left for somebody has asked the run to stop."""
@@ -160,8 +163,8 @@ class _Run:
                 self._begin()
             case "batch":
                 self._run_batch(stage)
-            case "drain":
-                self._drain()
+            case "drain" | "live":
+                self._let_spark_decide()
             case "no_data":
                 self._run_no_data()
             case "audit":
@@ -205,6 +208,8 @@ class _Run:
         self.observer.phase("analysing the query")
         begun = seen.record if seen.checkpoint.planned is not None else None
         self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
+        if self.plan.trigger is not None:
+            check_live(query, self.plan.trigger)
         if seen.checkpoint.is_new:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
             choose_shuffle_partitions(session, project.conf_of(stream), reads)
@@ -270,7 +275,10 @@ class _Run:
         preparation, query, seen = self.preparation, self.query, self.seen
         project, journal, home = preparation.project, preparation.journal, preparation.home
         declared = preparation.declared()
-        self._check_quarantine()
+        committed = seen.checkpoint.committed_id
+        older = older_quarantine(preparation.stream, self.generation, committed, storage=home.storage)
+        if older is not None:
+            raise RefusedError(older)
         self.audit = prepare_audit(
             declared,
             self.generation.newest_declared,
@@ -293,7 +301,7 @@ class _Run:
             self._save(batches=tuple(map(self.audit.note, self.record.batches)))
         self.decided = decided_before(self.plan, home)
         self.flow = row_flow(query)
-        self.runner = BatchRunner(
+        self.runner = SparkBatches(
             query,
             self.generation,
             home,
@@ -307,34 +315,25 @@ class _Run:
         )
         self.held.enter_context(self.runner.begun(self.plan))
 
-    def _check_quarantine(self) -> None:
-        """Make sure that the quarantine is no older copy of itself; a plan does not open it.
-
-        Raises:
-            RefusedError: It is one.
-        """
-        stream, storage, written = self.preparation.stream, self.preparation.home.storage, self.generation.quarantined
-        table = stream.quarantine_table if stream.quality is not None else None
-        if written is None or table is None:
-            return
-        state = table.state(self.generation.query_id, storage=storage)
-        if state.identity != written.identity:
-            # Whoever deletes a quarantine, or moves it, gives up what it has, or releases it there.
-            return
-        committed = self.seen.checkpoint.committed_id
-        older = older_table(stream, table, state, self.generation, committed, storage=storage)
-        if older is not None and older.is_blocking:
-            raise RefusedError(older)
-
     def _run_batch(self, stage: Stage) -> None:
         batch = next(batch for batch in self.plan.batches if batch.batch_id == stage.batch_id)
         if not self._is_cut():
             self._note(self.runner.run(batch))
 
-    def _drain(self) -> None:
+    def _let_spark_decide(self) -> None:
         if not self._is_cut():
-            self._note(self.runner.drain())
+            if self.plan.trigger is None:
+                self._note(self.runner.drain())
+            else:
+                self._go_live(self.plan.trigger)
             self._is_cut()
+
+    def _go_live(self, trigger: LiveTrigger) -> None:
+        clock = self.preparation.journal.clock
+        time = LiveTime.begin(trigger, self.record.live, clock, lambda told: self._save(live=told))
+        if not time.is_over():
+            self.observer.phase(f"live: {trigger.word} until {iso_time(time.ends_at)}")
+            self._note(self.runner.live(time))
 
     def _run_no_data(self) -> None:
         if not self.was_cut:

@@ -20,6 +20,7 @@ from sluice.plan_document import PlanDocument
 from sluice.runs.kept_table import Table
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.times import iso_time
+from sluice.trigger import LiveTrigger
 from sluice.typed_json import decode_as
 
 _RECORD_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}\.json")
@@ -187,6 +188,20 @@ class RecordedError(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.message}; all of it is in {self.log}" if self.log else self.message
 
 
+class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a live run has come, as its driver saw it last."""
+
+    began_at: str
+    """When the first try's query began."""
+    ends_at: str
+    """When the time of the run is over, also that of its retries: the batch under way then is the last."""
+    seen_at: str
+    committed_at: str | None = None
+    """When a batch was committed last; None before the first."""
+    doing: str = ""
+    """What Spark said that the query was doing."""
+
+
 class RunRecord(Document, frozen=True, kw_only=True):
     """One run. It exists, with its plan, before anything starts."""
 
@@ -208,6 +223,10 @@ class RunRecord(Document, frozen=True, kw_only=True):
     max_batches: int | None = None
     strategy: Strategy | None = None
     """What was asked for; None where the planner was to choose."""
+    trigger: LiveTrigger | None = None
+    """Of a live run: what keeps its query at work, and for how long."""
+    live: LiveRecord | None = None
+    """How far a live run has come; None before its query has begun, and of other runs."""
     plan: PlanDocument
     status: Status
     started_at: str | None = None

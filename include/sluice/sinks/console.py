@@ -19,6 +19,7 @@ class ConsoleSink(Sink):
     """Declared by `sinks.console`."""
 
     kind: ClassVar[str] = "console"
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
 
     num_rows: int
     truncate: bool

@@ -86,6 +86,8 @@ class Sink(ABC):
     """Whether the sink itself refuses a batch that it holds already, so that a second writer can't double rows."""
     called_with: ClassVar[tuple[str, ...]] = ("frame", "batch_id")
     """What it calls its function with, if it calls one."""
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time",)
+    """Which triggers it takes that keep a query at work: `processing-time`, `continuous`, `real-time`."""
     is_of_one_query: ClassVar[bool] = False
     """Whether it takes batches by their ids alone, so that those of another query pass for done."""
 
@@ -241,7 +243,6 @@ class Aside:
     columns: str | None = None
     """The columns, as Spark's JSON, of a table that is not there yet; None where it is."""
     partition_by: tuple[str, ...] = ()
-    """What such a table is partitioned by."""
 
 
 @dataclass(frozen=True)

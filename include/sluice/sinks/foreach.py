@@ -27,6 +27,7 @@ class ForeachSink(Sink):
     """Declared by `sinks.foreach`."""
 
     kind: ClassVar[str] = "foreach"
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "real-time")
     called_with: ClassVar[tuple[str, ...]] = ("row",)
 
     reference: str

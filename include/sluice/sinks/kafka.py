@@ -15,7 +15,8 @@ from sluice.errors import DeclarationError
 from sluice.kafka.cluster import cluster
 from sluice.kafka.settings import check_names, check_servers, check_topic, expanded, for_planner, for_spark, named
 from sluice.other_names import KAFKA_SINK_WORDS
-from sluice.sinks.contract import BatchSink, FunctionLoader, OutputMode, SinkBatch
+from sluice.sinks.contract import FunctionLoader, OutputMode, SinkBatch
+from sluice.sinks.row_contract import RowSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,10 +41,11 @@ _NO_KEY = "a header of a row has no key"
 
 
 @dataclass(frozen=True)
-class KafkaSink(BatchSink):
+class KafkaSink(RowSink):
     """Declared by `sinks.kafka`."""
 
     kind: ClassVar[str] = "kafka"
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
 
     servers: str
     topic: str | None
@@ -122,6 +124,12 @@ class KafkaSink(BatchSink):
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         return frame.writeStream.foreachBatch(self._send)
 
+    def row_writer(self, frame: DataFrame) -> DataStreamWriter:
+        """Without the headers of ours: there is no batch that they could tell of."""
+        writer = frame.writeStream.format("kafka").option("includeHeaders", "true")
+        writer = writer.options(**for_spark(self.servers, self.settings))
+        return writer if self.topic is None else writer.option("topic", self.topic)
+
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
@@ -173,7 +181,8 @@ def kafka(servers: str, *, topic: str | None = None, settings: Mapping[str, str]
     """Declare a topic of Kafka as a sink, which gets each row of a batch at least once.
 
     The result's columns are a record's: `value string or binary`, and if wanted `key`, `headers`, `partition`, and
-    `topic` where none is declared. Each record gets the headers `sluice.query` and `sluice.batch`.
+    `topic` where none is declared. Each record gets the headers `sluice.query` and `sluice.batch`, but where Spark
+    passes rows on one by one (the triggers `continuous` and `real-time`).
 
     Args:
         servers: Where the cluster is: `HOST:PORT`, several with commas between; `${NAME}` stands for a variable.

@@ -19,6 +19,7 @@ class NoopSink(Sink):
     """Declared by `sinks.noop`."""
 
     kind: ClassVar[str] = "noop"
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous")
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         return frame.writeStream.format("noop")

@@ -23,6 +23,7 @@ class OtherSink(Sink):
     """Declared by `sinks.other`."""
 
     kind: ClassVar[str] = "other"
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -112,7 +112,7 @@ class Available:
     unplannable: str | None = None
     """Why the batches can't be decided from outside of Spark; None when they can."""
     undrainable: str | None = None
-    """Why AvailableNow would take something else; None when it would not."""
+    """Why Spark would take something else where it decides the batches; None when it would not."""
     later: Amount = field(default_factory=dict)
     """What has arrived beyond the bound, as far as the source tells."""
     mark: str | None = None
@@ -159,6 +159,8 @@ class Source(ABC):
     """Whether a run looks at it before every batch, also one that it has just planned: it changes by itself."""
     has_versions: ClassVar[bool] = False
     """Whether a run can be bounded by a version of it."""
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time",)
+    """With which triggers that keep a query at work Spark reads it: `processing-time`, `continuous`, `real-time`."""
     counts_more_rows: ClassVar[bool] = False
     """Whether Spark may count rows that it does not give, as the deleted ones in a table's files."""
 
@@ -284,7 +286,7 @@ class Source(ABC):
         return ()
 
     def blind_obstacle(self, position: Position) -> str | None:
-        """Why AvailableNow would take something else than is declared, though nobody has looked; None when not so."""
+        """Why Spark would take something else than is declared, though nobody has looked; None when not so."""
         return None
 
     def added_again(self, start: str, end: str, storage: Storage) -> Problem | None:

@@ -27,6 +27,7 @@ class OtherSource(Source):
     """Declared by `sources.other`."""
 
     kind: ClassVar[str] = "other"
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
     unit: ClassVar[str] = "rows"
 
     format: str

@@ -13,6 +13,7 @@ from sluice.sinks.contract import OutputMode
 from sluice.sources.contract import SOURCE_TAG
 from sluice.spark.plan_columns import PYTHON
 from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
+from sluice.trigger import LiveKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,6 +107,14 @@ class ClassicPlans:
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         analyzed = frame._jdf.queryExecution().analyzed()
         java_class(frame.sparkSession, _CHECKER).checkForStreaming(analyzed, java_mode(frame.sparkSession, output_mode))
+
+    def check_live(self, frame: DataFrame, output_mode: OutputMode, kind: LiveKind) -> None:
+        session, analyzed = frame.sparkSession, frame._jdf.queryExecution().analyzed()
+        checker, mode = java_class(session, _CHECKER), java_mode(session, output_mode)
+        if kind == "continuous":
+            checker.checkForContinuous(analyzed, mode)
+        elif kind == "real-time":
+            checker.checkAdditionalRealTimeModeConstraints(analyzed, mode)
 
     def check_batch(self, frame: DataFrame) -> None:
         execution = frame._jdf.queryExecution()

@@ -20,6 +20,7 @@ from sluice.sinks.contract import OutputMode
 from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
 from sluice.spark.plan_tree import Node, parse_plan
 from sluice.times import epoch_micros
+from sluice.trigger import LiveKind
 from sluice.watermarks import WATERMARK_METRICS
 
 if TYPE_CHECKING:
@@ -157,6 +158,9 @@ class ConnectPlans:
             return
         query.stop()
         raise RefusedByServer("the server starts what it has to refuse: it is no Spark that Sluice knows")
+
+    def check_live(self, frame: DataFrame, output_mode: OutputMode, kind: LiveKind) -> None:
+        """The server checks it as it starts the query."""
 
     def check_batch(self, frame: DataFrame) -> None:
         if (refused := _REFUSED.match(_explained(frame))) is not None:

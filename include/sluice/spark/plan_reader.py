@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sluice.errors import DeclarationError
 from sluice.home import SourceLine
 from sluice.sinks.contract import OutputMode
+from sluice.trigger import LiveKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,6 +99,9 @@ class PlanReader(Protocol):
 
     def check_stream(self, frame: DataFrame, output_mode: OutputMode) -> None:
         """Let Spark's own checker refuse what can't run as a stream; nothing is written anywhere."""
+
+    def check_live(self, frame: DataFrame, output_mode: OutputMode, kind: LiveKind) -> None:
+        """Let Spark's own checker refuse what can't run with a live trigger. A server says so when it starts."""
 
     def check_batch(self, frame: DataFrame) -> None:
         """Let Spark refuse what can't run as a batch; nothing is read."""

@@ -44,6 +44,10 @@ class ProgressLog(Protocol):
         """What is known so far of a query that is running."""
         ...
 
+    def forget(self, query: StreamingQuery, below: int) -> None:
+        """Forget what is known of the batches below one, which are counted in."""
+        ...
+
     def reports(self, query: StreamingQuery, batch_ids: range) -> dict[int, Report]:
         """The reports of a query that has ended, which are then forgotten.
 
@@ -127,6 +131,11 @@ class LocalReports(StreamingQueryListener):
             _keep(self._own, report)
         return self._heard.get(run_id, {}) | self._own.get(run_id, {})
 
+    def forget(self, query: StreamingQuery, below: int) -> None:
+        """See `ProgressLog`. The newest of them stays: by it, it is known which of the query's own are new."""
+        for known in (self._own, self._heard):
+            _forget(known, query, below - 1)
+
     def reports(self, query: StreamingQuery, batch_ids: range) -> dict[int, Report]:
         """See `ProgressLog`. Each is there before the query ends."""
         found = self.latest(query)
@@ -176,6 +185,11 @@ class RemoteReports(StreamingQueryListener):
         with self._changed:
             return dict(self._reports.get(str(query.runId), {}))
 
+    def forget(self, query: StreamingQuery, below: int) -> None:
+        """See `ProgressLog`."""
+        with self._changed:
+            _forget(self._reports, query, below)
+
     def reports(self, query: StreamingQuery, batch_ids: range) -> dict[int, Report]:
         """See `ProgressLog`. The listener's last events are waited for, and what has not come is the query's own."""
         run_id = str(query.runId)
@@ -200,6 +214,13 @@ def _keep(reports: dict[str, dict[int, Report]], report: Report) -> None:
     # An idle trigger reports the id of the next batch, without having run it.
     if "addBatch" in report.get("durationMs", {}):
         reports.setdefault(str(report["runId"]), {})[int(report["batchId"])] = report
+
+
+def _forget(reports: dict[str, dict[int, Report]], query: StreamingQuery, below: int) -> None:
+    known = reports.get(str(query.runId), {})
+    # A listener's thread adds to it meanwhile.
+    for batch_id in [one for one in list(known) if one < below]:
+        del known[batch_id]
 
 
 def _is_usual(report: Report) -> bool:

@@ -18,6 +18,7 @@ from sluice.locations import spark_location
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink
+from sluice.sinks.row_contract import RowSink
 from sluice.sources.contract import Slice
 from sluice.spark.classic_plan import ClassicPlans, newest_batch
 from sluice.spark.code_shipping import carrying_code, ship_code
@@ -29,6 +30,7 @@ from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query_words import note_query
 from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
+from sluice.spark.start_trigger import StartTrigger, trigger_words
 from sluice.spark.transform import SqlTransform, load_transform
 from sluice.spark_setting import spark_setting
 from sluice.stream import Stream
@@ -66,23 +68,29 @@ class Query:
     """By source, the types of its columns that are names of folders."""
     write: Callable[[DataFrame, int], None] | None = None
     """Writes a batch, in the place of the sink's own stream writer."""
+    passes_rows: bool = False
+    """Whether Spark passes each row on as it comes: no function of ours sees a batch."""
     fits_state: bool = False
     """Whether it is known to go on with the state of its checkpoint: Spark need not look whether it does."""
 
-    def start(self, checkpoint: str, *, once: bool) -> StreamingQuery:
-        """Start it: with Once, which runs the planned batch and stops, or with AvailableNow."""
+    def start(self, checkpoint: str, *, trigger: StartTrigger) -> StreamingQuery:
+        """Start it."""
         if self.write is not None:
             writer = self.frame.writeStream.foreachBatch(self.write)
+        elif self.passes_rows and isinstance(self.stream.sink, RowSink):
+            writer = self.stream.sink.row_writer(self.frame)
         else:
             writer = self.stream.sink.writer(self.frame, load_function=self._load_sink_function)
         writer = writer.outputMode(self.stream.output_mode).option("checkpointLocation", spark_location(checkpoint))
-        # One by one: pyspark takes exactly one keyword here.
-        writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
+        given: Any = trigger_words(trigger)
+        writer = writer.trigger(**given)
         with spark_setting(self.frame.sparkSession, _CHECKS_STATE, "false") if self.fits_state else nullcontext():
             return writer.start()
 
     def function_of_batches(self) -> Callable[[DataFrame, int], None] | None:
         """The function that writes its batches, if one does."""
+        if self.passes_rows:
+            return None
         if self.write is not None or not isinstance(self.stream.sink, BatchSink):
             return self.write
         return self.stream.sink.batch_function(self.project.load_function)

@@ -19,6 +19,7 @@ from sluice.interval import Interval
 from sluice.locations import join
 from sluice.planning.backfill import downstream_effect
 from sluice.planning.planner import Limits
+from sluice.planning.triggers import triggered
 from sluice.planning.verdict import Request, first_bound
 from sluice.running.backfill_preparation import BackfillRequest, prepare_backfill
 from sluice.running.preparation import prepare_run
@@ -31,14 +32,14 @@ from sluice.sources.contract import Bound
 from sluice.spark.shown_log import shown_lines, words_of_stream
 from sluice.stream import Stream
 from sluice.times import parse_time
-from sluice_airflow.arguments import check_task_arguments
+from sluice_airflow.arguments import PLANNED, check_task_arguments, check_trigger
 from sluice_airflow.assets import emit_events
 from sluice_airflow.deferring import default_deferrable
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import NotedRun, note_run
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import task_project
-from sluice_airflow.rendered import number
+from sluice_airflow.rendered import number, text
 from sluice_airflow.run_keys import RunKey, run_key
 from sluice_airflow.submission import launch
 from sluice_airflow.triggers.lease import LeaseTrigger
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from sluice.project import Project
 
 _BACKFILL = "backfill"
+_UNTIL = "{{ data_interval_end | default('', true) }}"
 _MOST_LOG_BYTES = 1024 * 1024
 _STAY_SECONDS = 30.0
 """How long a task stays with its driver before it leaves its worker. A small run is over by then; to come back costs
@@ -78,9 +80,14 @@ class RunStreamOperator(BaseOperator):
 
     Args:
         stream: The stream's name.
-        until: Take only what arrived before this time (ISO 8601); empty for now, which is then kept for retries.
+        until: Take only what arrived before this time (ISO 8601); empty for now, which is then kept for retries. When
+            not given, the end of the data interval.
         to_version: Take Delta versions up to this one only; empty for all.
         max_batches: The most data batches; empty for all.
+        trigger: When Spark begins batches: `available-now`, `once`, `processing-time=10s`, `continuous=1s` or
+            `real-time`; empty for planned batches. With one of the last three the query is kept at work for the time
+            of `run_for`. Where Spark decides the batches, `until` is empty unless it is given.
+        run_for: How long such a run goes on: a time, or a text such as `5m`.
         conn_id: A connection of type `spark` that names the master, or of type `spark_connect`.
         project: The folder of `sluice.toml`; when not given, `$SLUICE_PROJECT`, else the folder above the DAGs.
         deferrable: Whether the task leaves its worker while Spark runs; when not given, it does unless Airflow's
@@ -92,7 +99,9 @@ class RunStreamOperator(BaseOperator):
         kwargs: What every operator takes. The events of `outlets` that `sluice_airflow.assets` makes tell of the run.
     """
 
-    template_fields: Sequence[str] = ("stream", "until", "to_version", "max_batches", "conn_id", "project")
+    template_fields: Sequence[str] = (
+        *("stream", "until", "to_version", "max_batches", "trigger", "run_for", "conn_id", "project"),
+    )
     ui_color = "#d8ecf3"
 
     backfill_obstacle: str | None = None
@@ -105,9 +114,11 @@ class RunStreamOperator(BaseOperator):
         self,
         *,
         stream: str,
-        until: str = "{{ data_interval_end | default('', true) }}",
+        until: str | None = None,
         to_version: str | int | None = None,
         max_batches: str | int | None = None,
+        trigger: str | None = None,
+        run_for: str | timedelta | None = None,
         conn_id: str = "spark_default",
         project: str | None = None,
         deferrable: bool | None = None,
@@ -117,11 +128,15 @@ class RunStreamOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         check_task_arguments(type(self), kwargs)
+        check_trigger(trigger, run_for, kwargs.get("execution_timeout"))
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.stream = stream
-        self.until = until
+        # What Spark decides has no bound, unless somebody asks for one, who then hears of it.
+        self.until = until if until is not None else _UNTIL if trigger in PLANNED else ""
         self.to_version = to_version
         self.max_batches = max_batches
+        self.trigger = trigger
+        self.run_for = run_for
         self.conn_id = conn_id
         self.project = project
         # Where it is set to true, a driver that would end with its task still keeps the task with it.
@@ -211,10 +226,13 @@ class RunStreamOperator(BaseOperator):
         """What the rendered bounds say; a template that finds nothing gives an empty text or `None`.
 
         Raises:
-            DeclarationError: `until` is no time, or one of the others no whole number.
+            DeclarationError: `until` is no time, or one of the others no whole number; or the trigger is wrong, or does
+                not go with them.
         """
         bound = Bound(until=parse_time(self.until, where="until"), to_version=number("to_version", self.to_version))
-        return Limits(bound, number("max_batches", self.max_batches, least=1))
+        limits = Limits(bound, number("max_batches", self.max_batches, least=1))
+        run_for = self.run_for if isinstance(self.run_for, timedelta) else text(self.run_for)
+        return triggered(limits, text(self.trigger), run_for, names=("trigger", "run_for"))
 
     def _request(
         self, stream: Stream, context: Context, key: str, cleared: Sequence[RunRecord]
@@ -225,7 +243,8 @@ class RunStreamOperator(BaseOperator):
             return BackfillRequest(stream, _data_interval(context), key)
         limits = self.limits()
         first = next((record for record in cleared if record.interval is None), None)
-        if first is not None and limits.bound in (Bound(), Bound(to_version=first.to_version)):
+        is_planned = limits.strategy is None
+        if first is not None and is_planned and limits.bound in (Bound(), Bound(to_version=first.to_version)):
             # Without a time of its own, or the version that a task upstream has left meanwhile.
             limits = replace(limits, bound=first_bound(first))
             self.log.info("this task was cleared: it goes as far as run %s was to go", first.run_id)

@@ -249,13 +249,32 @@ def _run_facts(record: RunRecord, plan: PlanDocument, now: datetime, *, is_activ
         watermark = wording.read_moment(record.batches[-1].watermark)
         facts += [Fact("watermark", wording.moment(watermark))] if watermark else []
     if plan.strategy:
-        facts.append(Fact("strategy", plan.strategy))
+        facts.append(Fact("strategy", plan.strategy, str(record.trigger or "")))
+    facts += _live_facts(record, now, is_active=is_active)
     if plan.quality is not None:
         facts.append(Fact("gate", f"{plan.quality.gate}, {plan.quality.measured}", plan.quality.reason))
     facts.append(Fact("generation", str(record.generation), f"token {record.token}" if record.token else ""))
     facts += [Fact("tries", str(record.tries))] if record.tries > 1 else []
     facts += [Fact("query id", record.query_id)] if record.query_id else []
     return tuple(facts)
+
+
+def _live_facts(record: RunRecord, now: datetime, *, is_active: bool) -> list[Fact]:
+    """How far a live run has come, and whether anything moves: its driver looks at the query all the while."""
+    live = record.live
+    if live is None:
+        return []
+    ends_at, seen_at = wording.read_moment(live.ends_at), wording.read_moment(live.seen_at)
+    facts = [Fact("live until", wording.moment(ends_at))] if ends_at else []
+    if not is_active:
+        return facts
+    committed_at = wording.read_moment(live.committed_at) or wording.read_moment(live.began_at)
+    if committed_at is not None:
+        what = "no batch since" if live.committed_at is None else "last batch"
+        facts.append(Fact(what, wording.moment(committed_at), wording.ago(committed_at, now)))
+    if live.doing and seen_at is not None:
+        facts.append(Fact("Spark says", live.doing, wording.ago(seen_at, now)))
+    return facts
 
 
 def _limit_facts(record: RunRecord) -> list[Fact]:

@@ -221,8 +221,8 @@ class ModelQuery(Query):
     def event_times(self, started: Any, reports: Any, batch_ids: Iterable[int]) -> dict[str, int]:
         return {self.watermarks[line].input: newest for line, newest in started.newest.items() if newest}
 
-    def start(self, checkpoint: str, *, once: bool) -> Any:
-        return self._started(self.engine(checkpoint), once=once)
+    def start(self, checkpoint: str, *, trigger: Any) -> Any:
+        return self._started(self.engine(checkpoint), once=trigger == "once")
 
     def _started(self, engine: Engine, *, once: bool) -> Any:
         reports, error = [], None
@@ -232,6 +232,7 @@ class ModelQuery(Query):
             error = exc
 
         told = [SimpleNamespace(json=partial(json.dumps, report)) for report in reports]
+        execution = SimpleNamespace(queryExecutionThread=lambda: SimpleNamespace(isAlive=lambda: False))
 
         def await_termination(timeout: float | None = None) -> bool:
             if error is not None and timeout is None:
@@ -240,7 +241,7 @@ class ModelQuery(Query):
 
         return SimpleNamespace(
             awaitTermination=await_termination,
-            _jsq=SimpleNamespace(recentProgress=lambda: told),
+            _jsq=SimpleNamespace(recentProgress=lambda: told, streamingQuery=lambda: execution),
             runId=reports[0]["runId"] if reports else str(uuid4()),
             exception=lambda: error,
             isActive=False,

@@ -286,7 +286,7 @@ class TestStrategy:
         """AvailableNow would take the files from before `starting` too."""
         lab = make_lab(tmp_path, starting=(EPOCH + timedelta(seconds=5)).isoformat())
         lab.arrive(9)
-        with pytest.raises(DeclarationError, match="AvailableNow takes every file"):
+        with pytest.raises(DeclarationError, match="Spark takes every file"):
             lab.plan(Limits(strategy="drain"))
 
     def test_a_source_that_only_spark_can_plan(self, tmp_path: Path) -> None:

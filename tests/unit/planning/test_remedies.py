@@ -412,6 +412,8 @@ ELSEWHERE = {
     "BACKFILL_OFFSETS_GONE": "tests/unit/planning/test_backfill.py::test_offsets_that_go_meanwhile",
     "BACKFILL_TABLE_SHARED": "tests/unit/planning/test_backfill.py::test_a_table_of_two_streams",
     "BACKFILL_UNFINISHED": "tests/unit/auditing/test_dead_backfills.py::test_one_beside_a_change_by_others",
+    "CHECKPOINT_OF_BATCHES": "tests/spark/test_live_runs.py::test_a_continuous_query_on_a_checkpoint_of_batches",
+    "CHECKPOINT_OF_EPOCHS": "tests/spark/test_live_runs.py::test_another_run_on_a_checkpoint_of_epochs",
     "CHECKPOINT_CHANGED": "tests/unit/planning/test_second_run.py::test_a_foreign_writer_is_noticed",
     "COLUMN_NOT_NAMED": "tests/unit/planning/test_unnamed_columns.py::test_the_remedy",
     "CONTRACT_BROKEN": "tests/unit/gate/test_contracts.py::test_a_broken_contract_refuses",

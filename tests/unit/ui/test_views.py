@@ -22,12 +22,21 @@ from sluice.quality.expectations import EXPECTATIONS
 from sluice.quality.report import Hold
 from sluice.quality.report_page import report_page
 from sluice.runs.lease import LeaseFile, Process
-from sluice.runs.record import BackfillRecord, BatchRecord, QualityRecord, RecordedError, RecordedPhase, RunRecord
+from sluice.runs.record import (
+    BackfillRecord,
+    BatchRecord,
+    LiveRecord,
+    QualityRecord,
+    RecordedError,
+    RecordedPhase,
+    RunRecord,
+)
 from sluice.runs.stop import StopRequest
 from sluice.runs.summary import RecordedInterval, RunLine, Status
 from sluice.sources.contract import Slice
 from sluice.sources.delta.source import TableSlice
 from sluice.times import iso_time
+from sluice.trigger import LiveTrigger
 from sluice.watermarks import InputWatermark, WatermarkOutlook, Watermarks
 from sluice_airflow.ui import wording
 from sluice_airflow.ui.next_run import NextRun
@@ -638,3 +647,31 @@ def test_an_only_watermark() -> None:
     known = Watermarks(query_id=QUERY_ID, measured=7, inputs=(InputWatermark(input="a.at", delay_ms=0, event_ms=1),))
     plan = replace(PLAN, watermarks=WatermarkOutlook(1, "min", known))
     assert make_page(next_run=make_next_run(plan=plan)).watermarks == ()
+
+
+def test_a_live_run_tells_whether_anything_moves() -> None:
+    """Until when it goes on, when a batch was committed last, and what Spark said that the query was doing."""
+    live = LiveRecord(
+        began_at=iso_time(NOW - timedelta(minutes=9)),
+        ends_at=iso_time(NOW + timedelta(minutes=1)),
+        seen_at=iso_time(NOW - timedelta(seconds=9)),
+        committed_at=iso_time(NOW - timedelta(minutes=8)),
+        doing="Processing new data",
+    )
+    trigger = LiveTrigger(kind="processing-time", interval_ms=10_000, run_for_ms=600_000)
+    changes = {"strategy": "live", "trigger": trigger, "live": live}
+
+    at_work = show(make_run(status="running", ended_at=None, **changes))
+    facts = {fact.name: (fact.value, fact.remark) for fact in at_work.facts}
+    assert facts["last batch"][1] == "8 min ago"
+    assert facts["Spark says"] == ("Processing new data", "9 s ago")
+    assert facts["live until"][0] == wording.moment(NOW + timedelta(minutes=1))
+    assert facts["strategy"][1] == "processing-time=10s for 10m"
+
+    idle = msgspec.structs.replace(live, committed_at=None)
+    facts = {fact.name: (fact.value, fact.remark) for fact in show(make_run(status="running", live=idle)).facts}
+    assert facts["no batch since"][1] == "9 min ago"
+
+    done = {fact.name for fact in show(make_run(**changes)).facts}
+    assert "live until" in done
+    assert not done & {"last batch", "Spark says"}

@@ -206,20 +206,20 @@ class FilesSource(LoggingSource):
         are_patterns: bool,
     ) -> str | None:
         if "from_ms" in started_at:
-            return "AvailableNow takes every file, whatever `starting` says"
+            return "Spark takes every file, whatever `starting` says"
         if is_held:
-            return "AvailableNow would read a file again that has another name or time (`FILE_RENAMED`, `FILE_CHANGED`)"
+            return "Spark would read a file again that has another name or time (`FILE_RENAMED`, `FILE_CHANGED`)"
         pattern = next((file.path for file in waiting if are_patterns and is_pattern(file.path)), None)
         if pattern is not None and self.max_files_per_batch != 1:
-            return f"AvailableNow takes the name {pattern} for a pattern, and would read other files twice; rename it"
+            return f"Spark takes the name {pattern} for a pattern, and would read other files twice; rename it"
         if any(file.mtime_ms < 0 for file in waiting):
-            return "AvailableNow never reads files that were modified before 1970; touch them"
+            return "Spark never reads files that were modified before 1970; touch them"
         return None
 
     def blind_obstacle(self, position: Position) -> str | None:
         kept = position.kept_start(self._declared_start, self._place)
         is_bounded = self.starting != "earliest" if kept is None else "from_ms" in kept
-        return "AvailableNow takes every file, whatever `starting` says" if is_bounded else None
+        return "Spark takes every file, whatever `starting` says" if is_bounded else None
 
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
         base = file_uri(fixed_part(self.path))

@@ -59,6 +59,7 @@ class KafkaSource(ExpiringSource):
     """Declared by `sources.kafka`."""
 
     kind: ClassVar[str] = "kafka"
+    live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
     is_looked_at_again: ClassVar[bool] = True
     unit: ClassVar[str] = "offsets"
 
