@@ -12,13 +12,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, RefusedError
+from sluice.errors import BatchFailedError, RefusedError, StorageError
 from sluice.planning.planner import Limits
+from sluice.running.known_generation import KnownGeneration
 from sluice.running.query_starts import QueryStarts
+from sluice.running.read_inputs import ReadInputs
+from sluice.sinks.delta.sink import DeltaSink
+from sluice.sources.kafka.source import KafkaSource
+from sluice.spark.watermark_log import WatermarkLog
 from tests.kafka.topics import Kafka
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab
-from tests.spark.sink_operations import killed
+from tests.spark.sink_operations import Killed, killed
 
 pytestmark = pytest.mark.spark
 
@@ -69,6 +74,62 @@ def test_records_that_go_while_they_are_read(
     kafka.send(topic, ["5"])
     (batch,) = lab.run(stream, Limits(strategy=strategy)).batches
     assert (ids(lab), batch.warnings) == ([0, 4, 5], ())
+
+
+def twice(orders: DataFrame) -> DataFrame:
+    # In one task: Spark may share a consumer of Kafka between two that read the same partition, and fail.
+    return numbers(orders).unionByName(numbers(orders)).coalesce(1)
+
+
+def test_records_that_go_from_a_topic_that_is_read_twice(
+    lab: Lab, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark counts each record twice, and as many rows as there were offsets; what is gone is told all the same."""
+    topic = kafka.topic()
+    stream = replace(declared(kafka, topics=[topic], fail_on_data_loss=False), transform=f"{__name__}:twice")
+    kafka.send(topic, ["0"])
+    lab.run(stream)
+    kafka.send(topic, map(str, range(1, 7)))
+    at_start(monkeypatch, lambda: kafka.trim(topic, 0, 4))
+
+    (batch,) = lab.run(stream).batches
+
+    assert ids(lab) == [0, 0, 4, 4, 5, 5, 6, 6]
+    (warning,) = batch.warnings
+    assert f"{topic}-0 from 1 to 3; of 6 offsets Spark has read nobody knows how many" in warning
+
+
+@pytest.mark.parametrize("how", ["published", "drained", "by Spark"])
+def test_brokers_that_go_away_behind_a_commit(
+    lab: Lab, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What counts is recorded, whatever can be asked of it by then: nothing need be, where it was asked before."""
+    topic = kafka.topic()
+    stream = declared(kafka, topics=[topic])
+    stream = replace(stream, sink=sinks.files("out", format="parquet")) if how == "by Spark" else stream
+    kafka.send(topic, ["0", "1"])
+    wait, answer = ReadInputs.told, KafkaSource.check_read
+
+    def without_brokers(inputs: ReadInputs, *args: Any) -> Any:
+        def away(*_: Any, **__: Any) -> Any:
+            raise StorageError("Kafka gives no answer", where=topic, remedy="see to its brokers")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KafkaSource, "check_read", away)
+            return wait(inputs, *args)
+
+    monkeypatch.setattr(ReadInputs, "told", without_brokers)
+    record = lab.run(stream, Limits(strategy="drain" if how == "drained" else None))
+
+    assert KafkaSource.check_read is answer
+    assert record.status == "succeeded"
+    (batch,) = record.batches
+    if how == "by Spark":
+        (warning,) = batch.warnings
+        assert "whether batch 0 was read as it was planned is not known: Kafka gives no answer" in warning
+    else:
+        assert (ids(lab), batch.warnings) == ([0, 1], ())
+    assert lab.plan(stream).verdict == "skip"
 
 
 @pytest.mark.parametrize("how", ["published", "by Spark", "drained", "the first batch"])
@@ -139,3 +200,86 @@ def test_a_topic_of_a_pattern_that_is_made_again_behind_a_look(lab: Lab, kafka: 
 
     assert ids(lab) == [0, 1, 20, 21]
     assert lab.plan(stream).verdict == "skip"
+
+
+def left_behind(lab: Lab, kafka: Kafka) -> tuple[Stream, Callable[[], None], str]:
+    """A stream that has gone past a topic of its pattern, what makes that one again, and the name of the other."""
+    prefix = f"p{uuid.uuid4().hex}"
+    one, other = kafka.topic(name=f"{prefix}-a"), kafka.topic(name=f"{prefix}-b")
+    kafka.send(one, ["0"])
+    kafka.send(other, ["1"])
+    stream = declared(kafka, pattern=f"{prefix}-.*", fail_on_data_loss=False)
+    lab.run(stream)
+    kafka.delete_topic(one)
+    lab.run(stream)
+    kafka.send(other, ["2"])
+
+    def make_again() -> None:
+        kafka.topic(name=one)
+        kafka.send(one, ["20", "21"])
+
+    return stream, make_again, one
+
+
+def die(*_: Any, **__: Any) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("kill", [None, (KnownGeneration, "keep"), (DeltaSink, "publish_batch")])
+def test_a_topic_that_was_left_behind_and_that_spark_finds_again(
+    lab: Lab, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, kill: tuple[type, str] | None
+) -> None:
+    """Between a drained run's look and Spark's: it begins anew, and is known from the next one of its name."""
+    stream, make_again, one = left_behind(lab, kafka)
+    at_start(monkeypatch, make_again)
+    drain = Limits(strategy="drain")
+    if kill is not None:
+        with monkeypatch.context() as patch:
+            patch.setattr(*kill, die)
+            with pytest.raises(BatchFailedError, match="Killed"):
+                lab.run(stream, drain)
+
+    lab.run(stream, drain)
+    kafka.send(one, ["22"])
+    lab.run(stream, drain)
+
+    assert ids(lab) == [0, 1, 2, 20, 21, 22]
+    assert lab.plan(stream).verdict == "skip"
+    kafka.delete_topic(one)
+    make_again()
+    problem = lab.plan(stream).problem
+    assert problem is not None
+    assert problem.code == "KAFKA_TOPIC_REPLACED"
+
+
+def timed(orders: DataFrame) -> DataFrame:
+    return numbers(orders).withColumn("at", F.timestamp_seconds(F.col("id"))).withWatermark("at", "1 second")
+
+
+def test_a_topic_that_is_made_again_before_a_batch_is_measured_anew(
+    lab: Lab, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """How far the old one's records had taken the watermark, nobody finds out by the new one's."""
+    prefix = f"p{uuid.uuid4().hex}"
+    stream = replace(declared(kafka, pattern=f"{prefix}-.*"), transform=f"{__name__}:timed")
+    stream = replace(stream, sink=sinks.files("out", format="parquet"))
+    kafka.send(kafka.topic(name=f"{prefix}-a"), ["1"])
+    lab.run(stream)
+    topic = kafka.topic(name=f"{prefix}-b")
+    kafka.send(topic, ["1", "2"])
+    with killed(WatermarkLog, "keep"):
+        lab.run(stream)
+    kafka.send(topic, ["3"])
+    catch_up = WatermarkLog.catch_up
+
+    def after_another(log: WatermarkLog, *args: Any, **kwargs: Any) -> None:
+        kafka.delete_topic(topic)
+        kafka.topic(name=topic)
+        kafka.send(topic, ["100", "200", "300"])
+        catch_up(log, *args, **kwargs)
+
+    monkeypatch.setattr(WatermarkLog, "catch_up", after_another)
+    with pytest.raises(RefusedError, match="was deleted and made again"):
+        lab.run(stream)
+
+    assert "batch 1 took the watermarks can't be measured: a topic was deleted and made again" in caplog.text

@@ -13,6 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from sluice.errors import LeaseLostError, SluiceError
+from sluice.running.read_inputs import ReadInputs
+from sluice.runs.lease import acquire
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.sink import DeltaSink
 from tests.campaign import in_campaigns
@@ -169,6 +171,31 @@ def test_a_release_beside_a_backfill_that_stands_still(lab: Lab, monkeypatch: py
     assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 9)), Counter())
     statuses = {record["status"] for record in lab.records(numbers.stream) if record.get("interval")}
     assert statuses == {"failed"}
+
+
+def test_a_batch_that_stood_still(lab: Lab) -> None:
+    """Before it is published, of a stream without a suite or a watermark: it is left to who has the lease by then."""
+    numbers = Numbers(lab).editing(quality=None)
+    numbers.arrive(1, 8)
+    numbers.live()
+    before = DeltaTable(numbers.table()).version()
+    numbers.arrive(11, 12)
+    home, check = lab.project.stream_home(numbers.stream), ReadInputs.check
+
+    def stand_still(inputs: ReadInputs, batch_id: int) -> None:
+        check(inputs, batch_id)
+        let_leases_run_out(lab.root / "home")
+        with acquire(home.storage, home.lease_folder(1), run_id="another", sink_is_idempotent=True):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReadInputs, "check", stand_still)
+        with pytest.raises(LeaseLostError):
+            numbers.live()
+
+    assert DeltaTable(numbers.table()).version() == before
+    numbers.live()
+    assert numbers.held("out") == Counter(range(1, 13))
 
 
 @in_campaigns

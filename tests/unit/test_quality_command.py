@@ -16,12 +16,13 @@ import pytest
 
 from sluice.errors import RefusedError
 from sluice.gate.judged_runs import require_judged
-from sluice.gate.state import GateState, keep_gate, read_gate
+from sluice.gate.state import GateState, keep_gate, read_gate, release_gate
 from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.storage import Storage
 from tests.builders import make_delta, put
+from tests.remedies import read_remedy
 from tests.unit.quality.suites import document, row
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -242,6 +243,34 @@ def test_a_held_stream_is_released(project: Path) -> None:
     assert (record.quality.verdict, bool(record.quality.released_by)) == ("fail", True)
     assert "let it through" in page_of(project)
     assert "nothing is blocked or held" in sluice(project, "release", "visits").stdout
+
+
+@pytest.mark.parametrize("state", ["blocked", "failed"])
+def test_a_gate_that_a_run_has_opened_meanwhile(project: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+    """A release that stands still after its look at the gate does not write over what a run has put there since."""
+    there = home(project)
+    keep_gate(there, msgspec.structs.replace(gate("open"), run_id="another"))
+    opened = read_gate(there)
+    assert opened is not None
+    keep_gate(there, gate(state))
+    replace_if = Storage.replace_if
+
+    def after_another(storage: Storage, location: str, *args: Any) -> bool:
+        if location == there.gate_file():
+            keep_gate(there, opened)
+        return replace_if(storage, location, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "replace_if", after_another)
+        with pytest.raises(RefusedError) as refused:
+            release_gate(there, "ada", datetime.now(UTC))
+
+    assert read_gate(there) == opened
+    read_remedy(refused.value, "GATE_CHANGED", "look at it again")
+    keep_gate(there, gate(state))
+    assert release_gate(there, "ada", datetime.now(UTC)) is not None
+    found = read_gate(there)
+    assert (found is not None and found.released_by) == ("ada" if state == "blocked" else False)
 
 
 def page_of(project: Path) -> str:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from sluice.documents import Document, encode_document, read_document
+from sluice.errors import Problem, RefusedError
 from sluice.gate.stopped_batch import StoppedBatch
 from sluice.home import StreamHome
 from sluice.plan import Plan
@@ -31,9 +32,9 @@ class GateState(Document, frozen=True, kw_only=True):
         "look at the sink first (`sluice quality audit STREAM`), for it may have rows that nobody has judged or that"
         " have failed; then delete it, and the stream goes on"
     )
-    state: Literal["open", "blocked", "failed"]
+    state: Literal["open", "blocked", "failed", "closed"]
     """`open`: a run writes rows, or has died before they were judged. `blocked`: a batch was not published. `failed`:
-    published rows have failed, and the stream is held."""
+    published rows have failed, and the stream is held. `closed`: a person has let it go on; as if it were not there."""
     run_id: str
     generation: int
     since: Annotated[datetime, msgspec.Meta(tz=True)]
@@ -88,7 +89,8 @@ def read_gate(home: StreamHome) -> GateState | None:
         RefusedError: Its file is damaged.
         StorageError: It can't be read.
     """
-    return read_document(home.storage, home.gate_file(), GateState)
+    found = read_document(home.storage, home.gate_file(), GateState)
+    return None if found is None or found.state == "closed" else found
 
 
 def keep_gate(home: StreamHome, state: GateState) -> None:
@@ -215,20 +217,29 @@ def release_gate(home: StreamHome, released_by: str, now: datetime) -> GateState
     """Let a blocked batch through at the next run, or a held stream go on; gives what was released, None for nothing.
 
     Raises:
-        RefusedError: A file of the home is damaged.
+        RefusedError: A file of the home is damaged; or a run has changed the gate since it was read.
         StorageError: It could not be written.
     """
     gate = read_gate(home)
     if gate is None or (gate.state == "open" and record_of(home, gate, gate.run_id) is not None):
         return None
-    if gate.state == "open":
-        gate = msgspec.structs.replace(gate, failed=RECORD_GONE)
-    if gate.state == "blocked":
-        keep_gate(home, msgspec.structs.replace(gate, released_by=released_by, since=now))
-    else:
+    is_blocked = gate.state == "blocked"
+    if not is_blocked:
         _note_release(home, gate.run_id, released_by)
-        close_gate(home)
-    return gate
+    released = msgspec.structs.replace(gate, state="blocked" if is_blocked else "closed", released_by=released_by)
+    content = encode_document(msgspec.structs.replace(released, since=now))
+    # It has no lease: a run may have opened another gate meanwhile, which this one must not close.
+    if not home.storage.replace_if(home.gate_file(), content, lambda _: read_gate(home) == gate):
+        raise RefusedError(
+            Problem(
+                code="GATE_CHANGED",
+                file=home.gate_file(),
+                cause="a run has changed what quality says of the stream while it was released",
+                consequence="what was to be released may be another thing by now, and nothing is",
+                remedy="look at it again (`sluice quality STREAM`), and release that",
+            )
+        )
+    return gate if gate.state != "open" else msgspec.structs.replace(gate, failed=RECORD_GONE)
 
 
 def _note_release(home: StreamHome, run_id: str, released_by: str) -> None:

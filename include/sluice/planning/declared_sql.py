@@ -11,16 +11,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sluice.errors import DeclarationError
 from sluice.project import Project
 from sluice.stream import Stream
 
 _MOST_BYTES = 1_000_000
-_QUOTED = r"(?<!\w)[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_TOKEN = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<name>`[^`]*`)|(?P<comment>--[^\n]*|/\*(?!\+).*?\*/)", re.DOTALL)
-"""What is not to be read as words; hints (`/*+ ... */`) are."""
-_NAME = r"(?:`[^`]+`|[A-Za-z_]\w*)"
+_QUOTED = r"(?<!\w)[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\""
+_LINE_COMMENT = r"--(?:\\\n|[^\r\n])*"
+_TOKEN = re.compile(
+    rf"(?P<quoted>{_QUOTED})|(?P<name>`(?:[^`]|``)*`)|(?P<comment>{_LINE_COMMENT}|/\*(?!\+))|(?P<space>\s+)", re.DOTALL
+)
+"""What is not to be read as words, or how it begins: a quote that is doubled within its like is one of the text; hints
+(`/*+ ... */`) are words."""
+_COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
+_NAME = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
 _NAMES = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
 _CALLED = re.compile(rf"\b()stream\s*\(\s*{_NAMES}\s*\)", re.IGNORECASE)
 _BARE = re.compile(rf"\b((?:from|join)\s+)stream\s+{_NAMES}", re.IGNORECASE)
@@ -28,6 +34,14 @@ _QUERY = re.compile(r"[\s(]*(?:select|with|from|values|table)\b", re.IGNORECASE)
 _COMMAND = re.compile(
     r"\b(?:insert\s+(?:into|overwrite)|merge\s+into|delete\s+from|update\s+\S+\s+set)\b", re.IGNORECASE
 )
+
+
+class _Token(NamedTuple):
+    """A part of the text that has no words: `quoted`, `name`, `comment` or `space`."""
+
+    kind: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -52,10 +66,17 @@ class DeclaredSql:
     def code(self) -> str:
         """The text without comments, whatever its lines are: two that have the same do the same."""
         parts, end = list[str](), 0
-        for token in _TOKEN.finditer(self.text):
-            parts += [*self.text[end : token.start()].split(), *([] if token["comment"] else [token[0]])]
-            end = token.end()
-        return " ".join([*parts, *self.text[end:].split()])
+        for token in self._tokens():
+            parts.append(self.text[end : token.start])
+            if token.kind not in {"comment", "space"}:
+                parts.append(self.text[token.start : token.end])
+            elif parts[-1] or len(parts) < 2 or parts[-2] != " ":
+                # Side by side, two may be another thing than apart: `'it''s'`, and `'it' 's'`.
+                parts.append(" ")
+            else:
+                parts.pop()
+            end = token.end
+        return "".join([*parts, self.text[end:]]).strip()
 
     @property
     def words(self) -> set[str]:
@@ -65,8 +86,9 @@ class DeclaredSql:
     @property
     def literals(self) -> set[str]:
         """What it has in quotes."""
-        quoted = (found["quoted"] for found in _TOKEN.finditer(self.text))
-        return {text.lstrip("rR")[1:-1] for text in quoted if text}
+        quoted = (self.text[token.start : token.end] for token in self._tokens() if token.kind == "quoted")
+        written = {(text[-1], text.lstrip("rR")[1:-1]) for text in quoted}
+        return {form for quote, text in written for form in (text, text.replace(quote * 2, quote))}
 
     def check(self, stream: Stream) -> None:
         """Refuse a text that is certainly no query of the stream's sources.
@@ -113,7 +135,20 @@ class DeclaredSql:
     @property
     def _masked(self) -> str:
         """The text with spaces in the place of what has no words; of the same length."""
-        return _TOKEN.sub(lambda found: found[0] if found["name"] else " " * len(found[0]), self.text)
+        parts, end = list[str](), 0
+        for token in self._tokens():
+            is_name = token.kind == "name"
+            blank = " " * (token.end - token.start)
+            parts += [self.text[end : token.start], self.text[token.start : token.end] if is_name else blank]
+            end = token.end
+        return "".join([*parts, self.text[end:]])
+
+    def _tokens(self) -> Iterator[_Token]:
+        """What of the text has no words, in order."""
+        end = 0
+        while (found := _TOKEN.search(self.text, end)) is not None:
+            end = _end_of_comment(self.text, found.end()) if found[0] == "/*" else found.end()
+            yield _Token(found.lastgroup or "", found.start(), end)
 
     def _reads(self) -> Iterator[tuple[int, int, str]]:
         """Where it reads a stream, from which character to which, and of what name; in order."""
@@ -121,6 +156,15 @@ class DeclaredSql:
         found = [*_CALLED.finditer(masked), *_BARE.finditer(masked)]
         for read in sorted(found, key=lambda read: read.start()):
             yield read.end(1), read.end(), read[2]
+
+
+def _end_of_comment(text: str, begun: int) -> int:
+    """Where a comment ends whose first two characters end at a place: those within it are closed before."""
+    depth, end = 1, begun
+    while depth and (found := _COMMENT_EDGE.search(text, end)) is not None:
+        depth += 1 if found[0] == "/*" else -1
+        end = found.end()
+    return len(text) if depth else end
 
 
 def declared_sql(project: Project, stream: Stream) -> DeclaredSql | None:

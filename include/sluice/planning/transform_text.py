@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.errors import DeclarationError
-from sluice.planning.declared_sql import declared_sql
+from sluice.planning.declared_sql import DeclaredSql, declared_sql
 from sluice.planning.written_words import WrittenWords
 from sluice.project import FILE_NAME, Project, no_plain_function
 from sluice.stream import Stream
@@ -45,12 +45,18 @@ def check_functions(project: Project, stream: Stream) -> None:
         _check_called(found, stream.sink.called_with)
 
 
-def transform_digest(project: Project, stream: Stream) -> str | None:
+def transform_digest(project: Project, stream: Stream, sql: DeclaredSql | None = None) -> str | None:
     """What tells the code of the transform's module, and of all modules of the project that it imports, from others.
 
     Or its SQL. None where the module has no text. Comments, and how lines are broken, tell nothing.
+
+    Args:
+        project: Where the module is.
+        stream: The declaration.
+        sql: Its SQL as somebody has read it already; None to read it now.
     """
-    if (texts := transform_texts(project, stream)) is None:
+    texts = transform_texts(project, stream) if sql is None else {"sql": sql.code.encode()}
+    if texts is None:
         return None
     digest = hashlib.sha256()
     for name, text in sorted(texts.items()):

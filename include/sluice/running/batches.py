@@ -21,11 +21,12 @@ from sluice.checkpoint.state_store import has_state, lacks_state_of
 from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import Problem, RefusedError
 from sluice.gate.decided_batch import read_decision
-from sluice.home import Generation, SourceLine, StreamHome
+from sluice.home import SourceLine
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
 from sluice.running.batch_logs import BatchLogs
+from sluice.running.known_generation import KnownGeneration
 from sluice.running.logged_files import LoggedFiles
 from sluice.running.planned_files import PlannedFiles, changed_at_work, check_unchanged, passed_over
 from sluice.running.published_batches import PublishedBatches
@@ -53,8 +54,7 @@ class BatchRunner:
 
     Args:
         query: The analysed query.
-        generation: What is known of the generation.
-        home: The stream's folder in the home.
+        known: What is known of the generation.
         lease: The right to write to it; checked before every batch.
         stop: Once set, no further batch is started.
         state: What the checkpoint says now.
@@ -67,8 +67,7 @@ class BatchRunner:
     def __init__(  # noqa: PLR0917 - everything that a batch needs
         self,
         query: Query,
-        generation: Generation,
-        home: StreamHome,
+        known: KnownGeneration,
         lease: Lease,
         stop: threading.Event,
         state: CheckpointState,
@@ -77,7 +76,9 @@ class BatchRunner:
         followed: Followed | None = None,
         published: PublishedBatches | None = None,
     ) -> None:
+        generation, home = known.generation, known.home
         self._query, self._generation, self._home, self._lease = query, generation, home, lease
+        self._known = known
         self._storage = home.storage
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
         self._followed, self._published = followed, published
@@ -86,7 +87,7 @@ class BatchRunner:
         self._logs = BatchLogs(state.location, generation.lines, home.storage)
         self._files = PlannedFiles(query, generation, home.storage)
         self._logged = LoggedFiles(query.stream, generation, home)
-        self._inputs = ReadInputs(query.stream, generation, self._logs, self._position, home.storage)
+        self._inputs = ReadInputs(query.stream, known, self._logs, self._position)
         self._progress: ProgressLog
         self._plan: Plan
 
@@ -94,7 +95,7 @@ class BatchRunner:
     def begun(self, plan: Plan) -> Iterator[None]:
         """Watch what Spark reports, and count in what a driver before did not live to; for as long as batches run."""
         with progress_of(self._session, drains=plan.strategy != "exact") as self._progress:
-            self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
+            self._catch_up()
             self._plan = plan
             yield
 
@@ -224,10 +225,13 @@ class BatchRunner:
             return tuple(came_out_otherwise(published, now))
         event_times = None if is_passed_over else self._query.event_times(query, reports, [batch.batch_id])
         if event_times is None:
-            self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
+            self._catch_up()
         else:
             self._watermarks.keep(batch.batch_id, event_times)
         return (not_kept(batch.batch_id),) if is_counted and has_input else ()
+
+    def _catch_up(self) -> None:
+        self._watermarks.catch_up(self._state, self._progress, check=self._lease.check, position=self._position)
 
     def _write(self, batch: PlannedBatch) -> list[str]:
         """Write a batch for Spark to run; tells what it lacks that may be missing."""
@@ -314,7 +318,7 @@ class BatchRunner:
         return replace(
             self._logged.position(line.log, self._state.source_logs, offset),
             started_at=self._generation.sources.get(line.source, {}),
-            mark=self._generation.marks.get(line.source),
+            mark=self._known.generation.marks.get(line.source),
         )
 
     def _note_computed(self, batch_id: int) -> None:

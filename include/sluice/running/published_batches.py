@@ -59,6 +59,7 @@ class PublishedBatches:
             self.sink.write_batch(frame, batch, load_function=self.project.load_function, storage=self.storage)
             return
         note(batch_id)
+        self.lease.check()
         self.sink.publish_batch(batch, aside, storage=self.storage)
 
 

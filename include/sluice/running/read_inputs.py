@@ -1,20 +1,36 @@
 """Whether batches were read as they were planned, of sources whose input may become another one while Spark reads it.
 
-Looked at before the rows of a batch count, where a function of Sluice's publishes them; else right after.
+Looked at before the rows of a batch count, where a function of Sluice's publishes them; else right after. What a batch
+has read that no plan has seen is noted then, so that a later run knows it from something else under its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
-from sluice.errors import BatchFailedError, Problem, RefusedError
+import msgspec
+
+from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
 from sluice.home import Generation, SourceLine
 from sluice.running.batch_logs import BatchLogs
+from sluice.running.known_generation import KnownGeneration
 from sluice.sources.contract import ExpiringSource, Position
 from sluice.spark.progress import Report
-from sluice.storage import Storage
 from sluice.stream import Stream
+
+
+class _Input(NamedTuple):
+    """What a batch reads of a source."""
+
+    line: SourceLine
+    source: ExpiringSource
+    start: str | None
+    end: str
+    number: int
+    """Which of those that Spark reports it is."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +38,10 @@ class ReadInputs:
     """The inputs of one generation's batches."""
 
     stream: Stream
-    generation: Generation
+    known: KnownGeneration
     logs: BatchLogs
     position: Callable[[SourceLine, str | None], Position]
     """Where a source is at an offset, with what is known of it."""
-    storage: Storage
     _checked: set[int] = field(default_factory=set)
 
     def check(self, batch_id: int) -> None:
@@ -34,41 +49,81 @@ class ReadInputs:
 
         Raises:
             RefusedError: They may be others than were planned.
+            StorageError: A source can't be asked right now.
         """
-        for problem in self._problems(batch_id, {}):
-            if problem.is_blocking:
-                raise RefusedError(problem)
+        for found in self._inputs(batch_id):
+            for problem in self._problems(found, None):
+                if problem.is_blocking:
+                    raise RefusedError(problem)
+            self._note(found, self._new_mark(found))
         self._checked.add(batch_id)
 
     def told(self, batch_id: int, report: Report) -> tuple[list[str], BatchFailedError | None]:
-        """What to tell of a committed batch, and what to raise of it: its rows may be others."""
-        problems = list(self._problems(batch_id, report))
-        told = [
-            f"{found.cause} [{found.file}]; {found.consequence}; {found.remedy}"
-            for found in problems
-            if not found.is_blocking
-        ]
-        wrong = next((found for found in problems if found.is_blocking and batch_id not in self._checked), None)
-        if wrong is None:
-            return told, None
-        return told, BatchFailedError(
-            f"batch {batch_id} is committed, and was not read as it was planned: {wrong.cause}",
-            where=wrong.file,
-            remedy=f"look for the rows of the batch in the sink, they may be others; {wrong.remedy}",
-        )
+        """What to tell of a committed batch, and what to raise of it: its rows may be others.
 
-    def _problems(self, batch_id: int, report: Report) -> Iterator[Problem]:
+        Its rows count, whatever can be found out of them by now.
+        """
+        told: list[str] = []
+        for found in self._inputs(batch_id):
+            is_checked = batch_id in self._checked
+            if is_checked and not found.source.may_lose:
+                continue
+            try:
+                problems = self._problems(found, self._rows(found, report))
+                wrong = None if is_checked else next((problem for problem in problems if problem.is_blocking), None)
+                mark = self._new_mark(found) if wrong is None and not is_checked else None
+            except SluiceError as exc:
+                told.append(f"whether batch {batch_id} was read as it was planned is not known: {exc}")
+                continue
+            told += [
+                f"{problem.cause} [{problem.file}]; {problem.consequence}; {problem.remedy}"
+                for problem in problems
+                if not problem.is_blocking
+            ]
+            if wrong is not None:
+                return told, BatchFailedError(
+                    f"batch {batch_id} is committed, and was not read as it was planned: {wrong.cause}",
+                    where=wrong.file,
+                    remedy=f"look for the rows of the batch in the sink, they may be others; {wrong.remedy}",
+                )
+            self._note(found, mark)
+        return told, None
+
+    def _inputs(self, batch_id: int) -> Iterator[_Input]:
         expiring = {name: source for name, source in self.stream.sources.items() if isinstance(source, ExpiringSource)}
         if not expiring:
             return
         starts, ends = self.logs.offsets(batch_id - 1), self.logs.offsets(batch_id)
-        reported = report.get("sources", [])
         # Spark reports a source once, however often the plan reads it.
-        lines = {line.log: (index, line) for index, line in reversed([*enumerate(self.generation.lines)])}
+        lines = {line.log: (index, line) for index, line in reversed([*enumerate(self._lines)])}
         for number, (index, line) in enumerate(sorted(lines.values(), key=lambda found: found[0])):
             source, end = expiring.get(line.source), ends[index] if index < len(ends) else None
             start = starts[index] if index < len(starts) else None
-            if source is None or end is None or end == start:
-                continue
-            rows = reported[number].get("numInputRows") if number < len(reported) else None
-            yield from source.check_read(self.position(line, start), end, rows, storage=self.storage)
+            if source is not None and end is not None and end != start:
+                yield _Input(line, source, start, end, number)
+
+    def _problems(self, found: _Input, rows: int | None) -> tuple[Problem, ...]:
+        position = self.position(found.line, found.start)
+        return found.source.check_read(position, found.end, rows, storage=self.known.home.storage)
+
+    def _rows(self, found: _Input, report: Report) -> int | None:
+        """How many rows Spark has read; None where it does not tell, or counts some twice."""
+        reported = report.get("sources", [])
+        is_read_once = [line.source for line in self._lines].count(found.line.source) == 1
+        return reported[found.number].get("numInputRows") if is_read_once and found.number < len(reported) else None
+
+    def _new_mark(self, found: _Input) -> str | None:
+        position = self.position(found.line, found.start)
+        return found.source.mark_read(position, found.end, storage=self.known.home.storage)
+
+    def _note(self, found: _Input, mark: str | None) -> None:
+        if mark is not None:
+            self.known.keep(partial(_with_mark, name=found.line.source, mark=mark))
+
+    @property
+    def _lines(self) -> tuple[SourceLine, ...]:
+        return self.known.generation.lines
+
+
+def _with_mark(known: Generation, name: str, mark: str) -> Generation:
+    return msgspec.structs.replace(known, marks={**known.marks, name: mark})

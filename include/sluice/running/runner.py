@@ -35,6 +35,7 @@ from sluice.planning.survey import Survey, rows_count
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
+from sluice.running.known_generation import KnownGeneration
 from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
@@ -295,6 +296,7 @@ class _Run:
         generation = msgspec.structs.replace(self.generation, marks=marks)
         self.generation = generation.begun_by(self.record.run_id, seen.checkpoint.committed_id)
         self._keep_generation()
+        self.known = KnownGeneration(self.generation, home)
         checkpoint = home.checkpoint_location(self.generation.generation)
         state = read_checkpoint(checkpoint, storage=home.storage, log_keys=log_keys(self.generation))
         if self.audit is not None:
@@ -303,8 +305,7 @@ class _Run:
         self.flow = row_flow(query)
         self.runner = SparkBatches(
             query,
-            self.generation,
-            home,
+            self.known,
             self.lease,
             self.stop,
             state,
@@ -464,7 +465,8 @@ class _Run:
         if stream.interval_column is None:
             return None
         found = find_dropped(query.frame, stream.interval_column, plan_reader(query.frame.sparkSession))
-        return DropsDuplicates(stream.interval_column, transform_digest(project, stream), found.across, found.timeless)
+        digest = transform_digest(project, stream, query.sql)
+        return DropsDuplicates(stream.interval_column, digest, found.across, found.timeless)
 
     def _keep_generation(self) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""
@@ -478,20 +480,17 @@ class _Run:
     def _keep_what_was_written(self, batch: BatchRecord) -> None:
         """Remember into which table the batches went, and the newest of them: by that an older copy is known."""
         home, sink, known = self.preparation.home, self.preparation.stream.sink, self.generation
+        changes: dict[str, Any] = {}
         if known.sink_identity is None:
-            identity = sink.state(None, storage=home.storage).identity
-            known = msgspec.structs.replace(known, sink_identity=identity)
+            changes["sink_identity"] = sink.state(None, storage=home.storage).identity
         if batch.sink_version is not None:
-            known = msgspec.structs.replace(known, written=WrittenBatch(batch.batch_id, batch.sink_version))
+            changes["written"] = WrittenBatch(batch.batch_id, batch.sink_version)
         quarantine = self.preparation.stream.quarantine_table if batch.quarantined_rows else None
         if quarantine is not None:
             there = quarantine.state(known.query_id, storage=home.storage)
             if there.holds(batch.batch_id) and there.version is not None:
-                noted = WrittenBatch(batch.batch_id, there.version, there.identity)
-                known = msgspec.structs.replace(known, quarantined=noted)
-        if known != self.generation:
-            self.generation = known
-            home.keep_generation(known)
+                changes["quarantined"] = WrittenBatch(batch.batch_id, there.version, there.identity)
+        self.generation = self.known.keep(lambda known: msgspec.structs.replace(known, **changes))
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

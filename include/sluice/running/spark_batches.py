@@ -88,7 +88,7 @@ class SparkBatches(BatchRunner):
             self._keep_decided(query, reports, left.stop - 1)
             state, keys = self._state, log_keys(self._generation)
             self._state = read_checkpoint(state.location, storage=self._storage, log_keys=keys)
-            self._watermarks.catch_up(self._state, self._progress, check=self._lease.check)
+            self._catch_up()
         for batch_id in left:
             yield from self._decided(batch_id, reports.get(batch_id, {}), files, time)
         self._check_cut_off(files)

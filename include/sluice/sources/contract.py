@@ -335,6 +335,11 @@ class Source(ABC):
 class ExpiringSource(Source):
     """A source whose input may go, or become another one, while Spark reads it, without a word from Spark."""
 
+    @property
+    @abstractmethod
+    def may_lose(self) -> bool:
+        """Whether it is declared that some of its input may go unread: records tell of what did."""
+
     @abstractmethod
     def check_read(self, position: Position, end: str, rows: int | None, *, storage: Storage) -> tuple[Problem, ...]:
         """What shows, once a batch was read, of its not having been read as it was planned.
@@ -347,6 +352,19 @@ class ExpiringSource(Source):
 
         Returns:
             Problems that block where its rows may be others; those that do not, where some may be missing, as declared.
+        """
+
+    @abstractmethod
+    def mark_read(self, position: Position, end: str, *, storage: Storage) -> str | None:
+        """The mark with what a batch has read that was not there when the run began; None for nothing. See `mark`.
+
+        Args:
+            position: Where the batch began to read.
+            end: Where it ends.
+            storage: Where to look.
+
+        Raises:
+            StorageError: The source can't be read right now.
         """
 
 

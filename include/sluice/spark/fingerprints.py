@@ -45,7 +45,7 @@ def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
     found[SINK_FORM] = stream.sink.form
     # Spark's plan has the names of Python functions, and not what they do.
     found[TRANSFORM_NAME] = stream.transform_name
-    found[_TEXT] = transform_digest(project, stream) or ""
+    found[_TEXT] = transform_digest(project, stream, query.sql) or ""
     for location, version in plans.static_versions(query.frame).items():
         found[_VERSION_OF + project.place(location)] = str(version)
     suite = declared.suite

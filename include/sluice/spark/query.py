@@ -15,6 +15,7 @@ from sluice.foreign_code import error_line, is_failure
 from sluice.home import SourceLine
 from sluice.interval import KINDS
 from sluice.locations import spark_location
+from sluice.planning.declared_sql import DeclaredSql
 from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink
@@ -72,6 +73,8 @@ class Query:
     """Whether Spark passes each row on as it comes: no function of ours sees a batch."""
     fits_state: bool = False
     """Whether it is known to go on with the state of its checkpoint: Spark need not look whether it does."""
+    sql: DeclaredSql | None = None
+    """What it was made of, as it was read then; None for a function."""
 
     def start(self, checkpoint: str, *, trigger: StartTrigger) -> StreamingQuery:
         """Start it."""
@@ -216,7 +219,8 @@ def build_query(
             "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
         )
     folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
-    return Query(project, stream, frame, lines, _TIMERS in analysed, plans.watermarks(frame), folders)
+    sql = transform.sql if isinstance(transform, SqlTransform) else None
+    return Query(project, stream, frame, lines, _TIMERS in analysed, plans.watermarks(frame), folders, sql=sql)
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:

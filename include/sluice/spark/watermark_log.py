@@ -18,11 +18,10 @@ import msgspec
 
 from sluice.checkpoint.offsets import OffsetFile, read_offset_file
 from sluice.checkpoint.reader import CheckpointState
-from sluice.home import Generation, StreamHome
+from sluice.home import Generation, SourceLine, StreamHome
 from sluice.locations import join
 from sluice.planning.next_watermark import next_watermark_ms, pinned_policy, usable
-from sluice.planning.survey import own_logs
-from sluice.sources.contract import OwnLog, Position
+from sluice.sources.contract import Position
 from sluice.spark.fingerprints import read_by
 from sluice.spark.plan_reader import WatermarkNode
 from sluice.spark.progress import ProgressLog
@@ -100,13 +99,21 @@ class WatermarkLog:
         """Whether Spark's own log takes the watermark further than what was written; see `next_watermark_ms`."""
         return next_watermark_ms(state, self.known) < state.next_watermark_ms
 
-    def catch_up(self, state: CheckpointState, progress: ProgressLog, *, check: Callable[[], None]) -> None:
+    def catch_up(
+        self,
+        state: CheckpointState,
+        progress: ProgressLog,
+        *,
+        check: Callable[[], None],
+        position: Callable[[SourceLine, str | None], Position],
+    ) -> None:
         """Measure every committed batch that is not counted in.
 
         Args:
             state: What the checkpoint says.
             progress: Hears Spark's reports.
             check: Called before each batch: raises when this run may not go on.
+            position: Where a source is at an offset, with what is known of it.
 
         Raises:
             BatchFailedError: Spark failed.
@@ -116,7 +123,7 @@ class WatermarkLog:
             batch_id = self.known.measured + 1
             if self.keep_published(batch_id):
                 continue
-            obstacle = self._obstacle(state, batch_id)
+            obstacle = self._obstacle(state, batch_id, position)
             if obstacle is None:
                 storage = self._home.storage
                 event_times = replay_batch(self._query, state.location, batch_id, progress, storage=storage)
@@ -140,7 +147,9 @@ class WatermarkLog:
                 self._home.keep_watermarks(self._generation.generation, known)
                 self.known = known
 
-    def _obstacle(self, state: CheckpointState, batch_id: int) -> str | None:
+    def _obstacle(
+        self, state: CheckpointState, batch_id: int, position: Callable[[SourceLine, str | None], Position]
+    ) -> str | None:
         """Why a committed batch can't be run again; None when it can."""
         before, after = self._logged(state, batch_id - 1), self._logged(state, batch_id)
         if after is None or (before is None and batch_id > 0):
@@ -153,12 +162,9 @@ class WatermarkLog:
             end = list(after.offsets.values())[index]
             if end is None or end == start:
                 continue
-            logs = own_logs(self._home, self._generation.generation, state.source_logs)
-            started_at = self._generation.sources.get(line.source, {})
             source, storage = self._query.stream.sources[line.source], self._home.storage
-            position = Position(start, logs.get(line.log, OwnLog()), started_at)
-            problems = source.check_inputs(position, end, storage=storage)
-            problems = problems or source.read_otherwise(position, end, storage)
+            begun = position(line, start)
+            problems = source.check_inputs(begun, end, storage=storage) or source.read_otherwise(begun, end, storage)
             if problems:
                 return next(iter(problems)).cause
         return None

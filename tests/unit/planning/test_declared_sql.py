@@ -42,6 +42,17 @@ def project(tmp_path: Path) -> Project:
         ("select r'\\' from stream(visits) where a = ''", "select r'\\' from visits where a = ''"),
         ("select upstream(visits) from stream(visits)", "select upstream(visits) from visits"),
         (
+            "select 1 /* /* old */ stream(other) */ from stream(visits)",
+            "select 1 /* /* old */ stream(other) */ from visits",
+        ),
+        ("select 1 /* /*+ no hint */ from stream(visits)", "select 1 /* /*+ no hint */ from visits"),
+        ("select 'it''s', 'stream(other)' from stream(visits)", "select 'it''s', 'stream(other)' from visits"),
+        ("select 1 -- it's\r from stream(visits)", "select 1 -- it's\r from visits"),
+        (
+            "select 1 -- up to \\\nstream(other)\n from stream(visits)",
+            "select 1 -- up to \\\nstream(other)\n from visits",
+        ),
+        (
             "with v as (select * from stream(visits)) select * from v;",
             "with v as (select * from visits) select * from v;",
         ),
@@ -63,6 +74,14 @@ def test_what_it_reads(text: str, batch: str) -> None:
         ("select 'a  b' from stream(v)", "select 'a b' from stream(v)", False),
         ("select '--a' from stream(v)", "select '--b' from stream(v)", False),
         ("select `a  b` from stream(v)", "select `a b` from stream(v)", False),
+        ("select 'it''s' from stream(v)", "select 'it' 's' from stream(v)", False),
+        ("select 'it' 's' from stream(v)", "select 'it'/* and */'s' from stream(v)", True),
+        ('select "a""b" from stream(v)', 'select "a" "b" from stream(v)', False),
+        ("select `a``b` from stream(v)", "select `a` `b` from stream(v)", False),
+        ("select a from stream(v) -- all\r where a > 1", "select a from stream(v) -- all\r where a > 2", False),
+        ("select a from stream(v) -- all\r where a > 1", "select a from stream(v) where a > 1", True),
+        ("select a /* /* b */ , c */ from stream(v)", "select a from stream(v)", True),
+        ("select a /* x */ -- y\n  /* z */ from stream(v)", "select a from stream(v) ", True),
     ],
 )
 def test_what_is_no_edit(one: str, other: str, *, same: bool) -> None:
@@ -136,6 +155,7 @@ def test_the_digest_is_of_what_it_does(project: Project) -> None:
 
 def test_what_may_be_a_secret(project: Project) -> None:
     """A salt in quotes is one, the name of a column is none."""
+    assert sql("select 'it''s' from stream(visits)").literals == {"it''s", "it's"}
     words = written_words(
         project, declared("select sha2(concat(id, 'pepper-4711'), 256) as `key-of-id` from stream(visits)")
     )

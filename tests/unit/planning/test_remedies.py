@@ -395,6 +395,7 @@ WALKS: dict[str, dict[str, Walk]] = {
 ELSEWHERE = {
     "READ_OTHERWISE": "tests/spark/test_resumed_state.py::test_an_edit_behind_a_batch_whose_rows_count",
     "INPUT_CHANGED": "tests/spark/test_mended_files.py::test_a_file_that_changes_once_its_rows_are_in_the_sink",
+    "GATE_CHANGED": "tests/unit/test_quality_command.py::test_a_gate_that_a_run_has_opened_meanwhile",
     "KAFKA_RECORDS_GONE": "tests/kafka/test_runs.py::test_records_that_are_gone",
     "KAFKA_TRANSACTION_OPEN": "tests/kafka/test_meanwhile.py::test_a_transaction_is_open_behind_the_plan",
     "KAFKA_TOPIC_GONE": "tests/kafka/test_runs.py::test_a_topic_that_is_gone",

@@ -80,6 +80,10 @@ class KafkaSource(ExpiringSource):
         return True
 
     @property
+    def may_lose(self) -> bool:
+        return not self.fail_on_data_loss
+
+    @property
     def location(self) -> str:
         what = self.pattern if self.pattern is not None else ",".join(self.topics)
         return f"{_SCHEME}{self.servers}/{what}"
@@ -141,7 +145,8 @@ class KafkaSource(ExpiringSource):
         begun = read if read is not None else self._logged_start(position)
         start = begun or self._offsets(position.started_at)
         try:
-            _, deleted = self._look(position, {**begun, **last} if self.fail_on_data_loss else last)
+            reached = {**begun, **last} if self.fail_on_data_loss else last
+            _, deleted = self._look(position, reached, self._known(position))
             unread = {one.topic for one in last if one.topic in deleted and start.get(one, 0) < last[one]}
             last = {one: offset for one, offset in last.items() if one.topic not in deleted}
             edges = self._cluster().edges(tuple(last), committed_only=self._reads_committed)
@@ -160,9 +165,9 @@ class KafkaSource(ExpiringSource):
     def check_read(self, position: Position, end: str, rows: int | None, *, storage: Storage) -> tuple[Problem, ...]:
         last = read_offset(end, self.location)
         found = self._cluster().topics({one.topic for one in last})
-        if then := self._others(position, found, found.keys()):
+        if then := self._others(position, found, self._known(position)):
             return (other_topics(self.location, then, {name: found[name].id for name in then}),)
-        if self.fail_on_data_loss:
+        if not self.may_lose:
             # Spark fails where it finds some gone.
             return ()
         start = self._read_so_far(position) or self._begun(position)
@@ -170,9 +175,14 @@ class KafkaSource(ExpiringSource):
         edges = self._cluster().edges(tuple(there), committed_only=self._reads_committed)
         gone_since = _gone({one: start.get(one, 0) for one in there}, edges, there)
         promised = sum(offset - start.get(one, 0) for one, offset in there.items())
-        if not gone_since or (rows is not None and rows >= promised):
-            return ()
-        return (records_gone_meanwhile(self.location, gone_since, rows, promised),)
+        # Who reads a batch twice has its rows counted twice.
+        counted = rows if rows is not None and rows <= promised else None
+        return (records_gone_meanwhile(self.location, gone_since, counted, promised),) if gone_since else ()
+
+    def mark_read(self, position: Position, end: str, *, storage: Storage) -> str | None:
+        unknown = {one.topic for one in read_offset(end, self.location)} - self._known(position)
+        found = marked(self._cluster().topics(unknown)) if unknown else None
+        return None if found is None else ", ".join(filter(None, [found, position.mark]))
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
         return marked(self._cluster().topics({one.topic for one in read_offset(end, self.location)}))
@@ -278,8 +288,10 @@ class KafkaSource(ExpiringSource):
             return read_offset(position.offset, self.location)
         return None
 
-    def _look(self, position: Position, read: Offsets) -> tuple[dict[str, Topic], set[str]]:
-        """The topics as they are, and those that are gone, where that is allowed; others must be the same as before.
+    def _look(
+        self, position: Position, read: Offsets, known: set[str] | None = None
+    ) -> tuple[dict[str, Topic], set[str]]:
+        """The topics as they are, and those that are gone, where that is allowed; `known` must be the same as before.
 
         Raises:
             DeclarationError: One that is declared, and that nobody has read, is not there.
@@ -297,8 +309,13 @@ class KafkaSource(ExpiringSource):
                 where=self.location,
                 remedy="make it, or correct the name; nothing is made by reading it",
             )
-        # One that has left the offset is read from its first record, whichever it is.
-        if then := self._others(position, found, found.keys() if position.offset is None else was_read):
+        if known is None and position.pending is not None:
+            # Of a batch whose rows do not count, nobody may have noted what Spark had found.
+            known = self._known(position.pending)
+        elif known is None:
+            # One that has left the offset is read from its first record, whichever it is.
+            known = set(found) if position.offset is None else was_read
+        if then := self._others(position, found, known):
             raise RefusedError(other_topics(self.location, then, {name: found[name].id for name in then}))
         there = {one for topic in found.values() for one in topic.partitions}
         if lost := sorted(one for one in set(read) - there if one.topic not in deleted):
@@ -319,6 +336,14 @@ class KafkaSource(ExpiringSource):
                 " longer declared for deleted",
             )
         return {name: found[name] for name in declared}, deleted
+
+    def _known(self, position: Position) -> set[str]:
+        """The topics of which a batch that begins there may read those alone that were noted.
+
+        One that was gone when the run began, and is there when Spark looks, is read from its first record.
+        """
+        start = self._read_so_far(position) or self._begun(position)
+        return {one.topic for one in start} | present(position.mark).keys()
 
     def _others(self, position: Position, found: Mapping[str, Topic], among: Iterable[str]) -> dict[str, str]:
         """Those topics that are others than they were, with the id that each had."""
