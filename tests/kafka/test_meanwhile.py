@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,8 +14,12 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError, StorageError
+from sluice.interval import Interval
 from sluice.planning.planner import Limits
+from sluice.running.backfill import backfill_stream
+from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.known_generation import KnownGeneration
+from sluice.running.observers import Silent
 from sluice.running.query_starts import QueryStarts
 from sluice.running.read_inputs import ReadInputs
 from sluice.sinks.delta.sink import DeltaSink
@@ -30,6 +35,10 @@ pytestmark = pytest.mark.spark
 
 def numbers(orders: DataFrame) -> DataFrame:
     return orders.select(F.col("value").cast("string").cast("bigint").alias("id"))
+
+
+def dated(orders: DataFrame) -> DataFrame:
+    return numbers(orders).withColumn("day", F.lit("2026-01-02").cast("date"))
 
 
 def declared(kafka: Kafka, **source: Any) -> Stream:
@@ -162,6 +171,41 @@ def test_a_topic_that_is_made_again_while_it_is_read(
     problem = lab.plan(stream).problem
     assert problem is not None
     assert problem.code == "KAFKA_TOPIC_REPLACED"
+
+
+@pytest.mark.parametrize("how", ["trimmed", "made again"])
+def test_a_topic_that_a_backfill_reads(lab: Lab, kafka: Kafka, how: str) -> None:
+    """The rows of the interval would be replaced by others, or by nothing."""
+    topic = kafka.topic()
+    stream = replace(
+        declared(kafka, topics=[topic], fail_on_data_loss=False),
+        transform=f"{__name__}:dated",
+        sink=sinks.delta("out", partition_by=["day"]),
+        interval_column="day",
+    )
+    kafka.send(topic, map(str, range(5)))
+    lab.run(stream)
+
+    def change(phase: str) -> None:
+        if phase != "writing the rows aside":
+            return
+        if how == "trimmed":
+            kafka.trim(topic, 0, 4)
+        else:
+            kafka.delete_topic(topic)
+            kafka.topic(name=topic)
+            kafka.send(topic, map(str, range(100, 108)))
+
+    observer = Silent()
+    observer.phase = change  # type: ignore[method-assign]
+    day = Interval(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    with pytest.raises(RefusedError) as refused:
+        backfill_stream(
+            lab.project, BackfillRequest(lab.project.resolve(stream), day), observer=observer, session=lab.spark
+        )
+
+    assert refused.value.finding.code == ("BACKFILL_INPUT_GONE" if how == "trimmed" else "KAFKA_TOPIC_REPLACED")
+    assert ids(lab) == [0, 1, 2, 3, 4]
 
 
 def test_a_transaction_is_open_behind_the_plan(lab: Lab, kafka: Kafka) -> None:

@@ -24,6 +24,7 @@ from sluice.interval import Interval
 from sluice.locations import join, same_for_every_name
 from sluice.plan import GateChoice, Stage
 from sluice.plan_document import DownstreamDocument, IntervalDocument, PlanDocument, ProblemDocument, SliceDocument
+from sluice.planning.backfill_inputs import BackfillInputs
 from sluice.planning.backfill_refusals import (
     check_state,
     holds_rows_back,
@@ -39,6 +40,7 @@ from sluice.planning.survey import Survey, own_logs, positions, source_lines
 from sluice.sinks.contract import SinkState
 from sluice.sinks.replaceable import ReplaceableSink, SinkSnapshot
 from sluice.sources.contract import Slice
+from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.times import epoch_micros, iso_millis, iso_time, parse_time
 
@@ -86,6 +88,7 @@ class Sight:
     snapshot: SinkSnapshot | None = None
     batch: OffsetFile | None = None
     """The newest batch whose rows are all in the snapshot."""
+    inputs: BackfillInputs | None = None
     slices: Mapping[str, Slice] = field(default_factory=dict)
     late_rows: int | None = None
     """How many late rows the live stream has dropped; None when nobody knows, or it was not asked."""
@@ -110,6 +113,8 @@ class BackfillPlan:
     watermark_ms: int | None = None
     """The watermark that the live stream has emitted rows by; None when it keeps none back."""
     slices: Mapping[str, Slice] = field(default_factory=dict)
+    inputs: BackfillInputs | None = field(default=None, repr=False)
+    """Looks at the sources again; None when nothing is read."""
     downstream: tuple[Downstream, ...] = ()
     problem: Problem | None = None
     quality: GateChoice | None = None
@@ -122,6 +127,10 @@ class BackfillPlan:
     def refused(self, problem: Problem) -> BackfillPlan:
         """The same, refused."""
         return replace(self, verdict="refuse", reason=problem.cause, problem=problem)
+
+    def find_changed(self, *, storage: Storage) -> str | None:
+        """Why what Spark has read may be something else than was planned; see `BackfillInputs.find_changed`."""
+        return None if self.inputs is None else self.inputs.find_changed(self.slices, storage=storage)
 
     @property
     def size_bytes(self) -> int | None:
@@ -241,6 +250,7 @@ def build_backfill_plan(sight: Sight) -> BackfillPlan:
         reason="the live stream has written nothing yet",
         version=snapshot.version if snapshot else None,
         slices=sight.slices,
+        inputs=sight.inputs,
         downstream=sight.downstream,
     )
     if sight.refusal is not None:
@@ -313,13 +323,12 @@ def _survey_slices(sight: Sight, home: StreamHome) -> Sight:
         name: replace(position, read_before=partial(read_before, seen, home, name))
         for name, position in positions(seen, batch).items()
     }
+    inputs = BackfillInputs(seen.stream, at, arrivals)
     try:
-        slices = {
-            name: source.slice(at[name], arrivals, storage=home.storage) for name, source in seen.stream.sources.items()
-        }
+        slices = inputs.slices(storage=home.storage)
     except RefusedError as refused:
         return replace(sight, batch=batch, refusal=refused.finding)
-    return replace(sight, batch=batch, slices=slices)
+    return replace(sight, batch=batch, inputs=inputs, slices=slices)
 
 
 def _later(moment: datetime, lateness: timedelta) -> datetime:

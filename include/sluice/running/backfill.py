@@ -37,7 +37,7 @@ from sluice.runs.stop import StopEvent
 from sluice.sinks.replaceable import Replaced, Replacement
 from sluice.spark.duplicates import drops_duplicates, find_dropped
 from sluice.spark.java_options import Work
-from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, spark_failed
+from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, run_through, spark_failed
 from sluice.spark.session import close_session, open_session
 from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.writers import check_home, name_writer
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MOST_ATTEMPTS = 5
-"""How often a backfill starts again because the rows that it was about to replace were changed by others."""
+"""How often a backfill starts again because others changed the rows that it was about to replace, or its input."""
 
 
 def backfill_stream(
@@ -125,6 +125,8 @@ class _Backfill:
     """The rows that are to be published."""
     audit: BackfillAudit | None = None
     replaced: Replaced | None = None
+    changed: str | None = None
+    """Why the attempt's rows may be others than were planned."""
     _opened: SparkSession | None = None
     """The session, if it is this backfill's own."""
 
@@ -132,17 +134,18 @@ class _Backfill:
         """Take one stage after the other; where others have changed the rows meanwhile, plan anew and begin again."""
         self._take_lease()
         for _ in range(_MOST_ATTEMPTS):
-            self.live_lease, self.audit = None, None
+            self.live_lease, self.audit, self.changed = None, None, None
             with ExitStack() as self.attempt:
                 if self._takes_all():
                     return self.record
             self._plan_anew()
         damage = self.record.backfill.damage if self.record.backfill else None
         raise BatchFailedError(
-            f"the rows of the interval were changed by others {_MOST_ATTEMPTS} times while they were recomputed"
-            + ("" if damage is None else f"; {damage}"),
+            f"the rows of the interval, or their input, were changed by others {_MOST_ATTEMPTS} times while they were"
+            " recomputed" + ("" if damage is None else f"; {damage}"),
             where=self.preparation.sink.location,
-            remedy="let no compaction and no other backfill of these rows run beside this one, then try again"
+            remedy="let no compaction, no other backfill of these rows and nothing that changes the input run beside"
+            " this one, then try again"
             + ("" if damage is None else ": the rows are wrong until a backfill of the interval succeeds"),
         )
 
@@ -274,13 +277,16 @@ class _Backfill:
         if replaced is not None:
             # It may be refused to begin again: what is in the table now must not be in the quarantine as well.
             self._settle_quarantine()
-        self._phase(f"starting again: {replaced.conflict if replaced else 'the rows were changed'}")
+        why = replaced.conflict if replaced is not None else self.changed or "the rows were changed"
+        self._phase(f"starting again: {why}")
 
     def _replace_beside(self) -> Replaced | None:
         """Replace whole partitions by one commit of metadata; the live stream may go on meanwhile."""
         sink, wanted, storage = self.preparation.sink, self.wanted, self.preparation.home.storage
         self._phase("writing the rows aside")
         aside = self._write(lambda: sink.write_aside(self.frame, wanted, storage=storage))
+        if self._is_of_other_input():
+            return None
         self._put_aside()
         self._phase("publishing")
         self.lease.check()
@@ -289,14 +295,29 @@ class _Backfill:
     def _replace_alone(self) -> Replaced | None:
         """Let Spark replace the rows, while the lease keeps the live stream from writing."""
         sink, wanted = self.preparation.sink, self.wanted
-        if self.live_lease is not None:
-            self.live_lease.check()
         # Other columns are refused before anything of it is in the quarantine.
         rows = sink.interval_rows(self.frame, wanted)
+        if self.audit is None:
+            # Else Spark would read within its commit. An audit has computed them.
+            self._phase("computing the rows")
+            self.attempt.callback(rows.persist().unpersist)
+            self._write(lambda: run_through(rows))
+        if self._is_of_other_input():
+            return None
+        if self.live_lease is not None:
+            self.live_lease.check()
         self._put_aside()
         self._phase("replacing the rows")
         self._write(lambda: sink.replace_rows(rows, wanted))
         return sink.find_replacement(wanted.application, wanted.version, storage=self.preparation.home.storage)
+
+    def _is_of_other_input(self) -> bool:
+        """Whether the sources are not what they were in the plan, now that Spark has read them.
+
+        The next attempt plans with what they are now; one that has lost something, its plan refuses.
+        """
+        self.changed = self._planned.find_changed(storage=self.preparation.home.storage)
+        return self.changed is not None
 
     def _put_aside(self) -> None:
         """Put the rows that are not to be published into the quarantine."""

@@ -21,7 +21,7 @@ from sluice.project import Project
 from sluice.running.planned_files import told
 from sluice.sources.contract import Bound, Position, Slice
 from sluice.sources.files.declared import files
-from sluice.spark.query import Query, build_query, spark_failed
+from sluice.spark.query import Query, build_query, read_slice, spark_failed
 from sluice.spark.session import choose_shuffle_partitions, pinned_conf
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -110,7 +110,7 @@ def _copied(  # noqa: PLR0917 - what a copy is made of
     for name, taken in slices.items():
         if not taken.is_beyond_offsets:
             continue
-        rows = sources[name].read_batch(session, name=name, taken=taken)
+        rows = read_slice(stream, name, session, taken)
         place = join(folder, name)
         rows.write.mode("overwrite").parquet(spark_location(place))
         copy = files(place, format="parquet", schema=rows.schema.toDDL())

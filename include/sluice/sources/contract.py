@@ -248,6 +248,16 @@ class Source(ABC):
             StorageError: The source can't be read right now.
         """
 
+    def slice_again(self, position: Position, arrivals: Interval | None, taken: Slice, *, storage: Storage) -> Slice:
+        """What `slice` gives now in the place of one that it gave before: an equal one where it is the same input.
+
+        What was only added to the source since makes no other one of it.
+
+        Raises:
+            SluiceError: See `slice`.
+        """
+        return self.slice(position, arrivals, storage=storage)
+
     @abstractmethod
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""

@@ -189,7 +189,7 @@ def build_query(
     _check_parameters(transform, stream, place)
     plans = plan_reader(session)
     pack_functions(project, transform, session)
-    frames = {name: _read(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
+    frames = {name: _read_stream(stream, name, session, started_at.get(name, {}), plans) for name in stream.sources}
     functions = [transform, *([] if stream.sink.function is None else [project.load_function(stream.sink.function)])]
     for function in functions[1:]:
         stream.sink.check_function(function)
@@ -227,17 +227,17 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
     """Call the transform on slices of the sources, read as batch DataFrames.
 
     Raises:
-        DeclarationError: The transform does not import, has other parameters than the sources' names, or fails.
+        DeclarationError: The transform does not import, has other parameters than the sources' names, or fails; or a
+            source can't be read.
         QueryRefusedError: Spark does not run such a query as a batch.
     """
     ship_code(project, stream, session)
     transform = load_transform(project, stream)
     place = _place(transform, stream)
     _check_parameters(transform, stream, place)
-    sources = stream.sources.items()
     plans = plan_reader(session)
     pack_functions(project, transform, session)
-    frames = {name: source.read_batch(session, name=name, taken=taken[name]) for name, source in sources}
+    frames = {name: read_slice(stream, name, session, taken[name]) for name in stream.sources}
     note_query(project, [transform], plans, frames)
     frame = _call(transform, frames, place)
     note_query(project, [transform], plans, {**frames, "": frame})
@@ -251,8 +251,17 @@ def build_batch(project: Project, stream: Stream, session: SparkSession, taken: 
     return frame
 
 
+def read_slice(stream: Stream, name: str, session: SparkSession, taken: Slice) -> DataFrame:
+    """A slice of a source as a batch DataFrame.
+
+    Raises:
+        DeclarationError: It can't be read.
+    """
+    return _read(stream, name, lambda: stream.sources[name].read_batch(session, name=name, taken=taken))
+
+
 def run_through(frame: DataFrame) -> None:
-    """Compute a batch whose rows are where they belong already: its state and its watermark have yet to go on."""
+    """Compute a batch whose rows are where they belong already, or are kept by Spark, and are not written by this."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -261,11 +270,16 @@ def plan_reader(session: SparkSession) -> PlanReader:
     return ConnectPlans() if is_connected(session) else ClassicPlans()
 
 
-def _read(
+def _read_stream(
     stream: Stream, name: str, session: SparkSession, started_at: Mapping[str, Any], plans: PlanReader
 ) -> DataFrame:
+    source = stream.sources[name]
+    return _read(stream, name, lambda: plans.mark(source.read_stream(session, name=name, started_at=started_at), name))
+
+
+def _read(stream: Stream, name: str, read: Callable[[], DataFrame]) -> DataFrame:
     try:
-        return plans.mark(stream.sources[name].read_stream(session, name=name, started_at=started_at), name)
+        return read()
     except DeclarationError as exc:
         raise exc.at(f"{stream.place}, source `{name}`") from exc
     except Exception as exc:

@@ -19,7 +19,7 @@ from sluice.errors import DeclarationError, RefusedError, StorageError
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
 from sluice.planning.backfill import BackfillPlan, build_backfill_plan, survey_backfill
-from sluice.sources.delta.source import TableSlice
+from sluice.sources.delta.table_slice import TableSlice
 from sluice.storage import Folder, Storage
 from tests.builders import (
     NOW_MS,

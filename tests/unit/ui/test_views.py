@@ -34,7 +34,7 @@ from sluice.runs.record import (
 from sluice.runs.stop import StopRequest
 from sluice.runs.summary import RecordedInterval, RunLine, Status
 from sluice.sources.contract import Slice
-from sluice.sources.delta.source import TableSlice
+from sluice.sources.delta.table_slice import TableSlice
 from sluice.times import iso_time
 from sluice.trigger import LiveTrigger
 from sluice.watermarks import InputWatermark, WatermarkOutlook, Watermarks

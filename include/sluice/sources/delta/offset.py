@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -43,3 +44,11 @@ def read_offset(offset: str, path: str) -> Offset:
         return decode_as(offset, Offset)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise RefusedError(offset_of_another_kind(offset, "Delta", path)) from exc
+
+
+def before_all(table_id: str, started_at: Mapping[str, Any], snapshot: int) -> Offset:
+    """Before the first batch: of a version's changes, or of the whole table as it is in a version."""
+    version = started_at.get("version")
+    return (
+        Offset(table_id, snapshot, -1, is_starting_version=True) if version is None else Offset(table_id, version, -1)
+    )

@@ -43,7 +43,7 @@ from sluice.sources.contract import (
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk
 from sluice.sources.delta.identity import check_identity, mark_of
-from sluice.sources.delta.offset import Offset, read_offset, write_offset
+from sluice.sources.delta.offset import Offset, before_all, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
     excluded_rewritten,
@@ -54,6 +54,7 @@ from sluice.sources.delta.refusals import (
     version_gone,
     version_vacuumed,
 )
+from sluice.sources.delta.table_slice import TableSlice
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
 from sluice.times import epoch_micros
@@ -174,7 +175,7 @@ class DeltaSource(Source):
         end = last.reservoir_version if last.index >= 0 else last.reservoir_version - 1
         if end < 0:
             return []
-        start = start or _before_all(log, position.started_at, end)
+        start = start or before_all(log.table_id, position.started_at, end)
         if start.is_starting_version and is_version_gone(log, start.reservoir_version, storage=storage):
             return []
         return [
@@ -190,6 +191,16 @@ class DeltaSource(Source):
 
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> TableSlice:
         # Not cut by arrival: what replaced rows upstream came later than the rows, and Delta skips files by itself.
+        return self._slice(position, None, storage)
+
+    def slice_again(
+        self, position: Position, arrivals: Interval | None, taken: Slice, *, storage: Storage
+    ) -> TableSlice:
+        # A later version may show the same rows, or mended ones: the one that was read holds as well.
+        return self._slice(position, taken.version, storage)
+
+    def _slice(self, position: Position, newest: int | None, storage: Storage) -> TableSlice:
+        """What is read, as the newest version up to this one shows it; None for the newest that there is."""
         if position.offset is None:
             return TableSlice(end=None)
         log = open_log(self.path, storage=storage)
@@ -201,7 +212,7 @@ class DeltaSource(Source):
         if version < 0:
             return TableSlice(end=None)
         rest = self._rest(log, at, storage)
-        shown, unread = self._read_over(log, version, rest, storage)
+        shown, unread = self._read_over(log, version, rest, storage, log.latest if newest is None else newest)
         self._check_excluded(log, shown, storage)
         end = position.offset if shown == version else None
         if not unread:
@@ -267,13 +278,15 @@ class DeltaSource(Source):
                 raise
             raise RefusedError(version_vacuumed(self.path, version, str(exc))) from exc
 
-    def _read_over(self, log: DeltaLog, version: int, unread: set[str], storage: Storage) -> tuple[int, set[str]]:
+    def _read_over(
+        self, log: DeltaLog, version: int, unread: set[str], storage: Storage, newest: int
+    ) -> tuple[int, set[str]]:
         """The version that shows what the stream has read as it is now, and the files of it that it has yet to read.
 
         Versions that replace rows are passed over by the stream, and nobody will read them later: their rows count.
         What was appended meanwhile is left to the stream, so it must be told apart, file by file.
         """
-        for number in range(version + 1, log.latest + 1):
+        for number in range(version + 1, newest + 1):
             commit = read_commit(log, number, storage=storage)
             if commit is None or self._refuses(commit):
                 break
@@ -326,7 +339,7 @@ class DeltaSource(Source):
         end = self._last_version(log, bound, storage, 0)
         kept = position.kept_start(self._declared_start(log), log.table_id)
         started_at = self._start(log, storage) if kept is None else kept
-        start = _before_all(log, started_at, end)
+        start = before_all(log.table_id, started_at, end)
         if start.reservoir_version < 0:
             return Available(steps=(), started_at=started_at, unplannable=self._unplannable())
         return self._cut(log, self._chunks(log, start, end, storage), started_at)
@@ -475,27 +488,3 @@ class DeltaSource(Source):
         if _TRACKED in self.options:
             return f"Spark alone ends its batches where the columns change, as `{_TRACKED}` lets it"
         return None
-
-
-@dataclass(frozen=True)
-class TableSlice(Slice):
-    """The rows of one version of the table, as far as the live generation is done with them."""
-
-    version: int | None = None
-    left_out: tuple[str, ...] = ()
-    """URIs of files of that version that are not read: the live generation has yet to read them, or passes over them
-    for good."""
-
-    @property
-    def is_beyond_offsets(self) -> bool:
-        return self.end is None and self.version is not None
-
-
-def _before_all(log: DeltaLog, started_at: Mapping[str, Any], snapshot: int) -> Offset:
-    """Before the first batch: of a version's changes, or of the whole table as it is in a version."""
-    version = started_at.get("version")
-    return (
-        Offset(log.table_id, snapshot, -1, is_starting_version=True)
-        if version is None
-        else Offset(log.table_id, version, -1)
-    )

@@ -255,7 +255,7 @@ class FilesSource(LoggingSource):
         taken = TakenFiles(position.log, storage)
         return Inputs(taken, lambda: self._listing(taken.log, storage).files, self.read_twice, self.path_glob_filter)
 
-    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
+    def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> FilesSlice:
         log = position.log.taken
         self._check_origin(log)
         entries = list(log.taken(0, self._log_offset(position.offset)))
@@ -270,11 +270,12 @@ class FilesSource(LoggingSource):
         entries = inputs.really_read(entries)
         if (lost := inputs.lost(entries)) is not None:
             raise RefusedError(read_and_lost(lost[0].path, lost[1]))
-        size_bytes = sum(there.size_bytes for entry in entries if (there := inputs.taken.there(entry)) is not None)
-        return Slice(
+        stats = [stat for entry in entries if (stat := inputs.taken.there(entry)) is not None]
+        return FilesSlice(
             end=log_offset(0) if entries else None,
-            amount=known(files=len(entries), bytes=size_bytes),
+            amount=known(files=len(entries), bytes=sum(stat.size_bytes for stat in stats)),
             added=LogAddition(tuple(LogEntry(entry.path, entry.timestamp_ms, 0) for entry in entries)),
+            times_ms=tuple(stat.mtime_ms for stat in stats),
         )
 
     def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
@@ -428,6 +429,14 @@ class FilesSource(LoggingSource):
         if self.max_file_age_ms is None or ignores_age or not log.entries:
             return -math.inf
         return max(entry.timestamp_ms for entry in log.entries) - self.max_file_age_ms
+
+
+@dataclass(frozen=True)
+class FilesSlice(Slice):
+    """Some of the files, as they look now: one that is mended in its place is read as it is then."""
+
+    times_ms: tuple[int, ...] = ()
+    """When each was modified, in the order of `added`."""
 
 
 def _literal(uri: str) -> str:
