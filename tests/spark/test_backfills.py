@@ -414,7 +414,7 @@ def test_a_driver_without_its_lease(flights: Flights, monkeypatch: pytest.Monkey
     assert flights.rows() != flights.expected(1, 3)
     failed = next(found for found in flights.lab.records(stream) if found["interval"])
     assert failed["status"] == "failed"
-    assert "version 1 (STREAMING UPDATE)" in failed["backfill"]["damage"]
+    assert "version 1 (WRITE)" in failed["backfill"]["damage"]
 
     record = flights.backfill(stream, 2, 2, key="once")
 
