@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.offsets import read_commit_file, read_offset_file
+from sluice.checkpoint.offsets import CommitFile, read_commit_file, read_offset_file
 from sluice.checkpoint.reader import CheckpointState
 from sluice.errors import StorageError
 from sluice.home import StreamHome
@@ -65,7 +65,7 @@ def read_progress(home: StreamHome) -> Progress:
         if committed is not None:
             query_id = _read_query_id(checkpoint, home.storage)
             state = CheckpointState(checkpoint, query_id, committed=committed)
-            return Progress(number, query_id, batch_id, _watermark_ms(home, number, state) or None)
+            return Progress(number, query_id, batch_id, _watermark_ms(home, number, state, committed) or None)
     raise StorageError(
         "commits are listed, but can't be read", where=join(checkpoint, "commits"), remedy="check its permissions"
     )
@@ -111,15 +111,18 @@ class ProgressReader:
         return tuple(None if stat is None else stat.mtime_ms for stat in stats)
 
 
-def _watermark_ms(home: StreamHome, number: int, state: CheckpointState) -> int:
+def _watermark_ms(home: StreamHome, number: int, state: CheckpointState, committed: CommitFile) -> int:
     """What the next batch starts from: Spark's log is of other rows where it has read a batch again as another one."""
-    known, batch_id = home.watermarks(number), state.committed_id
-    if known is None or batch_id is None:
-        return state.next_watermark_ms
+    batch_id = committed.batch_id
+    known = home.watermarks(number)
+    if known is None:
+        return committed.next_watermark_ms
     planned = read_offset_file(join(state.location, "offsets", str(batch_id)), batch_id, storage=home.storage)
     state = replace(state, planned=planned)
     known = usable(known, state)
-    if known is not None and known.measured < batch_id and (published := known.times_of(batch_id)) is not None:
+    if known is None:
+        return committed.next_watermark_ms
+    if known.measured < batch_id and (published := known.times_of(batch_id)) is not None:
         known = known.after_published(published)
     return next_watermark_ms(state, known)
 
