@@ -127,7 +127,7 @@ def tidy_after_backfills(
 def seal_backfills(
     run_ids: Iterable[str], project: Project, stream: Stream, home: StreamHome, session: Callable[[], SparkSession]
 ) -> None:
-    """Let nothing count that backfills may write yet: they are dead, or stand still, past their lease.
+    """Let nothing count that backfills may write yet which stand still, past their lease.
 
     Raises:
         RefusedError: A record is damaged.

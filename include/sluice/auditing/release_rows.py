@@ -56,7 +56,7 @@ from sluice.quality.suite import Suite
 from sluice.runs.driver import Drivers
 from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
-from sluice.runs.lease import Lease, never_given_up, newest_lease
+from sluice.runs.lease import Lease, may_wake_up, newest_lease
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import SinkBatch, SplittingSink
 from sluice.sinks.delta.replacement import RELEASE_PREFIX
@@ -226,7 +226,7 @@ class _Work:
             LeaseTakenError: One is at work.
         """
         storage = self.home.storage
-        run_ids = never_given_up(storage, folder)
+        run_ids = may_wake_up(storage, folder)
         newest = newest_lease(storage, folder)
         if newest is not None and not newest.is_released:
             with self.journal.take_lease(folder, release_id, None) as lease:

@@ -35,7 +35,7 @@ from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
 from sluice.runs.backfill_names import application_of
 from sluice.runs.journal import Journal
-from sluice.runs.lease import Lease, never_given_up
+from sluice.runs.lease import Lease, may_wake_up
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
 from sluice.sinks.contract import SplittingSink
@@ -296,8 +296,8 @@ class BackfillPreparation:
         self.journal.close_dead(lease, run_id)
 
     def seal_former(self, lease: Lease, session: Callable[[], SparkSession]) -> None:
-        """Let nothing count that backfills of the interval may write yet which never gave up their lease."""
-        run_ids = never_given_up(self.home.storage, lease.folder, but=lease.token)
+        """Let nothing count that backfills of the interval may write yet which stand still, past their lease."""
+        run_ids = may_wake_up(self.home.storage, lease.folder, but=lease.token)
         seal_backfills(run_ids, self.project, self.request.stream, self.home, session)
 
     def under(self, lease: Lease) -> BackfillPreparation:

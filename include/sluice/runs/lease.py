@@ -301,8 +301,8 @@ def _read(storage: Storage, file: str) -> LeaseFile | None:
         raise
 
 
-def never_given_up(storage: Storage, folder: str, *, but: int | None = None) -> list[str]:
-    """The runs that have taken a lease and not given it up: they are at work, dead, or stand still.
+def may_wake_up(storage: Storage, folder: str, *, but: int | None = None) -> list[str]:
+    """The runs that have taken a lease and not given it up, and are not provably dead: they may stand still.
 
     Args:
         storage: Where leases are.
@@ -316,7 +316,7 @@ def never_given_up(storage: Storage, folder: str, *, but: int | None = None) -> 
     found = []
     for token in range(1, (newest_token(storage, folder) or 0) + 1):
         lease = None if token == but else _read(storage, _file(folder, token))
-        if lease is not None and not lease.is_released:
+        if lease is not None and not lease.is_released and (lease.session is not None or not is_dead(lease)):
             found.append(lease.run_id)
     return found
 

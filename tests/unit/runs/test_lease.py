@@ -21,7 +21,7 @@ from hypothesis import given
 from sluice.documents import read_document
 from sluice.errors import LeaseLostError, LeaseTakenError, RefusedError, StorageError
 from sluice.runs import lease as module
-from sluice.runs.lease import HEARTBEAT, TTL, Lease, LeaseFile, RemoteSession, acquire, is_dead
+from sluice.runs.lease import HEARTBEAT, TTL, Lease, LeaseFile, RemoteSession, acquire, is_dead, may_wake_up
 from sluice.runs.process import Process, boot_id, is_alive, machine, process
 from sluice.storage import Storage
 from tests.builders import NOW, ManualClock, put
@@ -565,3 +565,17 @@ class TestDamage:
         (folder / "2.json").unlink(missing_ok=True)
 
         assert isinstance(outcome(lambda: take(folder, ManualClock())), Lease | LeaseTakenError | RefusedError)
+
+
+def test_who_may_wake_up(tmp_path: Path, spawn: Spawn) -> None:
+    """Whoever has not given a lease up, and is not provably dead; on a server, nobody is."""
+    remote = {"server": "sc://localhost:15002", "user_id": "u", "session_id": "s"}
+    put_lease(tmp_path, spawn(), run_id="asleep")
+    put_lease(tmp_path, spawn(is_dead=True), token=2, run_id="dead")
+    put_lease(tmp_path, spawn(), token=3, run_id="gave it up", is_released=True)
+    put_lease(tmp_path, spawn(is_dead=True), token=4, run_id="on a server", session=remote)
+    put_lease(tmp_path, spawn(is_dead=True), token=5, run_id="elsewhere", machine="worker-8 0f1e pid:[1]")
+    put_lease(tmp_path, me(), token=6, run_id="own")
+
+    assert may_wake_up(Storage(), str(tmp_path), but=6) == ["asleep", "on a server", "elsewhere"]
+    assert may_wake_up(Storage(), str(tmp_path / "none")) == []
