@@ -35,7 +35,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -86,6 +86,14 @@ class BegunRun(msgspec.Struct, frozen=True):
     run_id: str
     behind: int
     """The newest batch that was committed then; -1 for none. Until the next one begins, those behind it are its own."""
+
+
+def lines_by_log(lines: Iterable[SourceLine]) -> dict[str, tuple[int, SourceLine]]:
+    """The first line of each log, and which one it is: Spark reads a source once, however often its plan does."""
+    found: dict[str, tuple[int, SourceLine]] = {}
+    for index, line in enumerate(lines):
+        found.setdefault(line.log, (index, line))
+    return found
 
 
 def source_order(lines: tuple[SourceLine, ...]) -> str:

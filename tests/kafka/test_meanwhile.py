@@ -41,9 +41,11 @@ def dated(orders: DataFrame) -> DataFrame:
     return numbers(orders).withColumn("day", F.lit("2026-01-02").cast("date"))
 
 
-def declared(kafka: Kafka, **source: Any) -> Stream:
+def declared(kafka: Kafka, how: str = "", /, **source: Any) -> Stream:
+    """A stream into a table that Sluice publishes; or, by Spark, into files that Spark's own writer writes."""
     read = {"orders": sources.kafka(kafka.bootstrap, **source)}
-    return Stream(name="s", sources=read, transform=f"{__name__}:numbers", sink=sinks.delta("out"))
+    sink = sinks.files("out", format="parquet") if how == "by Spark" else sinks.delta("out")
+    return Stream(name="s", sources=read, transform=f"{__name__}:numbers", sink=sink)
 
 
 def ids(lab: Lab) -> list[int]:
@@ -114,8 +116,7 @@ def test_brokers_that_go_away_behind_a_commit(
 ) -> None:
     """What counts is recorded, whatever can be asked of it by then: nothing need be, where it was asked before."""
     topic = kafka.topic()
-    stream = declared(kafka, topics=[topic])
-    stream = replace(stream, sink=sinks.files("out", format="parquet")) if how == "by Spark" else stream
+    stream = declared(kafka, how, topics=[topic])
     kafka.send(topic, ["0", "1"])
     wait, answer = ReadInputs.told, KafkaSource.check_read
 
@@ -147,8 +148,7 @@ def test_a_topic_that_is_made_again_while_it_is_read(
 ) -> None:
     """Offsets are those of the former one: nothing counts, or the run fails, where Spark's own writer had it."""
     topic = kafka.topic()
-    stream = declared(kafka, topics=[topic])
-    stream = replace(stream, sink=sinks.files("out", format="parquet")) if how == "by Spark" else stream
+    stream = declared(kafka, how, topics=[topic])
     kafka.send(topic, ["0"])
     first = how == "the first batch"
     if not first:

@@ -193,7 +193,7 @@ def _wrap_batches(patch: pytest.MonkeyPatch, writes: Writes) -> None:
         return start(starts, query, trigger=trigger)
 
     def waiting(starts: QueryStarts, query: Any) -> None:
-        commits = _Former.of(f"{starts.checkpoint}/commits")
+        commits = _Former.of(f"{starts.logs.location}/commits")
         wait(starts, query)
         if writes.at is not None:
             raise PowerCutError(writes.at)

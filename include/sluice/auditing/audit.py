@@ -195,12 +195,12 @@ class Audit:
         self.gate.values[batch.batch_id] = values
         return values
 
-    def cause(self, exc: BaseException, newest: Callable[[], int | None]) -> SluiceError | None:
+    def cause(self, exc: BaseException, newest: Callable[[], int]) -> SluiceError | None:
         """What ended a batch, when it is known better here than from Spark's error; None when it is not.
 
         Args:
             exc: Spark's error.
-            newest: Gives the batch that was under way; asked only where a row ended it.
+            newest: Gives the batch that was under way, whoever planned it; asked only where a row ended it.
         """
         text = str(exc)
         for check in self.plan.row_checks("fail"):
@@ -208,8 +208,7 @@ class Audit:
             if f"{_RAISED}{_ABORTED}{check.expectation.id}" in text:
                 told = {"details": {"sluice": "a row that is not as expected ended the batch"}}
                 found = CheckResult.of(check.expectation, check.path, success=False, result=told)
-                batch_id = newest()
-                return None if batch_id is None else self.gate.stop_for(batch_id, found)
+                return None if (batch_id := newest()) < 0 else self.gate.stop_for(batch_id, found)
         return None
 
     def finish(self, record: RunRecord, *, is_last: bool) -> None:

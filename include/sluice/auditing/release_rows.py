@@ -388,11 +388,10 @@ class _Work:
 
     def _seal(self, release_id: str) -> bool:
         """Tell whether a release has sent its rows, for good: what it may send yet, standing still, is passed over."""
-        storage = self.home.storage
-        while not self.is_sent(release_id):
-            last = self._last(release_id)
+        application, storage = _application(release_id), self.home.storage
+        while (last := self._last(release_id)) is None or last % 2 != _SENT:
             number = _SEALED if last is None else last + 2
-            if self.sink.seal(_application(release_id), number, lambda: self.session, after=last, storage=storage):
+            if self.sink.seal(application, number, lambda: self.session, after=last, storage=storage):
                 return False
         return True
 

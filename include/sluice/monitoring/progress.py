@@ -7,7 +7,7 @@ commit. On object stores, whose prefixes have no time, the commits are listed ea
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -64,8 +64,8 @@ def read_progress(home: StreamHome) -> Progress:
         committed = read_commit_file(commits.file(batch_id), batch_id, storage=home.storage)
         if committed is not None:
             query_id = _read_query_id(checkpoint, home.storage)
-            state = CheckpointState(checkpoint, query_id, committed=committed)
-            return Progress(number, query_id, batch_id, _watermark_ms(home, number, state, committed) or None)
+            watermark_ms = _watermark_ms(home, number, query_id, committed)
+            return Progress(number, query_id, batch_id, watermark_ms or None)
     raise StorageError(
         "commits are listed, but can't be read", where=join(checkpoint, "commits"), remedy="check its permissions"
     )
@@ -111,14 +111,14 @@ class ProgressReader:
         return tuple(None if stat is None else stat.mtime_ms for stat in stats)
 
 
-def _watermark_ms(home: StreamHome, number: int, state: CheckpointState, committed: CommitFile) -> int:
+def _watermark_ms(home: StreamHome, number: int, query_id: str | None, committed: CommitFile) -> int:
     """What the next batch starts from: Spark's log is of other rows where it has read a batch again as another one."""
-    batch_id = committed.batch_id
     known = home.watermarks(number)
     if known is None:
         return committed.next_watermark_ms
-    planned = read_offset_file(join(state.location, "offsets", str(batch_id)), batch_id, storage=home.storage)
-    state = replace(state, planned=planned)
+    checkpoint, batch_id = home.checkpoint_location(number), committed.batch_id
+    planned = read_offset_file(join(checkpoint, "offsets", str(batch_id)), batch_id, storage=home.storage)
+    state = CheckpointState(checkpoint, query_id, planned=planned, committed=committed)
     known = usable(known, state)
     if known is None:
         return committed.next_watermark_ms

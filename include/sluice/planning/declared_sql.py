@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,7 +133,7 @@ class DeclaredSql:
                 remedy=f"write `stream({name})` where it reads it, or leave the source out",
             )
 
-    @property
+    @cached_property
     def _masked(self) -> str:
         """The text with spaces in the place of what has no words; of the same length."""
         parts, end = list[str](), 0

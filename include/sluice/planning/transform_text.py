@@ -55,7 +55,7 @@ def transform_digest(project: Project, stream: Stream, sql: DeclaredSql | None =
         stream: The declaration.
         sql: Its SQL as somebody has read it already; None to read it now.
     """
-    texts = transform_texts(project, stream) if sql is None else {"sql": sql.code.encode()}
+    texts = transform_texts(project, stream, sql)
     if texts is None:
         return None
     digest = hashlib.sha256()
@@ -72,7 +72,7 @@ def _code(text: bytes) -> bytes:
         return text
 
 
-def transform_texts(project: Project, stream: Stream) -> Mapping[str, bytes] | None:
+def transform_texts(project: Project, stream: Stream, sql: DeclaredSql | None = None) -> Mapping[str, bytes] | None:
     """The text of the transform's module, and of all modules of the project that it imports, by their names.
 
     Or its SQL. None where the module has no text. What is imported in ways of its own (`importlib`, installed packages)
@@ -80,7 +80,7 @@ def transform_texts(project: Project, stream: Stream) -> Mapping[str, bytes] | N
     """
     try:
         if stream.transform is None:
-            sql = declared_sql(project, stream)
+            sql = sql or declared_sql(project, stream)
             return None if sql is None else {"sql": sql.code.encode()}
         module = stream.transform.partition(":")[0]
         file = _module_file(project, stream, module, "transform")

@@ -11,7 +11,7 @@ import msgspec
 from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, read_offset_file
 from sluice.errors import BatchFailedError, Problem, RefusedError
-from sluice.home import SourceLine
+from sluice.home import SourceLine, lines_by_log
 from sluice.locations import join
 from sluice.plan import PlannedBatch
 from sluice.spark.progress import Report
@@ -72,10 +72,8 @@ class BatchLogs:
     def difference(self, batch: PlannedBatch, planned: OffsetFile, report: Report) -> BatchFailedError | None:
         """What to raise of a committed batch that Spark reports otherwise than it was planned."""
         # Spark reports a source once however often the plan reads it; an offset file has a line each time.
-        lines = self.lines
-        first_of_log = {line.log: index for index, line in reversed(list(enumerate(lines)))}
         offsets = list(planned.offsets.values())
-        ends = [_decoded(offsets[index]) for index in sorted(first_of_log.values())]
+        ends = [_decoded(offsets[index]) for index, _ in lines_by_log(self.lines).values()]
         reported = [source.get("endOffset") for source in report.get("sources", [])]
         if not report or reported == ends:
             return None

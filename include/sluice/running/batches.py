@@ -83,8 +83,8 @@ class BatchRunner:
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
         self._followed, self._published = followed, published
         self._session = query.frame.sparkSession
-        self._starts = QueryStarts(query.stream.name, lease, state.location, home.storage, audit)
         self._logs = BatchLogs(state.location, generation.lines, home.storage)
+        self._starts = QueryStarts(query.stream.name, lease, self._logs, audit)
         self._files = PlannedFiles(query, generation, home.storage)
         self._logged = LoggedFiles(query.stream, generation, home)
         self._inputs = ReadInputs(query.stream, known, self._logs, self._position)

@@ -17,8 +17,8 @@ class KnownGeneration:
     home: StreamHome
     _writing: Lock = field(default_factory=Lock)
 
-    def keep(self, changed: Callable[[Generation], Generation]) -> Generation:
-        """Change what is known, durably; gives what is known by then.
+    def keep(self, changed: Callable[[Generation], Generation]) -> None:
+        """Change what is known, durably.
 
         Raises:
             LeaseLostError: Another run has taken over.
@@ -29,4 +29,3 @@ class KnownGeneration:
             if found != self.generation:
                 self.home.keep_generation(found)
                 self.generation = found
-            return found

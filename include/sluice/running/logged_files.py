@@ -10,7 +10,7 @@ from sluice.checkpoint.log import list_log
 from sluice.checkpoint.offsets import logged_offset, read_offset_file
 from sluice.checkpoint.source_log import LogEntry, SourceLog, read_entries, read_source_log
 from sluice.errors import BatchFailedError, Problem
-from sluice.home import Generation, StreamHome
+from sluice.home import Generation, StreamHome, lines_by_log
 from sluice.local_disk import FileStat
 from sluice.locations import join
 from sluice.planning.survey import own_logs
@@ -43,8 +43,7 @@ class LoggedFiles:
     def taken(self, batch_id: int) -> Iterator[Taken]:
         """What a batch has taken of each source of files; it may be under way."""
         starts, ends = self._offsets(batch_id - 1), self._offsets(batch_id)
-        lines = self.generation.lines
-        for index, line in {line.log: (index, line) for index, line in enumerate(lines)}.values():
+        for index, line in lines_by_log(self.generation.lines).values():
             source = self.stream.sources[line.source]
             first, last = _log_id(starts, index), _log_id(ends, index)
             if not isinstance(source, LoggingSource) or last is None:

@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from sluice.auditing.audit import Audit
-from sluice.checkpoint.log import list_log
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError, StorageError
 from sluice.locations import join
+from sluice.running.batch_logs import BatchLogs
 from sluice.runs.lease import Lease
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, spark_failed
 from sluice.spark.query_end import ending_query, is_at_work
 from sluice.spark.start_trigger import StartTrigger
 from sluice.spark.state_check import state_changed
-from sluice.storage import Storage
 from sluice.trigger import LiveTrigger
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ class QueryStarts:
     stream: str
     """For messages."""
     lease: Lease
-    checkpoint: str
-    storage: Storage
+    logs: BatchLogs
     audit: Audit | None
     """Knows more of what failed, of streams with a suite."""
     _failure: BaseException | None = None
@@ -53,7 +51,7 @@ class QueryStarts:
         if function is not None and not is_connected(query.frame.sparkSession):
             query = replace(query, write=self._while_held(function))
         try:
-            return query.start(self.checkpoint, trigger=trigger)
+            return query.start(self.logs.location, trigger=trigger)
         except SluiceError:
             raise
         except Exception as exc:
@@ -116,7 +114,7 @@ class QueryStarts:
         Raises:
             LeaseLostError: Another run goes on with the checkpoint.
         """
-        ending = ending_query(session, query, trigger, self._newest_committed)
+        ending = ending_query(session, query, trigger, self.logs.newest_commit)
         while not ending.is_idle(_POLL_SECONDS):
             self._check_lease(query)
         query.stop()
@@ -168,24 +166,13 @@ class QueryStarts:
             logger.warning("the lease can't be looked at", exc_info=True)
         if isinstance(self._failure, SluiceError):
             return self._failure
-        if self.audit is not None and (cause := self.audit.cause(exc, self._newest_planned)) is not None:
+        if self.audit is not None and (cause := self.audit.cause(exc, self.logs.newest_planned)) is not None:
             return cause
-        changed = state_changed(str(exc), join(self.checkpoint, "state"))
+        changed = state_changed(str(exc), join(self.logs.location, "state"))
         if changed is not None:
             return RefusedError(changed)
-        where = f"stream `{self.stream}`, {self.checkpoint}"
+        where = f"stream `{self.stream}`, {self.logs.location}"
         if isinstance(self._failure, Exception):
             # What Spark says of a function that raised is where it was called from.
             exc = self._failure
         return spark_failed(exc, where=where, consequence="the next run repeats this batch as planned")
-
-    def _newest_planned(self) -> int | None:
-        """The batch that was under way, whoever planned it."""
-        return self._newest("offsets")
-
-    def _newest_committed(self) -> int | None:
-        return self._newest("commits")
-
-    def _newest(self, name: str) -> int | None:
-        log = list_log(join(self.checkpoint, name), storage=self.storage)
-        return log.latest if log is not None else None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from sluice.errors import BatchFailedError, Problem, RefusedError, SluiceError
-from sluice.home import Generation, SourceLine
+from sluice.home import Generation, SourceLine, lines_by_log
 from sluice.running.batch_logs import BatchLogs
 from sluice.running.known_generation import KnownGeneration
 from sluice.sources.contract import ExpiringSource, Position
@@ -94,9 +94,7 @@ class ReadInputs:
         if not expiring:
             return
         starts, ends = self.logs.offsets(batch_id - 1), self.logs.offsets(batch_id)
-        # Spark reports a source once, however often the plan reads it.
-        lines = {line.log: (index, line) for index, line in reversed([*enumerate(self._lines)])}
-        for number, (index, line) in enumerate(sorted(lines.values(), key=lambda found: found[0])):
+        for number, (index, line) in enumerate(lines_by_log(self._lines).values()):
             source, end = expiring.get(line.source), ends[index] if index < len(ends) else None
             start = starts[index] if index < len(starts) else None
             if source is not None and end is not None and end != start:

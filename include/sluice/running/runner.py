@@ -479,7 +479,7 @@ class _Run:
 
     def _keep_what_was_written(self, batch: BatchRecord) -> None:
         """Remember into which table the batches went, and the newest of them: by that an older copy is known."""
-        home, sink, known = self.preparation.home, self.preparation.stream.sink, self.generation
+        home, sink, known = self.preparation.home, self.preparation.stream.sink, self.known.generation
         changes: dict[str, Any] = {}
         if known.sink_identity is None:
             changes["sink_identity"] = sink.state(None, storage=home.storage).identity
@@ -490,7 +490,7 @@ class _Run:
             there = quarantine.state(known.query_id, storage=home.storage)
             if there.holds(batch.batch_id) and there.version is not None:
                 changes["quarantined"] = WrittenBatch(batch.batch_id, there.version, there.identity)
-        self.generation = self.known.keep(lambda known: msgspec.structs.replace(known, **changes))
+        self.known.keep(lambda known: msgspec.structs.replace(known, **changes))
 
     def _save(self, **changes: Any) -> None:
         self.record = msgspec.structs.replace(self.record, **changes)

@@ -243,6 +243,7 @@ class Aside:
     columns: str | None = None
     """The columns, as Spark's JSON, of a table that is not there yet; None where it is."""
     partition_by: tuple[str, ...] = ()
+    """What such a table is partitioned by."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from uuid import uuid4
 from sluice.errors import BatchFailedError, DeclarationError
 from sluice.locations import spark_location
 from sluice.runs.lease import RemoteSession
+from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS, has_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,6 @@ _RETRIES = 5
 """Of a call to a server that does not answer, 15 seconds in all; pyspark's own 15 take more than ten minutes."""
 _HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%]+\]")
 """Else it may be parameters that were taken for a host."""
-_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _FIXED = {
     # A source that a plan names twice is then analysed twice in every run, and not only once its entry is evicted.
     "spark.connect.session.planCache.enabled": "false",
@@ -226,9 +226,8 @@ def _apply(session: Any, url: str, declared: Mapping[str, str]) -> None:
 
 
 def _check_delta(session: Any, url: str) -> None:
-    extensions = session.conf.get("spark.sql.extensions", None) or ""
-    if _EXTENSION not in extensions:
-        raise _without_delta(url, f"its `spark.sql.extensions` is {extensions!r}")
+    if not has_delta(session):
+        raise _without_delta(url, f"its `{EXTENSIONS}` is {session.conf.get(EXTENSIONS, None) or ''!r}")
     try:
         _ = session.read.format("delta").load("/sluice/asks/whether/delta/is/there").schema
     except Exception as exc:
@@ -240,7 +239,7 @@ def _without_delta(url: str, reason: str) -> DeclarationError:
     return DeclarationError(
         f"the Spark Connect server can't read or write Delta tables: {reason}",
         where=server_name(url),
-        remedy=f"start it with Delta's jars (delta-spark_4.2_2.13 4.4.0) and spark.sql.extensions={_EXTENSION}",
+        remedy=f"start it with Delta's jars (delta-spark_4.2_2.13 4.4.0) and {EXTENSIONS}={DELTA_EXTENSION}",
     )
 
 

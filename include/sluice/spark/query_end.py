@@ -38,7 +38,7 @@ class Ending(Protocol):
 
 
 def ending_query(
-    session: SparkSession, query: StreamingQuery, trigger: LiveTrigger, newest_committed: Callable[[], int | None]
+    session: SparkSession, query: StreamingQuery, trigger: LiveTrigger, newest_committed: Callable[[], int]
 ) -> Ending:
     """Ask a query to begin no further batch, as far as it can be asked.
 
@@ -46,7 +46,7 @@ def ending_query(
         session: Where it runs.
         query: The query.
         trigger: What keeps it at work.
-        newest_committed: Gives the newest batch that the commit log has.
+        newest_committed: Gives the newest batch that the commit log has; -1 for none.
     """
     execution = _execution(query)
     if execution is None or trigger.kind == "continuous":
@@ -85,8 +85,8 @@ class _Watched:
     """A query that can't be asked: it is caught where it waits, or has just committed something."""
 
     query: StreamingQuery
-    newest_committed: Callable[[], int | None]
-    before: int | None
+    newest_committed: Callable[[], int]
+    before: int
     """The newest batch that was committed as it was to end."""
     until: float | None
     """When nothing is waited for any more, by the monotonic clock, of a continuous query: it never waits itself."""

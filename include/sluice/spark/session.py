@@ -16,6 +16,7 @@ from sluice.locations import is_local
 from sluice.project import Project
 from sluice.spark import jars
 from sluice.spark.connect_session import close_remote, is_connected, open_remote
+from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark.python_zone import system_zone
@@ -88,7 +89,7 @@ _SMALL_DELTA = {
     # Each task of a snapshot writes its code anew, which a small run pays more for than for the rows.
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-_DELTA = {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"} | _DELTA_SESSION
+_DELTA = {EXTENSIONS: DELTA_EXTENSION} | _DELTA_SESSION
 _BYTES_PER_PARTITION = 64 * 1024 * 1024
 _MOST_PARTITIONS = 200
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import DeclarationError
 from sluice.extras import check_extra
 from sluice.project import Project
+from sluice.spark.delta_extension import has_delta
 from sluice.spark.java_options import Work
 from sluice.spark.session import open_session, spark_conf, uses_delta
 from sluice.stream import Stream
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 MASTER = "local[2]"
 """As many tasks wherever the tests run: a first batch makes as many partitions of a state."""
 _REMOTE = "SPARK_REMOTE"
-_EXTENSIONS = "spark.sql.extensions"
-_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _SIZES = ("spark.driver.", "spark.executor.", "spark.dynamicAllocation.")
 """Settings of how much there is for a stream: tests have a handful of rows."""
 
@@ -56,11 +55,6 @@ def bench_session(project: Project, stream: Stream) -> SparkSession:
             " Delta are brought by `sluice jars fetch`",
         )
     return session
-
-
-def has_delta(session: SparkSession) -> bool:
-    """Whether a session knows Delta tables."""
-    return _DELTA in str(session.conf.get(_EXTENSIONS, ""))
 
 
 def activate(session: SparkSession) -> None:

@@ -7,28 +7,18 @@ from typing import TYPE_CHECKING
 from sluice.checkpoint.reader import CheckpointState
 from sluice.errors import DeclarationError
 from sluice.locations import spark_location
+from sluice.spark.first_batch import ROCKSDB, STATE_STORE
 from sluice.spark.shown_error import spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 STATE_STORES = {
-    "hdfs": {
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-        )
-    },
-    "rocksdb": {
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        )
-    },
-    "rocksdb-changelog": {
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    },
+    "hdfs": {STATE_STORE: _HDFS},
+    "rocksdb": {STATE_STORE: ROCKSDB},
+    "rocksdb-changelog": {STATE_STORE: ROCKSDB, _CHANGELOG: "true"},
 }
 """By a short name, the settings of each kind of state store: `bench.open(..., state_store=NAME)`."""
 _FORMAT = "statestore"

@@ -100,7 +100,14 @@ class RunStreamOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("stream", "until", "to_version", "max_batches", "trigger", "run_for", "conn_id", "project"),
+        "stream",
+        "until",
+        "to_version",
+        "max_batches",
+        "trigger",
+        "run_for",
+        "conn_id",
+        "project",
     )
     ui_color = "#d8ecf3"
 

@@ -185,11 +185,10 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
         return None
     table = load_table(location, storage=storage, version=wanted.version)
     files = _files_of_interval(table, wanted)
-    if _conflict(log, range(wanted.version + 1, log.latest + 1), set(files), wanted.interval, storage) is not None:
+    since = range(wanted.version + 1, log.latest + 1)
+    if _is_sealed(log, since, wanted, storage):
         return None
-    newest = last_transaction(load_table(location, storage=storage), location, wanted.application, storage=storage)
-    if newest is not None and newest > wanted.number:
-        # Somebody who took this backfill for dead has sealed it.
+    if _conflict(log, since, set(files), wanted.interval, storage) is not None:
         return None
     partitions = table.metadata().partition_columns
     added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
@@ -249,6 +248,15 @@ def find_replacement(location: str, application: str, since: int, *, storage: St
             later=tuple(later),
         )
     return None
+
+
+def _is_sealed(log: DeltaLog, versions: Iterable[int], wanted: Replacement, storage: Storage) -> bool:
+    """Whether somebody has taken a backfill for dead that is about to replace rows; see `SplittingSink.seal`."""
+    commits = (read_commit(log, version, storage=storage) for version in versions)
+    return any(
+        commit is not None and commit.transactions.get(wanted.application, wanted.number) > wanted.number
+        for commit in commits
+    )
 
 
 def _conflict(

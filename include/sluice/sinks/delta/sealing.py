@@ -36,10 +36,10 @@ def seal(
     if table is None:
         return True
     last = last_transaction(table, location, application, storage=storage)
-    if last != after:
-        return last is not None and last >= number
     if last is not None and last >= number:
         return True
+    if last != after:
+        return False
     if rule_for_spark(table) is not None:
         _seal_by_spark(location, application, number, session())
         return True

@@ -84,12 +84,11 @@ def records_gone(location: str, gone: Mapping[Partition, tuple[int, int]], *, is
         gone: By partition, the first offset that is gone, and the first that is there again.
         is_declared: Whether they may be passed over.
     """
-    told = [f"{one} from {first:,} to {after - 1:,}" for one, (first, after) in sorted(gone.items())]
     count = sum(after - first for first, after in gone.values())
     return Problem(
         code="KAFKA_RECORDS_GONE",
         file=location,
-        cause=f"{count:,} offsets that were yet to be read are gone, by retention or by hand: {_listed(told)}",
+        cause=f"{count:,} offsets that were yet to be read are gone, by retention or by hand: {_ranges(gone)}",
         consequence="their records are in no table"
         + (", for `fail_on_data_loss=False` is declared" if is_declared else ""),
         remedy="run the stream more often than retention deletes"
@@ -111,12 +110,11 @@ def records_gone_meanwhile(
         rows: How many records Spark has read; None where that is not known.
         promised: How many offsets the batch has.
     """
-    told = [f"{one} from {first:,} to {after - 1:,}" for one, (first, after) in sorted(gone.items())]
     read = "nobody knows how many" if rows is None else f"{rows:,}"
     return Problem(
         code="KAFKA_RECORDS_GONE",
         file=location,
-        cause=f"records went while the batch was read: {_listed(told)}; of {promised:,} offsets Spark has read {read}",
+        cause=f"records went while the batch was read: {_ranges(gone)}; of {promised:,} offsets Spark has read {read}",
         consequence="what it did not find any more is in no table, for `fail_on_data_loss=False` is declared",
         remedy="run the stream more often than retention deletes",
         is_blocking=False,
@@ -171,6 +169,11 @@ def backfill_topics_gone(location: str, names: Sequence[str]) -> Problem:
         remedy="backfill an interval that begins after the first run without it, with a declared `lateness`; or from"
         " what keeps every record, such as a table that a stream without state has made of them",
     )
+
+
+def _ranges(gone: Mapping[Partition, tuple[int, int]]) -> str:
+    """Offsets by partition: the first, and the one behind the last."""
+    return _listed([f"{one} from {first:,} to {after - 1:,}" for one, (first, after) in sorted(gone.items())])
 
 
 def _listed(found: Sequence[str]) -> str:
