@@ -45,7 +45,7 @@ import msgspec
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
 from sluice.locations import is_local, join, real_location
-from sluice.plan_notes import DropsDuplicates, KeptState
+from sluice.plan_notes import DropsDuplicates, KeptState, KnownTimers
 from sluice.storage import Storage
 from sluice.taken_notes import TakenNotes
 from sluice.times import iso_time
@@ -115,7 +115,9 @@ class Generation(Document, frozen=True, kw_only=True):
     checkpoint: str | None = None
     """Where the checkpoint is, when it is not the generation's own folder."""
     has_timers: bool = False
-    """Whether an operator has processing-time timers: those are due with every run, data or not."""
+    """Whether an operator has time-outs or timers in processing time."""
+    timers: KnownTimers | None = None
+    """When the next one of them is due; None where that is not known: then with the next run."""
     drops_duplicates: DropsDuplicates | None = None
     """What the newest run found, for backfills that are planned without Spark; None without an interval column."""
     state: KeptState | None = None

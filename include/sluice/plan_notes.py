@@ -41,3 +41,13 @@ class KeptState(msgspec.Struct, frozen=True):
     """In the order of the plan, from its root."""
     time_zone: str = ""
     """The session's, by which times become days."""
+
+
+class KnownTimers(msgspec.Struct, frozen=True):
+    """When the next time-out or timer in processing time is due, by the state that a batch has left."""
+
+    batch_id: int
+    timestamp_ms: int
+    """The clock of the batch: another batch of its number tells something else."""
+    due_ms: int | None
+    """Milliseconds since the epoch; None where none waits."""

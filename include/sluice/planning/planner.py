@@ -18,6 +18,7 @@ from sluice.planning.kept_mode import mode_changed
 from sluice.planning.live import live_obstacle, live_reason, other_engine
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
+from sluice.planning.timers import due_timers, is_timer_due, later_timers
 from sluice.sources.contract import Available, Bound, Step
 from sluice.trigger import LiveTrigger
 
@@ -80,7 +81,7 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
     batches = [*_uncommitted(seen), *_data(seen, limits.max_batches, now)]
     if not batches and _may_hold_back(seen) and not is_measured(seen.checkpoint, seen.watermarks):
         return replace(blank, verdict="run", reason=_UNMEASURED.format(seen.checkpoint.committed_id))
-    if not batches and _is_no_data_due(seen):
+    if not batches and _is_no_data_due(seen, now):
         batches = [_no_data(seen, now)]
     verdict: Verdict = "resume" if seen.checkpoint.is_pending else "run" if batches else "skip"
     return replace(
@@ -314,11 +315,11 @@ def _may_hold_back(seen: Survey) -> bool:
     return bool(seen.checkpoint.operators) and seen.stream.output_mode != "complete"
 
 
-def _is_no_data_due(seen: Survey) -> bool:
-    """Whether state would change though no data came: the watermark makes some due, or time-outs may be pending."""
+def _is_no_data_due(seen: Survey, now: datetime) -> bool:
+    """Whether state would change though no data came: the watermark makes some due, or a time-out is."""
     checkpoint = seen.checkpoint
-    if checkpoint.planned is not None and seen.record is not None and seen.record.has_timers:
-        return _may_hold_back(seen)
+    if is_timer_due(checkpoint, seen.record, _clock(seen, now)):
+        return True
     has_state = bool(checkpoint.operators)
     return is_no_data_due(checkpoint, seen.watermarks, seen.stream.output_mode, has_state=has_state)
 
@@ -330,7 +331,9 @@ def _clock(seen: Survey, now: datetime) -> int:
 
 def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
     if batches and batches[0].kind == "no_data":
-        return "nothing new, but the watermark has passed state that is due, or time-outs are pending"
+        if not is_no_data_due(seen.checkpoint, seen.watermarks, seen.stream.output_mode, has_state=True):
+            return f"nothing new, but {due_timers(seen.checkpoint, seen.record)}"
+        return "nothing new, but the watermark has passed state that is due"
     new = _describe(seen.available)
     limit = "" if bound.until is None else f" before {bound.until.isoformat()}"
     limit += "" if bound.to_version is None else f" up to version {bound.to_version}"
@@ -338,7 +341,9 @@ def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
         again = f"batch {seen.checkpoint.planned_id} was planned and not committed"
         return f"{again}; {new}{limit}" if len(batches) > 1 else again
     held_back = _held_back(seen.available)
-    return f"{new}{limit}{held_back}" if batches else f"nothing new{limit}{_later(seen.available)}{held_back}"
+    if batches:
+        return f"{new}{limit}{held_back}"
+    return f"nothing new{limit}{_later(seen.available)}{held_back}{later_timers(seen.checkpoint, seen.record)}"
 
 
 def _later(available: Mapping[str, Available]) -> str:

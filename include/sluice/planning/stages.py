@@ -97,7 +97,7 @@ def _lease(plan: Plan) -> Stage:
 
 
 def _no_data() -> Stage:
-    return Stage("no_data", "batches without input, as long as the watermark makes state due")
+    return Stage("no_data", "batches without input, as long as the watermark or a time-out makes state due")
 
 
 def _published(project: Project, seen: Survey, storage: Storage) -> str:

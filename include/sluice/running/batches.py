@@ -26,6 +26,7 @@ from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
 from sluice.running.batch_logs import BatchLogs
+from sluice.running.due_timers import DueTimers
 from sluice.running.known_generation import KnownGeneration
 from sluice.running.logged_files import LoggedFiles
 from sluice.running.planned_files import PlannedFiles, changed_at_work, check_unchanged, passed_over
@@ -40,7 +41,7 @@ from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, s
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
 from sluice.spark.watermark_log import WatermarkLog, came_out_otherwise, not_kept
-from sluice.times import iso_millis
+from sluice.times import Clock, iso_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,6 +60,7 @@ class BatchRunner:
         stop: Once set, no further batch is started.
         state: What the checkpoint says now.
         watermarks: How far each `withWatermark` of the query has come.
+        clock: Tells the time.
         audit: Measures and judges the batches; None for streams without a suite.
         followed: A batch that another driver has decided, of a stream that has no suite any more.
         published: Publishes the batches that the audit leaves to the sink; None where its own stream writer does.
@@ -72,6 +74,7 @@ class BatchRunner:
         stop: threading.Event,
         state: CheckpointState,
         watermarks: WatermarkLog,
+        clock: Clock,
         audit: Audit | None = None,
         followed: Followed | None = None,
         published: PublishedBatches | None = None,
@@ -81,7 +84,7 @@ class BatchRunner:
         self._known = known
         self._storage = home.storage
         self._stop, self._state, self._watermarks, self._audit = stop, state, watermarks, audit
-        self._followed, self._published = followed, published
+        self._followed, self._published, self._clock = followed, published, clock
         self._session = query.frame.sparkSession
         self._logs = BatchLogs(state.location, generation.lines, home.storage)
         self._starts = QueryStarts(query.stream.name, lease, self._logs, audit)
@@ -100,20 +103,30 @@ class BatchRunner:
             yield
 
     def run_no_data(self) -> Generator[BatchRecord, None, bool]:
-        """Spark's own rule: run no-data batches as long as the watermark makes state due.
+        """Spark's own rule: run no-data batches as long as the watermark, or a time-out, makes state due.
 
         Returns:
             Whether none is due any more; False when the run was stopped before.
         """
-        while self._is_no_data_due():
+        timers = DueTimers(self._query, self._known, self._clock)
+        while (clock_ms := self._no_data_clock(timers)) is not None:
+            planned = self._state.planned
             if self._stop.is_set():
                 return False
-            planned = self._state.planned
             if planned is None:
                 return True
-            clock_ms = max([planned.timestamp_ms, *(batch.timestamp_ms for batch in self._plan.batches)])
             yield from self.run(self._no_data(planned, clock_ms))
         return True
+
+    def _no_data_clock(self, timers: DueTimers) -> int | None:
+        """The clock of the next batch without data, in milliseconds since the epoch; None when none is due."""
+        planned = self._state.planned
+        # Only Spark writes the second format of its log.
+        if planned is None or planned.version != 1:
+            return None
+        if self._is_no_data_due():
+            return max([planned.timestamp_ms, *(batch.timestamp_ms for batch in self._plan.batches)])
+        return timers.take(self._state)
 
     def _no_data(self, newest: OffsetFile, clock_ms: int) -> PlannedBatch:
         """A batch without rows, behind the newest one."""
@@ -122,10 +135,6 @@ class BatchRunner:
         return PlannedBatch(newest.batch_id + 1, "no_data", clock_ms, ranges)
 
     def _is_no_data_due(self) -> bool:
-        planned = self._state.planned
-        # Only Spark writes the second format of its log.
-        if planned is None or planned.version != 1:
-            return False
         # A listing after every batch is dear, where no watermark has moved for nothing.
         mode = self._query.stream.output_mode
         return is_no_data_due(self._state, self._watermarks.known, mode, has_state=True) and self._has_state()

@@ -52,7 +52,7 @@ from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited
 from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
-from sluice.spark.live_query import check_live
+from sluice.spark.live_query import check_drained, check_live
 from sluice.spark.query import Query, build_query, plan_reader
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, row_flow
@@ -211,6 +211,8 @@ class _Run:
         self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
         if self.plan.trigger is not None:
             check_live(query, self.plan.trigger)
+        elif self.plan.strategy == "drain":
+            check_drained(query)
         if seen.checkpoint.is_new:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
             choose_shuffle_partitions(session, project.conf_of(stream), reads)
@@ -275,8 +277,7 @@ class _Run:
         """Open the gate, begin the checkpoint, and make ready for the first batch."""
         preparation, query, seen = self.preparation, self.query, self.seen
         project, journal, home = preparation.project, preparation.journal, preparation.home
-        declared = preparation.declared()
-        committed = seen.checkpoint.committed_id
+        declared, committed = preparation.declared(), seen.checkpoint.committed_id
         older = older_quarantine(preparation.stream, self.generation, committed, storage=home.storage)
         if older is not None:
             raise RefusedError(older)
@@ -310,6 +311,7 @@ class _Run:
             self.stop,
             state,
             WatermarkLog(query, home, self.generation, state),
+            journal.clock,
             self.audit,
             self._followed(),
             published_batches(project, query, self.generation.query_id, self.lease, home.storage),

@@ -1,8 +1,8 @@
-"""What Spark refuses of a query that a live trigger is to keep at work, told before anything is written."""
+"""What does not go with a query that Spark is to keep at work, or to drain, told before anything is written."""
 
 from __future__ import annotations
 
-from sluice.errors import QueryRefusedError
+from sluice.errors import DeclarationError, QueryRefusedError
 from sluice.spark.plan_tree import Node, parse_plan
 from sluice.spark.query import Query, plan_reader
 from sluice.spark.shown_error import spark_message
@@ -29,6 +29,21 @@ def check_live(query: Query, trigger: LiveTrigger) -> None:
         found = next((node.kind for node in analysed.walk() if _needs_whole_batch(node)), None)
         if found is not None:
             raise _refused(query, trigger, f"Streaming real-time mode does not support {found} operations")
+
+
+def check_drained(query: Query) -> None:
+    """Make sure that Spark comes to an end with a query that it drains.
+
+    Raises:
+        DeclarationError: It does not.
+    """
+    if query.has_timers:
+        raise DeclarationError(
+            "the run can't be drained: AvailableNow never ends on processing-time timers",
+            where=query.stream.place,
+            remedy="leave out the strategy; where a source is read by Spark alone, run it for a time:"
+            " `--trigger processing-time=10s --for 5m`",
+        )
 
 
 def _needs_whole_batch(node: Node) -> bool:

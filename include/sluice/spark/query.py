@@ -32,12 +32,12 @@ from sluice.spark.query_words import note_query
 from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
 from sluice.spark.start_trigger import StartTrigger, trigger_words
+from sluice.spark.timers import has_timers, next_timer_ms
 from sluice.spark.transform import SqlTransform, load_transform
 from sluice.spark_setting import spark_setting
+from sluice.storage import Storage
 from sluice.stream import Stream
 
-_TIMERS = "ProcessingTime"
-"""What the analysed plan says of an operator with processing-time timers."""
 _MOST_EXPLAIN = 50_000
 """How many characters of Spark's plan are kept: a record is written anew with every batch."""
 
@@ -62,7 +62,7 @@ class Query:
     lines: tuple[SourceLine, ...]
     """One per source line of an offset file, in Spark's order."""
     has_timers: bool
-    """Whether an operator has processing-time timers."""
+    """Whether an operator has time-outs or timers in processing time."""
     watermarks: tuple[WatermarkNode, ...] = ()
     """Every `withWatermark`, in the order of Spark's plan."""
     folders: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -140,6 +140,10 @@ class Query:
             return None
         reader = plan_reader(self.frame.sparkSession)
         return reader.times_of_batch(self.frame, started, self.watermarks, batch_id)
+
+    def next_timer_ms(self, checkpoint: str, storage: Storage) -> int | None:
+        """When its next time-out or timer is due; see `timers.next_timer_ms`."""
+        return next_timer_ms(self.frame.sparkSession, checkpoint, storage=storage)
 
     def explain(self) -> str | None:
         """See `explain_frame`."""
@@ -220,7 +224,9 @@ def build_query(
         )
     folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
     sql = transform.sql if isinstance(transform, SqlTransform) else None
-    return Query(project, stream, frame, lines, _TIMERS in analysed, plans.watermarks(frame), folders, sql=sql)
+    return Query(
+        project, stream, frame, lines, has_timers(parse_plan(analysed)), plans.watermarks(frame), folders, sql=sql
+    )
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:

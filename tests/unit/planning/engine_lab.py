@@ -210,10 +210,14 @@ class ModelQuery(Query):
     """A query that the model of Spark runs."""
 
     engine: Callable[[str], Engine]
+    timer_ms: int | None = None
 
     @property
     def knows_files(self) -> bool:
         return False
+
+    def next_timer_ms(self, checkpoint: str, storage: Storage) -> int | None:
+        return self.timer_ms
 
     def start_replay(self, checkpoint: str) -> Any:
         return self._started(replace(self.engine(checkpoint), sink=Nowhere()), once=True)
@@ -270,6 +274,8 @@ class Lab:
     """The sources in the order of the query's plan; the declaration's unless given."""
     operator: HeldRows | None = None
     has_timers: bool = False
+    timer_ms: int | None = None
+    """When the next one is due, by the state; None where none waits."""
     fault: Fault = field(default_factory=Fault)
     now: datetime = EPOCH + timedelta(hours=1)
     rows: int = 0
@@ -374,7 +380,9 @@ class Lab:
         self.started_at = started_at
         delay_ms = self.operator.delay_ms if self.operator is not None else 0
         nodes = [WatermarkNode(f"{line.source}.at", delay_ms, line.source) for line in lines if self.operator]
-        return ModelQuery(project, stream, frame, lines, self.has_timers, numbered(nodes), engine=self.engine)
+        return ModelQuery(
+            project, stream, frame, lines, self.has_timers, numbered(nodes), engine=self.engine, timer_ms=self.timer_ms
+        )
 
     def _session(self) -> Any:
         conf = dict(PINNED_CONF)
@@ -405,7 +413,7 @@ def make_lab(
     root: Path, *, names: Iterable[str] = ("landing",), sink: type[RowSink] = TransactionalSink, **its: Any
 ) -> Lab:
     """A stream of JSON files; `its` are what a `Lab` has, or options of the sources."""
-    own = {key: its.pop(key) for key in list(its) if key in {"lines", "operator", "has_timers"}}
+    own = {key: its.pop(key) for key in list(its) if key in {"lines", "operator", "has_timers", "timer_ms"}}
     declared = {}
     for name in names:
         (root / name).mkdir(parents=True)

@@ -40,7 +40,7 @@ def test_batches_with_offsets_and_amounts(tmp_path: Path) -> None:
         "    session         start Spark, and analyse `tests.builders:anything`",
         "    begin           begin the checkpoint, or go on with it",
         "    batches 0 to 1  write it with the sink's own stream writer",
-        "    no data         batches without input, as long as the watermark makes state due",
+        "    no data         batches without input, as long as the watermark or a time-out makes state due",
         "    record          close the record",
     ]
 
@@ -59,7 +59,7 @@ def test_a_batch_that_runs_again(tmp_path: Path) -> None:
         "    session  start Spark, and analyse `tests.builders:anything`",
         "    begin    begin the checkpoint, or go on with it",
         "    batch 0  as it was logged: write it with the sink's own stream writer",
-        "    no data  batches without input, as long as the watermark makes state due",
+        "    no data  batches without input, as long as the watermark or a time-out makes state due",
         "    record   close the record",
     ]
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from engine_lab import (
     EPOCH,
@@ -25,6 +26,7 @@ from engine_lab import (
 from sluice import sinks, sources
 from sluice.errors import DeclarationError, StorageError
 from sluice.planning.planner import Limits
+from sluice.planning.verdict import plan_stream
 from sluice.sources.contract import Bound
 from tests.builders import put
 from tests.engine_model import HeldRows
@@ -252,13 +254,43 @@ class TestNoData:
         lab.stream = replace(lab.stream, output_mode="complete")
         assert lab.plan().verdict == "skip"
 
-    def test_timers_are_due_with_every_run(self, tmp_path: Path) -> None:
-        """Processing-time timers can be due at any time: one batch per run, data or not."""
+    def test_a_timer_is_due_once_the_clock_has_passed_it(self, tmp_path: Path) -> None:
+        """No JVM before: until then the plan skips, and says when."""
+        lab = make_lab(tmp_path, operator=HeldRows(delay_ms=10), has_timers=True)
+        due = lab.now + timedelta(minutes=1)
+        lab.timer_ms = int(due.timestamp() * 1000)
+        lab.arrive()
+        assert [batch.kind for batch in lab.run().batches] == ["data"]
+        assert lab.plan().verdict == "skip"
+        assert "; the next time-out is due at 2026-01-01T01:01:00" in lab.plan().reason
+        # Spark fires what is due before the clock of a batch.
+        assert plan_stream(lab.project, lab.request(), clock=lambda: due).verdict == "skip"
+        lab.now = due
+        assert [batch.kind for batch in lab.plan().batches] == ["no_data"]
+        assert lab.plan().reason == "nothing new, but a time-out is due since 2026-01-01T01:01:00.000Z"
+        lab.timer_ms = None
+        assert [batch.kind for batch in lab.run().batches] == ["no_data"]
+        assert (lab.plan().verdict, lab.plan().reason) == ("skip", "nothing new")
+
+    def test_a_timer_that_becomes_due_while_the_run_is_at_work(self, tmp_path: Path) -> None:
+        """It fires in the same run, and once: what sets a time-out in the past would never end."""
+        lab = make_lab(tmp_path, operator=HeldRows(delay_ms=10), has_timers=True, timer_ms=0)
+        lab.arrive()
+        assert [batch.kind for batch in lab.run().batches] == ["data", "no_data"]
+        assert [batch.kind for batch in lab.plan().batches] == ["no_data"]
+
+    def test_where_nobody_has_looked_for_timers(self, tmp_path: Path) -> None:
+        """A driver that died behind its batch: there may be some."""
         lab = make_lab(tmp_path, operator=HeldRows(delay_ms=10), has_timers=True)
         lab.arrive()
         lab.run()
-        assert [batch.kind for batch in lab.plan().batches] == ["no_data"]
-        assert len(lab.run().batches) == 1
+        home = lab.project.stream_home(lab.stream)
+        known = home.generation(1)
+        assert known is not None
+        home.keep_generation(msgspec.structs.replace(known, timers=None))
+        plan = lab.plan()
+        assert [batch.kind for batch in plan.batches] == ["no_data"]
+        assert plan.reason == "nothing new, but time-outs may be due: nobody has looked since the last batch"
 
 
 class TestStrategy:

@@ -1,0 +1,67 @@
+"""Time-outs and timers in processing time that become due while a run is at work, and when the next one is."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from sluice.checkpoint.reader import CheckpointState
+from sluice.home import Generation
+from sluice.plan_notes import KnownTimers
+from sluice.planning.timers import is_timer_due
+from sluice.running.known_generation import KnownGeneration
+from sluice.spark.query import Query
+from sluice.spark.shown_error import spark_message
+from sluice.times import Clock
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class DueTimers:
+    """Looks into the state behind the batches of a run, whose last word is what later runs are planned by."""
+
+    query: Query
+    known: KnownGeneration
+    clock: Clock
+    _has_fired: bool = False
+
+    def take(self, state: CheckpointState) -> int | None:
+        """The clock of the batch that fires what is due behind the newest batch; None when nothing is.
+
+        One batch of a run does: what sets a time-out in the past would never come to an end.
+
+        Args:
+            state: The checkpoint, whose newest batch is committed.
+
+        Returns:
+            Milliseconds since the epoch.
+        """
+        if not self.query.has_timers or state.planned is None or state.is_pending:
+            return None
+        self._look(state)
+        clock_ms = max(int(self.clock().timestamp() * 1000), state.planned.timestamp_ms)
+        if self._has_fired or not is_timer_due(state, self.known.generation, clock_ms):
+            return None
+        self._has_fired = True
+        return clock_ms
+
+    def _look(self, state: CheckpointState) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            due_ms = self.query.next_timer_ms(state.location, self.known.home.storage)
+        except PySparkException as exc:
+            # The next run begins a batch, then, whether one is due or not.
+            logger.warning("Spark does not tell when the next time-out is due: %s", spark_message(exc))
+            return
+        if state.planned is not None:
+            timers = KnownTimers(state.planned.batch_id, state.planned.timestamp_ms, due_ms)
+            self.known.keep(partial(_with_timers, timers=timers))
+
+
+def _with_timers(known: Generation, *, timers: KnownTimers) -> Generation:
+    return msgspec.structs.replace(known, timers=timers)

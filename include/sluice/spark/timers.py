@@ -1,0 +1,64 @@
+"""Processing-time timers and time-outs of a query: which operators have them, and when the next one is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sluice.checkpoint.state_store import read_state_layout
+from sluice.locations import join, spark_location
+from sluice.spark.plan_tree import Node
+from sluice.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MODES: Mapping[str, str] = {
+    "FlatMapGroupsInPandasWithState": "ProcessingTimeTimeout",
+    "FlatMapGroupsWithState": "ProcessingTimeTimeout",
+    "TransformWithStateInPySpark": "ProcessingTime",
+    "TransformWithState": "ProcessingTime",
+}
+"""By the operator, the word in its line of the analysed plan which says that it goes by the clock of the batches."""
+_FORMAT = "statestore"
+_NEVER = -1
+"""Spark's `timeoutTimestamp` of a key that has none."""
+_DUE = "due_ms"
+
+
+def has_timers(plan: Node) -> bool:
+    """Whether an operator of an analysed plan has time-outs or timers in processing time."""
+    return any(_MODES.get(node.kind) in node.rest.split(", ") for node in plan.walk() if node.kind in _MODES)
+
+
+def next_timer_ms(session: SparkSession, checkpoint: str, *, storage: Storage) -> int | None:
+    """When the next time-out or timer is due, by the state that the newest committed batch has left.
+
+    Args:
+        session: Spark.
+        checkpoint: Of a query that has timers in processing time. Where another operator has some in event time, they
+            count, too: a batch too many fires nothing.
+        storage: Where it is.
+
+    Returns:
+        Milliseconds since the epoch; None where none waits. Spark fires it in the first batch whose clock is later.
+
+    Raises:
+        pyspark.errors.PySparkException: Spark does not read the state.
+    """
+    frames = list(_waiting(session, checkpoint, storage))
+    due = [row[0] for frame in frames for row in frame.groupBy().min(_DUE).collect() if row[0] is not None]
+    return min(due, default=None)
+
+
+def _waiting(session: SparkSession, checkpoint: str, storage: Storage) -> Iterator[DataFrame]:
+    """The time-outs and timers of each operator that has any."""
+    for operator in read_state_layout(join(checkpoint, "state"), None, storage=storage).operators:
+        name = operator.name or ""
+        reader: Any = session.read.format(_FORMAT).option("operatorId", operator.operator_id)
+        if name.startswith("transformWithState"):
+            timers = reader.option("readRegisteredTimers", "true").load(spark_location(checkpoint))
+            yield timers.selectExpr(f"expiration_timestamp_ms AS {_DUE}")
+        elif name in {"applyInPandasWithState", "flatMapGroupsWithState"}:
+            keys = reader.load(spark_location(checkpoint)).selectExpr(f"value.timeoutTimestamp AS {_DUE}")
+            yield keys.where(f"{_DUE} <> {_NEVER}")
