@@ -174,6 +174,12 @@ def doubled_once_each(a: DataFrame) -> DataFrame:
     return events.dropDuplicatesWithinWatermark(["id", "day"]).drop("at")
 
 
+def doubled_in_a_view(a: DataFrame) -> DataFrame:
+    """A server looks the view up whenever it analyses the query."""
+    doubled(a).createOrReplaceTempView("seen")
+    return a.sparkSession.sql("SELECT * FROM seen").dropDuplicates(["id", "day"])
+
+
 def sorted_rows(a: DataFrame) -> DataFrame:
     return a.orderBy("id")
 
@@ -227,6 +233,18 @@ STREAMS: dict[str, Stream] = {
     "a_with_a": declared(a_with_a),
     "from_a_view": declared(from_a_view),
     "from_a_table_expression": declared(from_a_table_expression),
+    "doubled_in_a_view": declared(doubled_in_a_view, sink=_BY_DAY, interval_column="day"),
+    "two_watermarks_in_sql": Stream(
+        name="s",
+        sources={"a": numbers("a"), "b": numbers("b")},
+        sql="""
+            SELECT l.id, r.id AS other
+            FROM stream(a) WATERMARK timestamp_seconds(id) AS left_at DELAY OF INTERVAL 1 SECOND AS l
+            LEFT JOIN stream(b) WATERMARK timestamp_seconds(id) AS right_at DELAY OF INTERVAL 1 SECOND AS r
+            ON l.id = r.id AND left_at = right_at
+        """,
+        sink=sinks.delta("out"),
+    ),
     "in_sql": Stream(
         name="s",
         sources={"a": numbers("a")},

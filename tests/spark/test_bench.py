@@ -186,8 +186,12 @@ def test_values_of_every_type(bench: Bench, sink: Sink) -> None:
     """They come out as they went in, from wherever they are read."""
     bench.open(stream("same", sources={"visits": sources.files("in", format="parquet", schema=TYPES)}, sink=sink))
     bench.add("visits", [ROW, {}])
+    with pytest.raises(DeclarationError, match=r"the rows are \{\}"):
+        bench.check_rows({})
     bench.run()
     bench.check_rows([ROW, dict.fromkeys(ROW)])
+    with pytest.raises(AssertionError, match=r"1 missing \(-\)"):
+        bench.check_rows([{**ROW, "m": {}}, dict.fromkeys(ROW)])
     bench.check_new_rows([])
     typed = {"e": Decimal("1.50"), "t": datetime(2026, 3, 29, 1, 30, tzinfo=UTC), "d": date(2026, 1, 2)}
     bench.check_rows([typed, dict.fromkeys(typed)])

@@ -455,6 +455,11 @@ def test_the_driver_that_airflow_starts(work: Work) -> None:
         ("sorted_rows", 2, "Spark does not run this query as a stream: Sorting is not supported"),
         ("absent_column", 2, "UNRESOLVED_COLUMN"),
         ("stream_of_its_own", 2, "reads a stream of its own"),
+        (
+            "two_watermarks_in_sql",
+            2,
+            "does not tell how far the watermark of `a.left_at` is, which is one of several in SQL",
+        ),
         ("observed", 0, "0 with problems"),
     ],
 )
@@ -491,7 +496,7 @@ def test_a_failure_tells_neither_salt_nor_row(work: Work, name: str, returned: i
 
 
 @in_campaigns
-@pytest.mark.parametrize("name", ["doubled", "doubled_once_each"])
+@pytest.mark.parametrize("name", ["doubled", "doubled_once_each", "doubled_in_a_view"])
 def test_a_backfill(work: Work, name: str) -> None:
     """Whole partitions are replaced, by a batch or by a stream where Spark runs no batch; the live stream goes on."""
     write_numbers(work.root / "a", 3, rows=3)

@@ -380,6 +380,8 @@ class _Backfill:
             else:
                 if drops_duplicates(frame, plan_reader(session)):
                     self._check_duplicates(plan)
+                    # A server looks a temporary view up when it writes: by now, the transform has made it of streams.
+                    frame = build_batch(project, self._stream, session, plan.slices)
                 self._save(explain=explain_frame(frame))
                 return frame
         self._check_duplicates(plan)

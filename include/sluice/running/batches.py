@@ -33,6 +33,7 @@ from sluice.running.planned_files import PlannedFiles, changed_at_work, check_un
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.running.read_inputs import ReadInputs
+from sluice.running.try_before import check_uncommitted, committed_meanwhile
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
@@ -159,6 +160,7 @@ class BatchRunner:
         warnings: list[str] = []
         is_decided = read_decision(self._home, self._generation.generation, batch.batch_id) is not None
         if batch.kind == "uncommitted":
+            check_uncommitted(self._state, storage=self._storage)
             warnings += self._check_inputs(batch, is_in_sink=was_in_sink, is_decided=is_decided)
         else:
             warnings += self._write(batch)
@@ -172,10 +174,12 @@ class BatchRunner:
         # Else the rows that count are those of another try.
         looks = self._logged.note_looks(batch.batch_id) if is_logged and not is_counted else {}
         written = self._guarded(
-            self._written(batch.batch_id, is_in_sink=was_in_sink), lambda _: self._files.as_planned(batch, taken)
+            self._written(batch.batch_id, is_in_sink=was_in_sink), partial(self._due_files, batch, taken)
         )
         query = self._starts.start(written, trigger="once")
         self._starts.wait(query)
+        if self._query.knows_files and self._query.newest_batch(query) is None:
+            raise committed_meanwhile(batch.batch_id, self._state.location)
         committed = self._logs.check_committed(batch.batch_id)
         self._query = replace(self._query, fits_state=True)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
@@ -209,6 +213,12 @@ class BatchRunner:
         )
         if failure is not None:
             raise failure
+
+    def _due_files(self, batch: PlannedBatch, taken: Sequence[str], batch_id: int) -> Sequence[str]:
+        """What a batch must read that Spark has begun; where the one that was to run is done, it plans another."""
+        if batch_id != batch.batch_id:
+            raise committed_meanwhile(batch.batch_id, self._state.location)
+        return self._files.as_planned(batch, taken)
 
     def _keep_watermarks(
         self,

@@ -19,17 +19,14 @@ from sluice.auditing.conservation import as_decided, rows_in_quarantine, tied_to
 from sluice.auditing.judge_with_spark import settle_with_spark
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.reader import read_checkpoint
-from sluice.checkpoint.state_store import clear_state_of
 from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.home import Generation, log_keys, source_order
-from sluice.locations import join
 from sluice.plan import Plan, Stage
 from sluice.plan_notes import DropsDuplicates
 from sluice.planning.begun_stream import as_begun
-from sluice.planning.kept_mode import may_have_written
 from sluice.planning.older_table import older_quarantine
 from sluice.planning.survey import Survey, rows_count
 from sluice.planning.transform_text import transform_digest
@@ -42,6 +39,7 @@ from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
 from sluice.running.source_marks import source_marks
 from sluice.running.spark_batches import SparkBatches
+from sluice.running.try_before import clear_state_of_try, has_gone_on
 from sluice.runs.driver import following_requests
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
@@ -205,10 +203,12 @@ class _Run:
         project, stream, home = preparation.project, preparation.stream, preparation.home
         name_writer(project, session, self.lease)
         check_home(project, session, preparation.journal.records.file(self.record.run_id))
-        seen = self.seen
         self.observer.phase("analysing the query")
-        begun = seen.record if seen.checkpoint.planned is not None else None
-        self.query = query = build_query(project, as_begun(stream, begun), session, seen.starts)
+        begun = self.seen.record if self.seen.checkpoint.planned is not None else None
+        self.query = query = build_query(project, as_begun(stream, begun), session, self.seen.starts)
+        if has_gone_on(self.seen.checkpoint, storage=home.storage):
+            self._plan_anew()
+        seen = self.seen
         if self.plan.trigger is not None:
             check_live(query, self.plan.trigger)
         elif self.plan.strategy == "drain":
@@ -220,7 +220,8 @@ class _Run:
         stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
         generation = self._known_generation()
         if seen.checkpoint.is_pending and not rows_count(seen):
-            self._clear_state()
+            self.lease.check()
+            clear_state_of_try(seen, storage=home.storage)
         fits = check_state(query.frame, seen.checkpoint, stream.output_mode, storage=home.storage)
         self.query = query = replace(query, fits_state=fits)
         kept = read_kept_state(query)
@@ -237,24 +238,16 @@ class _Run:
         if seen.lines is None or {line.source for line in seen.lines} != {line.source for line in query.lines}:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
             self._keep_generation()
-            self.plan = preparation.survey_and_plan()[1]
-            if self.plan.problem is not None:
-                raise refusal(self.plan.problem)
-            # Only now it is known that there is nothing to do.
-            self.is_complete = self.plan.verdict == "skip"
+            self._plan_anew()
         self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=query.explain())
         self.observer.planned(self.plan)
 
-    def _clear_state(self) -> None:
-        """Delete what a try before has left of the state: a batch that is done again may read other rows."""
-        checkpoint, storage = self.seen.checkpoint, self.preparation.home.storage
-        self.lease.check()
-        stream, sink = self.preparation.stream, self.seen.sink
-        if checkpoint.planned_id == 0 and not may_have_written(stream, checkpoint, sink, is_decided=False):
-            # Also what it says of its columns: a first batch is computed from nothing.
-            storage.delete_folder(join(checkpoint.location, "state"))
-        else:
-            clear_state_of(checkpoint.planned_id or 0, checkpoint.location, storage=storage)
+    def _plan_anew(self) -> None:
+        self.seen, self.plan = self.preparation.survey_and_plan()
+        if self.plan.problem is not None:
+            raise refusal(self.plan.problem)
+        # Only now it is known that there is nothing to do.
+        self.is_complete = self.plan.verdict == "skip"
 
     def _open_session(self) -> SparkSession:
         preparation = self.preparation

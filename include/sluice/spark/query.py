@@ -203,6 +203,7 @@ def build_query(
     if len(plans.watermarks(frame)) > 1:
         with plans.observing():
             frame = _call(transform, frames, place)
+        _check_watermarks(plans.watermarks(frame), place)
     try:
         plans.check_stream(frame, stream.output_mode)
     except Exception as exc:
@@ -303,6 +304,18 @@ def _check_parameters(transform: Any, stream: Stream, place: str) -> None:
     needed = [name for name, found in parameters.items() if found.default is inspect.Parameter.empty]
     if not any(found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()):
         check_parameters(list(parameters), needed, stream, place)
+
+
+def _check_watermarks(watermarks: Iterable[WatermarkNode], place: str) -> None:
+    """A server tells how far each of several is only where `withWatermark` of Python has made it."""
+    hidden = next((node.input for node in watermarks if node.key is None), None)
+    if hidden is not None:
+        raise DeclarationError(
+            f"a server does not tell how far the watermark of `{hidden}` is, which is one of several in SQL: what waits"
+            " for it would never come out",
+            where=place,
+            remedy="make it by `withWatermark` of a DataFrame; or run the stream without a server",
+        )
 
 
 def _check_recursion(analysed: str, place: str) -> None:

@@ -21,7 +21,7 @@ from sluice.testing.difference import Rows, difference
 from sluice.testing.inputs import Input, write_input
 from sluice.testing.opened import OpenedStream
 from sluice.testing.project import bench_project
-from sluice.testing.rows import as_dicts, rows_of
+from sluice.testing.rows import as_dicts, given_rows, rows_of
 from sluice.testing.stage import Stage
 from sluice.testing.state import STATE_STORES, read_state
 from sluice.times import iso_time
@@ -396,7 +396,7 @@ class Bench:
         __tracebackhide__ = True
         self._note(f"check the {what}")
         if schema is None:
-            if expected:
+            if given_rows(expected, f"bench, expected {what}"):
                 self._fail(f"there are no {what}: nothing was written yet")
             return
         wanted = as_dicts(expected, schema, f"bench, expected {what}")

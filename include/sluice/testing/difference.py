@@ -12,6 +12,10 @@ _MOST = 20
 """How many rows of each kind a message shows."""
 
 
+class MapValue(dict[Any, Any]):
+    """A value of a map: all of its keys count, where of a struct only the fields do that are named."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """What was expected and is not there, and what is there and was not expected."""
@@ -60,7 +64,9 @@ def difference(expected: Rows, found: Rows) -> Difference:
 
 
 def matches(expected: Any, found: Any) -> bool:
-    """Whether a value is the one that is expected; of dicts, only what is expected counts."""
+    """Whether a value is the one that is expected; of rows and structs, only what is expected counts."""
+    if isinstance(expected, MapValue) and isinstance(found, Mapping) and len(expected) != len(found):
+        return False
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         return all(name in found and matches(value, found[name]) for name, value in expected.items())
     if isinstance(expected, list) and isinstance(found, list):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sluice.errors import DeclarationError
 from sluice.locations import local_path
 from sluice.sources.contract import Source
-from sluice.testing.rows import as_dicts, schema_of
+from sluice.testing.rows import as_dicts, for_spark, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,7 +172,7 @@ def _frame(
             remedy='name them with its first rows: schema="id bigint, at timestamp"',
         )
     rows = as_dicts(given.rows, schema, given.place)
-    values = [tuple(row.get(name) for name in schema.fieldNames()) for row in rows]
+    values = [tuple(for_spark(row.get(name)) for name in schema.fieldNames()) for row in rows]
     try:
         return session().createDataFrame(values, schema), len(values)
     except (PySparkException, TypeError, ValueError) as exc:

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import DeclarationError
+from sluice.testing.difference import MapValue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,11 +34,20 @@ def as_dicts(rows: object, schema: StructType, place: str) -> list[dict[str, Any
     Raises:
         DeclarationError: They are no rows, or have other columns.
     """
+    return [_as_dict(row, schema, f"{place}, row {number}") for number, row in enumerate(given_rows(rows, place), 1)]
+
+
+def given_rows(rows: object, place: str) -> list[object]:
+    """Rows as a test wrote them.
+
+    Raises:
+        DeclarationError: They are no rows.
+    """
     if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
         raise DeclarationError(
             f"the rows are {_shown(rows)}", where=place, remedy="give a list of dicts, or of tuples with all columns"
         )
-    return [_as_dict(row, schema, f"{place}, row {number}") for number, row in enumerate(rows, 1)]
+    return list(rows)
 
 
 def _as_dict(row: object, schema: StructType, place: str) -> dict[str, Any]:
@@ -80,12 +90,19 @@ def as_value(value: Any, kind: DataType) -> Any:
         return [as_value(item, kind.elementType) for item in value]
     if isinstance(kind, types.MapType) and isinstance(value, Mapping | list):
         pairs = value.items() if isinstance(value, Mapping) else value
-        return {as_value(key, kind.keyType): as_value(item, kind.valueType) for key, item in pairs}
+        return MapValue({as_value(key, kind.keyType): as_value(item, kind.valueType) for key, item in pairs})
     if isinstance(kind, types.BinaryType):
         return value.encode() if isinstance(value, str) else bytes(value) if isinstance(value, bytearray) else value
     if isinstance(kind, types.DecimalType):
         return _as_decimal(value)
     return _as_time(value, kind)
+
+
+def for_spark(value: Any) -> Any:
+    """A value of `as_value` as Spark takes it, which knows no dict but Python's own."""
+    if isinstance(value, Mapping):
+        return {key: for_spark(item) for key, item in value.items()}
+    return list(map(for_spark, value)) if isinstance(value, list) else value
 
 
 def _as_struct(value: Any, kind: StructType) -> Any:

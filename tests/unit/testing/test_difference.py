@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from sluice.testing.difference import described, difference
+from sluice.testing.difference import MapValue, described, difference
 
 
 def test_order_does_not_count_and_number_does() -> None:
@@ -25,6 +25,16 @@ def test_only_named_columns_count() -> None:
     assert not difference([{"b": {"x": 1}}], rows)
     assert difference([{"b": {"z": None}}], rows)
     assert difference([{"c": None}], rows)
+
+
+def test_all_keys_of_a_map_count() -> None:
+    """Unlike the fields of a struct: whoever writes a map means all of it."""
+    rows = [{"m": MapValue({"a": 1, "b": 2})}]
+    assert not difference([{"m": MapValue({"b": 2, "a": 1})}], rows)
+    assert difference([{"m": MapValue({"a": 1})}], rows)
+    assert difference([{"m": MapValue()}], rows)
+    assert difference([{"m": MapValue({"a": {"x": 1}})}], [{"m": MapValue({"a": {"x": 2}})}])
+    assert not difference([{"m": MapValue({"a": {"x": 1}})}], [{"m": MapValue({"a": {"x": 1, "y": 2}})}])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""What the try before a run has left, which may still be at work: a driver that stood still, a query of a server."""
+
+from __future__ import annotations
+
+from sluice.checkpoint.log import list_log
+from sluice.checkpoint.reader import CheckpointState
+from sluice.checkpoint.state_store import clear_state_of
+from sluice.errors import BatchFailedError
+from sluice.locations import join
+from sluice.planning.kept_mode import may_have_written
+from sluice.planning.survey import Survey
+from sluice.storage import Storage
+
+
+def has_gone_on(checkpoint: CheckpointState, *, storage: Storage) -> bool:
+    """Whether somebody has planned or committed a batch since a checkpoint was read.
+
+    Raises:
+        StorageError: A folder can't be listed.
+    """
+    logs = (list_log(join(checkpoint.location, name), storage=storage) for name in ("offsets", "commits"))
+    newest = tuple(None if log is None else log.latest for log in logs)
+    return newest != (checkpoint.planned_id, checkpoint.committed_id)
+
+
+def clear_state_of_try(seen: Survey, *, storage: Storage) -> None:
+    """Delete what a try before has left of the state: a batch that is done again may read other rows.
+
+    Raises:
+        BatchFailedError: That try has committed its batch.
+        StorageError: Something can't be deleted.
+    """
+    checkpoint = seen.checkpoint
+    check_uncommitted(checkpoint, storage=storage)
+    if checkpoint.planned_id == 0 and not may_have_written(seen.stream, checkpoint, seen.sink, is_decided=False):
+        # Also what it says of its columns: a first batch is computed from nothing.
+        storage.delete_folder(join(checkpoint.location, "state"))
+    else:
+        clear_state_of(checkpoint.planned_id or 0, checkpoint.location, storage=storage)
+
+
+def check_uncommitted(checkpoint: CheckpointState, *, storage: Storage) -> None:
+    """Make sure that the batch that is to be done again is nobody's yet.
+
+    Raises:
+        BatchFailedError: It is committed by now.
+    """
+    if has_gone_on(checkpoint, storage=storage):
+        raise committed_meanwhile(checkpoint.planned_id, checkpoint.location)
+
+
+def committed_meanwhile(batch_id: int | None, checkpoint: str) -> BatchFailedError:
+    """What to raise where another driver has done a batch that was to be done again."""
+    return BatchFailedError(
+        f"batch {batch_id} was done by the driver of a try before, which had stood still, while this run began",
+        where=checkpoint,
+        remedy="this run has written nothing; the next try goes on behind that batch",
+    )
