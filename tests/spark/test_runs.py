@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, DeclarationError, RefusedError
+from sluice.errors import BatchFailedError, RefusedError
 from sluice.sinks.contract import Sink
 from sluice.spark_setting import spark_setting
 from tests.spark.lab import (
@@ -93,24 +93,6 @@ def matched(numbers: DataFrame, others: DataFrame) -> DataFrame:
     left = numbers.select("id", F.timestamp_seconds("id").alias("at")).withWatermark("at", "1 second")
     right = others.selectExpr("id AS other", "timestamp_seconds(id) AS other_at").withWatermark("other_at", "1 second")
     return left.join(right, F.expr("id = other AND at = other_at"), "left_outer").select("id", "other")
-
-
-def seen_or_timed_out(numbers: DataFrame) -> DataFrame:
-    """Each id, then 0 - id when nothing came for it for a second of the batches' clock."""
-
-    def follow(key, frames, state):  # noqa: ANN001, ANN202 - pyspark takes type hints for those of a pandas function
-        import pandas as pd
-
-        if state.hasTimedOut:
-            state.remove()
-            yield pd.DataFrame({"id": [-key[0]]})
-        else:
-            state.update((1,))
-            state.setTimeoutDuration(1000)
-            yield from ([pd.DataFrame({"id": [key[0]]})] if list(frames) else [])
-
-    groups = numbers.groupBy("id")
-    return groups.applyInPandasWithState(follow, "id bigint", "seen int", "append", "ProcessingTimeTimeout")
 
 
 def collect(frame: DataFrame, batch_id: int) -> None:
@@ -513,21 +495,6 @@ class TestRecord:
             {"quality": {"rows": 2, "largest": 1}},
             {"quality": {"rows": 2, "largest": 3}},
         ]
-
-
-class TestTimers:
-    """Processing-time timers, on which AvailableNow never ends."""
-
-    def test_one_batch_per_run(self, lab: Lab) -> None:
-        """Each run without data makes one batch, by whose planned clock the timers go off."""
-        write_numbers(lab.root / "land", 2, first=1)
-        stream = declared("seen_or_timed_out", sinks.foreach_batch(f"{__name__}:collect"), max_files_per_batch=None)
-        start = datetime.now(UTC)
-        for seconds in (0, 0.5, 10):
-            lab.run(stream, clock=lambda moment=start + timedelta(seconds=seconds): moment)
-        assert CALLS == [(0, [1, 2]), (1, []), (2, [-2, -1])]
-        with pytest.raises(DeclarationError, match="never ends on processing-time timers"):
-            lab.run(stream, bounded(strategy="drain"))
 
 
 class TestNoDataBatches:

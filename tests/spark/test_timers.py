@@ -231,3 +231,5 @@ def test_the_first_run_is_not_drained(lab: Lab) -> None:
         lab.run(stream, Limits(strategy="drain"))
     assert not (lab.checkpoint(stream) / "offsets").exists()
     assert kinds(lab, stream, 0) == ["data"]
+    with pytest.raises(DeclarationError, match="AvailableNow never ends on processing-time timers"):
+        lab.plan(stream, Limits(strategy="drain"))
