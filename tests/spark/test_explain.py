@@ -14,7 +14,7 @@ from sluice import Stream, sinks, sources
 from sluice.spark import query
 from sluice.spark.classic_plan import ClassicPlans
 from sluice.spark.plan_reader import PlanReader
-from tests.spark import test_runs
+from tests.spark import test_runs, test_timers
 from tests.spark.lab import Lab, write_numbers
 
 pytestmark = pytest.mark.spark
@@ -68,7 +68,7 @@ def test_a_query_in_sql_over_a_view(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     "transform",
-    [test_runs.same, test_runs.per_window, test_runs.first_of_each, test_runs.seen_or_timed_out, test_runs.first_three],
+    [test_runs.same, test_runs.per_window, test_runs.first_of_each, test_timers.quiet_keys, test_runs.first_three],
 )
 def test_telling_it_writes_nothing(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transform: Callable[[DataFrame], DataFrame]

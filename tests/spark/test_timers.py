@@ -22,7 +22,7 @@ from sluice.spark.first_batch import ROCKSDB, STATE_STORE
 from tests.spark.lab import Lab, ids, write_files
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-SECONDS = 10
+SECONDS = 1
 """After how long without a row a key has timed out."""
 
 
@@ -135,11 +135,11 @@ def test_an_idle_stream_begins_a_run_once_a_time_out_is_due(lab: Lab, transform:
     arrive(lab, 1, 2)
     assert kinds(lab, stream, 0) == ["data"]
     plan = lab.plan(stream, clock=at(SECONDS))
-    assert (plan.verdict, plan.reason) == ("skip", "nothing new; the next time-out is due at 2026-03-01T00:00:10.000Z")
+    assert (plan.verdict, plan.reason) == ("skip", "nothing new; the next time-out is due at 2026-03-01T00:00:01.000Z")
     assert kinds(lab, stream, SECONDS) == []
     later = SECONDS + 0.001
     assert lab.plan(stream, clock=at(later)).reason == (
-        "nothing new, but a time-out is due since 2026-03-01T00:00:10.000Z"
+        "nothing new, but a time-out is due since 2026-03-01T00:00:01.000Z"
     )
     assert kinds(lab, stream, later) == ["no_data"]
     assert out(lab) == [-2, -1, 1, 2]
@@ -170,7 +170,7 @@ def test_a_history(lab: Lab, transform: str) -> None:
     due: dict[int, float] = {}
     expected: list[int] = []
     for _ in range(10):
-        now += draw.choice([1, 4, 6, 11])
+        now += draw.choice([0.1, 0.4, 0.6, 1.1])
         arrived = draw.sample(range(1, 4), draw.choice([0, 0, 1, 2]))
         if arrived:
             arrive(lab, *arrived)
@@ -195,11 +195,11 @@ def test_where_the_driver_died_before_it_looked(lab: Lab, monkeypatch: pytest.Mo
         patch.setattr(DueTimers, "take", die)
         with pytest.raises(KeyboardInterrupt):
             lab.run(stream, clock=at(0))
-    assert lab.plan(stream, clock=at(1)).reason == (
+    assert lab.plan(stream, clock=at(0.1)).reason == (
         "nothing new, but time-outs may be due: nobody has looked since the last batch"
     )
-    assert kinds(lab, stream, 1) == ["no_data"]
-    assert kinds(lab, stream, 2) == []
+    assert kinds(lab, stream, 0.1) == ["no_data"]
+    assert kinds(lab, stream, 0.2) == []
     assert kinds(lab, stream, SECONDS + 1) == ["no_data"]
     assert out(lab) == [-1, 1]
 
