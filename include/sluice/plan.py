@@ -178,12 +178,13 @@ class Plan:
             problem=None if self.problem is None else ProblemDocument.of(self.problem),
             warnings=tuple(map(ProblemDocument.of, self.warnings)),
             quality=None if self.quality is None else self.quality.document,
-            watermarks=None if self.watermarks is None else _watermarks_document(self.watermarks),
+            watermarks=None if self.watermarks is None else watermarks_document(self.watermarks),
             stages=tuple(stage.document for stage in self.stages),
         )
 
 
-def _watermarks_document(outlook: WatermarkOutlook) -> WatermarksDocument:
+def watermarks_document(outlook: WatermarkOutlook) -> WatermarksDocument:
+    """Every input's watermark, as plans and `sluice inspect` tell it."""
     held_back_by = outlook.held_back_by
     return WatermarksDocument(
         next=iso_millis(outlook.next_ms) if outlook.next_ms else None,

@@ -36,9 +36,27 @@ class _StoreInfo(msgspec.Struct, rename="camel"):
     num_partitions: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
+class _StateVariable(msgspec.Struct, rename="camel"):
+    state_name: str
+
+
+class _OperatorProperties(msgspec.Struct, rename="camel"):
+    state_variables: list[_StateVariable] = []
+
+
 class _OperatorMetadata(msgspec.Struct, rename="camel"):
     operator_info: _OperatorInfo
     state_store_info: list[_StoreInfo]
+    operator_properties_json: str = ""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Those that a processor of `transformWithState` names; Spark's own begin with a dollar."""
+        try:
+            found = decode_as(self.operator_properties_json or "{}", _OperatorProperties)
+        except (msgspec.DecodeError, RecursionError):
+            return ()
+        return tuple(one.state_name for one in found.state_variables if not one.state_name.startswith("$"))
 
 
 def has_state(checkpoint: str, *, storage: Storage) -> bool:
@@ -90,6 +108,8 @@ class Operator:
     stores: tuple[str, ...]
     latest_version: int | None
     """The newest version that every partition has: batch N leaves version N + 1."""
+    variables: tuple[str, ...] = ()
+    """The names of the variables of a processor of `transformWithState`."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +242,8 @@ def _read_operator(
                 problems.append(_unloadable(place, needed_version))
     latest = None if not newest or None in newest else min(version for version in newest if version is not None)
     name = metadata.operator_info.operator_name if metadata else None
-    return Operator(operator_id, name, partitions, tuple(stores), latest), problems
+    variables = metadata.variables if metadata else ()
+    return Operator(operator_id, name, partitions, tuple(stores), latest, variables), problems
 
 
 def _has_no_keys(location: str, storage: Storage) -> bool:

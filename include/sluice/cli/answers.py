@@ -24,11 +24,11 @@ def _each(names: str, answer: str) -> dict[str, str]:
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "sluice": {
         **_each("start execute trigger submit build apply once", _RUN),
-        **_each("explain compile dry-run dryrun diff preview", "`sluice plan STREAM` says what a run would do"),
+        **_each("explain compile dry-run dryrun preview", "`sluice plan STREAM` says what a run would do"),
         **_each("test validate debug parse lint", "`sluice check` checks every declaration"),
         **_each("ls streams show", "`sluice list` lists the streams"),
         **_each("history log logs status", "`sluice runs STREAM` lists the runs of a stream"),
-        **_each("checkpoint checkpoints describe state offsets", "`sluice inspect STREAM` shows a checkpoint"),
+        **_each("checkpoint checkpoints describe offsets", "`sluice inspect STREAM` shows a checkpoint"),
         **_each("freshness source waiting", "`sluice lag STREAM` shows what waits in every source"),
         **_each("release audit suggest", "it is a command of `sluice quality`"),
         **_each("airflow spark-submit dbt gx", "it is a command of its own: type it without `sluice`"),

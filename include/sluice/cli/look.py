@@ -163,7 +163,7 @@ def _described(stream: Stream, file: str) -> dict[str, Any]:
 def _print_checkpoint(document: dict[str, Any]) -> None:
     from sluice.cli.printing import print_table
 
-    nested = {"sources", "operators", "lag", "problems"}
+    nested = {"sources", "operators", "watermarks", "state", "lag", "problems"}
     print_table("Checkpoint", ("", ""), [(key, value) for key, value in document.items() if key not in nested])
     offsets, lags = document["sources"], document["lag"]
     if offsets or lags:
@@ -176,3 +176,12 @@ def _print_checkpoint(document: dict[str, Any]) -> None:
     if document["operators"]:
         rows = [tuple(map(cell, operator.values())) for operator in document["operators"]]
         print_table("Stateful operators", ("operator", "name", "partitions", "stores", "newest version"), rows)
+    if document.get("state"):
+        rows = [tuple(map(cell, kept.values())) for kept in document["state"]]
+        columns = ("operator", "rows", "updated", "removed", "late rows", "bytes of memory")
+        print_table("State after the newest batch", columns, rows)
+    if document.get("watermarks"):
+        rows = [
+            (found["input"], found["watermark"], found["newest_event"]) for found in document["watermarks"]["inputs"]
+        ]
+        print_table("Watermarks", ("input", "watermark", "newest event"), rows)

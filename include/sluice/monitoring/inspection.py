@@ -12,12 +12,18 @@ from sluice.amounts import Amount, amount_json
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import RefusedError, SluiceError
 from sluice.home import StreamHome
+from sluice.plan import watermarks_document
+from sluice.planning.next_watermark import watermark_outlook
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
+from sluice.runs.record import RunRecords, StateRecord
 from sluice.sources.contract import Bound
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.times import iso_millis
+
+_NEWEST_RUNS = 5
+"""How many records are looked at for the newest batch."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,10 @@ def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str,
         return _document(checkpoint, stream.name, number, {}) | {"source_error": str(exc)}
     names = [line.source for line in seen.lines] if seen.lines else None
     document = _document(seen.checkpoint, stream.name, seen.generation, {}, names)
+    outlook = watermark_outlook(seen.checkpoint, seen.watermarks)
+    if outlook is not None:
+        document["watermarks"] = msgspec.to_builtins(watermarks_document(outlook))
+    document["state"] = [msgspec.to_builtins(kept) for kept in _newest_state(home)]
     document["lag"] = {name: lag.as_json(now) for name, lag in source_lags(seen).items()}
     refusal = find_refusal(seen)
     noticed = [problem for found in seen.available.values() for problem in found.problems]
@@ -92,6 +102,13 @@ def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str,
         known.append(refusal)
     document["problems"] = [problem.as_json() for problem in known]
     return document
+
+
+def _newest_state(home: StreamHome) -> tuple[StateRecord, ...]:
+    """What the operators kept after the newest batch that a record has."""
+    records, _ = RunRecords(home).newest_readable(_NEWEST_RUNS)
+    batches = (record.batches[-1] for record in records if record.interval is None and record.batches)
+    return next((batch.state for batch in batches), ())
 
 
 def inspect_checkpoint(location: str, storage: Storage) -> dict[str, Any]:
@@ -134,6 +151,8 @@ def _document(
             }
             for operator in checkpoint.operators
         ],
+        "state": [],
+        "watermarks": None,
         "lag": lag,
         "problems": [problem.as_json() for problem in checkpoint.problems],
     }

@@ -38,7 +38,7 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import StagingSink
 from sluice.sources.contract import SOURCE_METRICS, LoggingSource, Position
-from sluice.spark.progress import ProgressLog, Report, late_rows, progress_of, source_metric
+from sluice.spark.progress import ProgressLog, Report, kept_state, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
 from sluice.spark.session import pinned_conf
 from sluice.spark.watermark_log import WatermarkLog, came_out_otherwise, not_kept
@@ -368,6 +368,7 @@ class BatchRunner:
             observed={name: found for name, found in observed.items() if not name.startswith(SOURCE_METRICS)},
             malformed_rows=source_metric(observed, "malformed_rows"),
             late_rows=None if was_in_sink else late_rows(report),
+            state=kept_state(report),
             sink_version=outcome.version if outcome else None,
             was_in_sink=was_in_sink,
             **self._watermarks.shown(self._state.planned),

@@ -27,6 +27,20 @@ _RECORD_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{8}\.json")
 """Others in the folder are none of ours."""
 
 
+class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stateful operator kept after a batch, and what the batch has changed of it, as Spark counts."""
+
+    operator: str
+    """Spark's name of it, such as `stateStoreSave`."""
+    rows: int
+    updated_rows: int = 0
+    removed_rows: int = 0
+    late_rows: int = 0
+    """Which of the batch's it has dropped, for they came after the watermark."""
+    memory_bytes: int = 0
+    """Of all of the stores, as their provider measures it."""
+
+
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What one batch did."""
 
@@ -52,6 +66,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     late_rows: int | None = None
     """The rows that were dropped because they came after the watermark, as Spark counts them: windows count what is
     left of them once each task has summed up its own. None for queries without state, and where it is not known."""
+    state: tuple[StateRecord, ...] = ()
+    """What each stateful operator keeps; empty for queries without state, and where it is not known."""
     watermarks: dict[str, str | None] = {}
     """How far each `withWatermark` had come after the batch, by `source.column`; None for none yet."""
     held_back_by: tuple[str, ...] = ()
@@ -155,6 +171,7 @@ def describe_batch(batch: BatchRecord) -> str:
     out += f", {batch.dropped_rows:,} dropped" if batch.dropped_rows else ""
     out += f", {batch.late_rows:,} late" if batch.late_rows else ""
     out += _counts(batch.malformed_rows, "malformed rows") + _counts(batch.unread_files, "files without rows")
+    out += f", {sum(kept.rows for kept in batch.state):,} in state" if batch.state else ""
     watermark = "" if batch.watermark is None else f", watermark {batch.watermark}"
     watermark += f", held back by {', '.join(batch.held_back_by)}" if batch.held_back_by else ""
     seconds = batch.duration_ms.get("triggerExecution", 0) / 1000

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from sluice.runs.record import StateRecord
 from sluice.sources.contract import SOURCE_METRICS
 from sluice.spark.classic_plan import java_class
 from sluice.spark.connect_session import is_connected
@@ -255,3 +256,18 @@ def late_rows(report: Report) -> int | None:
     """The rows that stateful operators dropped by the watermark; None when there are none of them."""
     counts = [operator.get("numRowsDroppedByWatermark") for operator in report.get("stateOperators", [])]
     return sum(count for count in counts if count is not None) if counts else None
+
+
+def kept_state(report: Report) -> tuple[StateRecord, ...]:
+    """What each stateful operator keeps after a batch, in the order of Spark's report."""
+    return tuple(
+        StateRecord(
+            operator=str(operator.get("operatorName", "")),
+            rows=int(operator.get("numRowsTotal", 0)),
+            updated_rows=int(operator.get("numRowsUpdated", 0)),
+            removed_rows=int(operator.get("numRowsRemoved", 0)),
+            late_rows=int(operator.get("numRowsDroppedByWatermark", 0)),
+            memory_bytes=int(operator.get("memoryUsedBytes", 0)),
+        )
+        for operator in report.get("stateOperators", [])
+    )

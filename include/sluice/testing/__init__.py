@@ -17,6 +17,6 @@ It is no plugin that pytest loads by itself: whoever has Sluice installed and do
 from sluice.testing.actions import Bench
 from sluice.testing.crash import Moment
 from sluice.testing.fixture import bench
-from sluice.testing.state import STATE_STORES
+from sluice.testing.state_stores import STATE_STORES
 
 __all__ = ["STATE_STORES", "Bench", "Moment", "bench"]

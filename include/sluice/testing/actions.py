@@ -14,6 +14,7 @@ from sluice.project import Project, find_project
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
+from sluice.spark.state_rows import find_operator, read_state
 from sluice.stream import Stream
 from sluice.testing.clock import duration, moment
 from sluice.testing.crash import Moment, check_moment
@@ -23,7 +24,7 @@ from sluice.testing.opened import OpenedStream
 from sluice.testing.project import bench_project
 from sluice.testing.rows import as_dicts, given_rows, rows_of
 from sluice.testing.stage import Stage
-from sluice.testing.state import STATE_STORES, read_state
+from sluice.testing.state_stores import STATE_STORES
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -315,13 +316,17 @@ class Bench:
             DeclarationError: There is no such operator, or Spark wants to be told more.
         """
         __tracebackhide__ = True
+        where, checkpoint = "bench.check_state()", self._opened.checkpoint
         unknown = next((name for name in options if name not in _READS_STATE), None)
         if unknown is not None:
             raise DeclarationError(
-                f"there is no `{unknown}`", where="bench.check_state()", remedy=f"there are: {', '.join(_READS_STATE)}"
+                f"there is no `{unknown}`", where=where, remedy=f"there are: {', '.join(_READS_STATE)}"
             )
         given = {_READS_STATE[name]: str(value) for name, value in options.items()}
-        frame = read_state(self._opened.checkpoint, self._opened.session, operator, given)
+        frame = None
+        if checkpoint.committed_id is not None and checkpoint.operators:
+            keeping = find_operator(checkpoint, operator, where=where)
+            frame = read_state(checkpoint, self._opened.session, keeping, given, where=where)
         found = [] if frame is None else rows_of(frame)
         self._compare(f"state of operator {operator}", None if frame is None else frame.schema, found, expected)
 

@@ -206,6 +206,11 @@ def batch_row(batch: BatchRecord) -> BatchRow:
     notes += [
         f"{wording.count(files, 'file')} of {name} without a row" for name, files in batch.unread_files.items() if files
     ]
+    if batch.state:
+        rows = wording.count(sum(kept.rows for kept in batch.state), "row")
+        notes.append(f"{rows} in state, {wording.size(sum(kept.memory_bytes for kept in batch.state))}")
+        late = sum(kept.late_rows for kept in batch.state)
+        notes += [f"{wording.count(late, 'late row')} dropped"] if late else []
     if batch.held_back_by:
         notes.append(f"watermark held back by {', '.join(batch.held_back_by)}")
     if batch.quarantined_rows:

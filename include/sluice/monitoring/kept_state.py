@@ -1,0 +1,106 @@
+"""What `sluice state` tells: the operators of a stream that keep state, and the rows of one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sluice.checkpoint.reader import CheckpointState, read_checkpoint
+from sluice.checkpoint.state_store import Operator
+from sluice.errors import DeclarationError
+from sluice.home import StreamHome, log_keys
+from sluice.project import Project
+from sluice.spark.java_options import Work
+from sluice.spark.session import close_session, open_session
+from sluice.spark.state_rows import StateView, find_operator, read_state, state_unreadable
+from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WHERE = "sluice state"
+
+
+def stateful_operators(home: StreamHome) -> tuple[CheckpointState, Sequence[Operator]]:
+    """The checkpoint of a stream, and its operators that keep state; none before the first batch.
+
+    Raises:
+        StorageError: It can't be read.
+    """
+    number = home.current_generation()
+    location = home.checkpoint_location(number)
+    checkpoint = read_checkpoint(location, storage=home.storage, log_keys=log_keys(home.generation(number)))
+    return checkpoint, checkpoint.operators if checkpoint.committed_id is not None else ()
+
+
+def state_document(
+    project: Project, stream: Stream, view: StateView, *, most: int, session: SparkSession | None = None
+) -> dict[str, Any]:
+    """Rows of the state of an operator, in the keys of `sluice state --json`.
+
+    Args:
+        project: The project.
+        stream: The stream.
+        view: What is looked at.
+        most: How many rows.
+        session: A Spark to use in place of one that the project's settings describe.
+
+    Raises:
+        DeclarationError: There is no such operator, or Spark does not have what is asked for.
+        BatchFailedError: Spark does not start.
+    """
+    checkpoint, operators = stateful_operators(project.stream_home(stream))
+    if not operators:
+        raise DeclarationError(
+            "the stream keeps no state", where=f"{_WHERE} {stream.name}", remedy="look at it with `sluice inspect`"
+        )
+    operator = find_operator(checkpoint, view.operator, where=_WHERE)
+    with _session(project, stream, session) as opened:
+        columns, rows = _rows(checkpoint, opened, operator, view, most + 1)
+    return {
+        "stream": stream.name,
+        "operator_id": operator.operator_id,
+        "name": operator.name,
+        "batch": checkpoint.committed_id if view.batch is None else view.batch,
+        "changes_since": view.changes_since,
+        "columns": columns,
+        "rows": rows[:most],
+        "has_more": len(rows) > most,
+    }
+
+
+def operators_document(stream: str, operators: Sequence[Operator]) -> dict[str, Any]:
+    """The operators, in the keys of `sluice state --json`."""
+    return {"stream": stream, "operators": [msgspec.to_builtins(operator) for operator in operators]}
+
+
+@contextmanager
+def _session(project: Project, stream: Stream, session: SparkSession | None) -> Iterator[SparkSession]:
+    if session is not None:
+        yield session
+        return
+    opened = open_session(project, stream, work=Work(0))
+    try:
+        yield opened
+    finally:
+        close_session(opened)
+
+
+def _rows(
+    checkpoint: CheckpointState, session: SparkSession, operator: Operator, view: StateView, most: int
+) -> tuple[list[str], list[dict[str, Any]]]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as sql
+
+    frame = read_state(checkpoint, session, operator, view.options, where=_WHERE)
+    # Spark's own words for values: times in the session's zone, which is UTC, and bytes in base 64.
+    document = sql.to_json(sql.struct("*"), {"ignoreNullFields": "false"})
+    try:
+        found = frame.limit(most).select(document).collect()
+    except PySparkException as exc:
+        raise state_unreadable(operator, exc, where=_WHERE) from exc
+    return frame.columns, [json.loads(row[0]) for row in found]
