@@ -18,6 +18,7 @@ from tests.engine_model import HeldRows
 
 KEYS = [
     "stream", "generation", "checkpoint", "query_id", "planned", "committed", "watermark", "sources", "operators",
+    "state", "watermarks",
     "lag", "problems",
 ]  # fmt: skip
 BYTES_OF_A_ROW = len('{"id": 0, "at": 0}\n')
