@@ -179,27 +179,32 @@ def check_reference(reference: object, what: str, place: str) -> None:
     )
 
 
-def partition_columns(given: object, place: str) -> tuple[str, ...]:
-    """The columns that `partition_by` names: a list of them, or one.
+def column_names(given: object, what: str, place: str) -> tuple[str, ...]:
+    """The columns that an argument names: a list of them, or one.
+
+    Args:
+        given: What was typed.
+        what: The argument.
+        place: Where it was typed.
 
     Raises:
-        DeclarationError: It names none, or one twice.
+        DeclarationError: It names what is no column, or one twice.
     """
-    example = '`partition_by=["day", "country"]`'
+    example = f'`{what}=["day", "country"]`'
     if isinstance(given, str):
         if "," in given:
-            raise DeclarationError(f"`partition_by` is {given!r}", where=place, remedy=f"write a list: {example}")
+            raise DeclarationError(f"`{what}` is {given!r}", where=place, remedy=f"write a list: {example}")
         given = (given,)
     if not isinstance(given, list | tuple) or not all(isinstance(name, str) and name.strip() for name in given):
         raise DeclarationError(
-            f"`partition_by` is {given!r}", where=place, remedy=f"give the names of columns, as in {example}"
+            f"`{what}` is {given!r}", where=place, remedy=f"give the names of columns, as in {example}"
         )
     for name in given:
         if (meant := no_column(name)) is not None:
-            raise DeclarationError(f"`partition_by` names `{name}`, which is no column", where=place, remedy=meant)
+            raise DeclarationError(f"`{what}` names `{name}`, which is no column", where=place, remedy=meant)
     twice = next((name for index, name in enumerate(given) if name in given[:index]), None)
     if twice is not None:
-        raise DeclarationError(f"`partition_by` names `{twice}` twice", where=place, remedy="name every column once")
+        raise DeclarationError(f"`{what}` names `{twice}` twice", where=place, remedy="name every column once")
     return tuple(given)
 
 

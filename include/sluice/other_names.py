@@ -26,6 +26,7 @@ _NO_CLEANING = "leave it out: a backfill reads files again that were taken; move
 _OUTPUT_MODE = "say it by `Stream(output_mode=...)`"
 _OURS_TO_SET = "leave it out: Sluice sets it with every batch"
 _ALWAYS_INCREMENTAL = "leave it out: a stream takes only what is new; a backfill recomputes an interval"
+_MERGE_ON = "write it as `merge_on`: a row of a batch replaces the one that has its keys"
 _DEDUPLICATE = "drop duplicates in the transform (`dropDuplicatesWithinWatermark`), or merge in `sinks.foreach_batch`"
 _IN_TRANSFORM = "call `withWatermark` in the transform"
 _QUALITY = "write it as `quality`: a suite's JSON file, or `module:function`"
@@ -125,7 +126,7 @@ SINK_WORDS: Mapping[str, str] = {
     **_each("trigger schedule once available_now", _SCHEDULED),
     **_each("replace_where txn_app_id txn_version", _OURS_TO_SET),
     **_each("partition_overwrite_mode", _ALWAYS_INCREMENTAL),
-    **_each("unique_key merge_keys primary_key", _DEDUPLICATE),
+    **_each("unique_key merge_keys merge_key primary_key key keys upsert_on upsert_keys", _MERGE_ON),
     **_each(
         "z_order zorder cluster_by clustered_by", "leave it out: cluster the table by `ALTER TABLE`, then OPTIMIZE"
     ),

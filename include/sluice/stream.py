@@ -112,7 +112,7 @@ class Stream:
     def backfill_obstacle(self) -> str | None:
         """Why the stream can't be backfilled, by its declaration alone; None when it can."""
         if not isinstance(self.sink, ReplaceableSink):
-            return f"a {self.sink.kind} sink can't replace the rows of an interval; a Delta sink can"
+            return self.sink.replace_obstacle
         if self.output_mode != "append":
             return f"in output mode `{self.output_mode}` the next batch of the live stream writes all rows anew"
         if self.interval_column is None:
@@ -137,7 +137,7 @@ class Stream:
         if isinstance(self.sink, SplittingSink) and (table := self.quarantine_table) is not None:
             return self.sink, table
         raise DeclarationError(
-            f"a {self.sink.kind} sink can't be written twice without doubling rows",
+            self.sink.split_obstacle[0],
             where=self.place,
             remedy="use a Delta sink, or another policy than `quarantine`",
         )
@@ -190,9 +190,9 @@ class Stream:
             )
         if self.output_mode not in self.sink.output_modes:
             raise DeclarationError(
-                f"`output_mode` is {self.output_mode!r}, which a {self.sink.kind} sink does not take",
+                f"`output_mode` is {self.output_mode!r}, which {self.sink.named} does not take",
                 where=place,
-                remedy=f"use one of: {', '.join(self.sink.output_modes)}",
+                remedy=self.sink.mode_remedy(self.output_mode),
             )
         self._check_spark(place)
         self._check_quality(place)

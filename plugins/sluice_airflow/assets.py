@@ -24,7 +24,7 @@ from airflow.sdk import Asset, AssetWatcher
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, join, local_path
 from sluice.monitoring.touched_partitions import Partition, touched_partitions
-from sluice.sinks.contract import VersionedSink
+from sluice.sinks.contract import ReadableSink
 from sluice_airflow.outcomes import summary
 from sluice_airflow.projects import airflow_project, project_for_others
 from sluice_airflow.unannounced_runs import untold_runs, written_versions
@@ -194,7 +194,7 @@ def _touched(stream: Stream, runs: Sequence[RunRecord], home: StreamHome) -> lis
 
 def _columns(stream: Stream) -> tuple[str, ...]:
     """The partition columns of a sink whose log tells of them."""
-    return stream.sink.partition_columns if isinstance(stream.sink, VersionedSink) else ()
+    return stream.sink.partition_columns if isinstance(stream.sink, ReadableSink) else ()
 
 
 def _declared(stream: str | Stream, project: str | None) -> Stream:

@@ -172,7 +172,7 @@ def _tables(declared: Declared) -> tuple[Suite, SplittingSink, SplittingSink]:
     if suite is None:
         problem = "the stream has no suite"
     elif not isinstance(sink, SplittingSink):
-        problem = f"a stream with a {sink.kind} sink has no quarantine"
+        problem = f"a stream with {sink.named} has no quarantine"
     elif declared.project.is_remote:
         problem, remedy = "Spark Connect can't release rows", "use a Spark of its own: `[spark] master`"
     if problem is not None or suite is None or table is None or not isinstance(sink, SplittingSink):

@@ -47,7 +47,7 @@ def _refuse_rereads(plan: QualityPlan, stream: Stream) -> None:
     """
     if plan.rereads and not isinstance(stream.sink, VersionedSink):
         raise DeclarationError(
-            f"`{plan.rereads[0].type}` reads again what the run wrote, which a {stream.sink.kind} sink can't tell",
+            f"`{plan.rereads[0].type}` reads again what the run wrote, which {stream.sink.named} can't tell",
             where=plan.rereads[0].place,
             remedy="use a Delta sink, or remove it from this suite",
         )

@@ -30,7 +30,7 @@ from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
 from sluice.runs.driver import Drivers
 from sluice.runs.record import QualityRecord, new_run_id
-from sluice.sinks.contract import VersionedSink
+from sluice.sinks.contract import ReadableSink, VersionedSink
 from sluice.spark.session import close_session, open_session
 from sluice.spark.shown_error import spark_message
 from sluice.stream import Stream
@@ -133,7 +133,7 @@ def audit_table(
     return audit
 
 
-def check_audit(project: Project, request: TableAuditRequest) -> tuple[Suite, VersionedSink, int]:
+def check_audit(project: Project, request: TableAuditRequest) -> tuple[Suite, ReadableSink, int]:
     """Make sure, without a JVM, that there is a suite, and a table with these versions.
 
     Returns:
@@ -183,12 +183,18 @@ def _suite(declared: Declared, request: TableAuditRequest) -> Suite:
     return replace(suite, expectations=expectations).without_history()
 
 
-def _table(request: TableAuditRequest, home: StreamHome) -> tuple[VersionedSink, int]:
+def _table(request: TableAuditRequest, home: StreamHome) -> tuple[ReadableSink, int]:
     """The table, and the version to read; fixed before anything is read, for others may write meanwhile."""
     sink, place = request.stream.sink, request.stream.place
-    if not isinstance(sink, VersionedSink):
+    if not isinstance(sink, ReadableSink):
         raise DeclarationError(
-            f"a {sink.kind} sink is no table to audit", where=place, remedy="audit a stream with a Delta sink"
+            f"{sink.named} is no table to audit", where=place, remedy="audit a stream with a Delta sink"
+        )
+    if request.from_version is not None and not isinstance(sink, VersionedSink):
+        raise DeclarationError(
+            f"{sink.named} does not tell what a version added: a merge writes rows of other batches again",
+            where=place,
+            remedy="audit the whole table, or the rows of a condition: leave out the first version",
         )
     log = open_log(sink.location or "", storage=home.storage)
     if log is None:
@@ -205,10 +211,10 @@ def _table(request: TableAuditRequest, home: StreamHome) -> tuple[VersionedSink,
 
 
 def _rows(
-    request: TableAuditRequest, sink: VersionedSink, version: int, session: SparkSession, home: StreamHome
+    request: TableAuditRequest, sink: ReadableSink, version: int, session: SparkSession, home: StreamHome
 ) -> DataFrame:
     try:
-        if request.from_version is not None:
+        if request.from_version is not None and isinstance(sink, VersionedSink):
             rows = sink.read_versions(session, range(request.from_version, version + 1), storage=home.storage)
         else:
             rows = sink.read_table(session, version)

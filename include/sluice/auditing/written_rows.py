@@ -63,7 +63,7 @@ class WrittenRows:
             return []
         sink = self.stream.sink
         if not isinstance(sink, VersionedSink):
-            return not_measured(self.plan, f"a {sink.kind} sink does not tell what a run wrote")
+            return not_measured(self.plan, f"{sink.named} does not tell what a run wrote")
         lost = [batch.batch_id for batch in batches if batch.sink_version is None and batch.output_rows]
         if lost:
             return not_measured(self.plan, f"the table does not tell any more what batch {lost[0]} wrote")

@@ -103,7 +103,7 @@ def _gate(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> t
     if project.is_remote:
         if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
             raise DeclarationError(
-                f"a {stream.sink.kind} sink can't be audited over Spark Connect: its function may read a batch twice",
+                f"{stream.sink.named} can't be audited over Spark Connect: its function may read a batch twice",
                 where=f"{stream.place}, quality",
                 remedy="run it with a Spark of its own, or leave out `quality`",
             )
@@ -144,8 +144,7 @@ def _check_quarantine(project: Project, stream: Stream, suite: Suite) -> None:
     if project.is_remote:
         problem, remedy = "Spark Connect can't split a batch", "use `drop`, or run it with a Spark of its own"
     elif not isinstance(stream.sink, SplittingSink):
-        problem = f"a {stream.sink.kind} sink can't be written twice without doubling rows"
-        remedy = "use `drop`, or a Delta sink"
+        problem, remedy = stream.sink.split_obstacle
     elif stream.output_mode != "append":
         problem, remedy = f"in output mode `{stream.output_mode}` a batch has rows of former ones", "use `drop`"
     elif table is not None and table.location and (user := _user_of(table.location, project, stream)) is not None:
@@ -167,7 +166,7 @@ def _user_of(place: str, project: Project, stream: Stream) -> str | None:
 
 def _aside_obstacle(stream: Stream, state: SinkState | None, storage: Storage) -> str | None:
     if not isinstance(stream.sink, StagingSink):
-        return f"a {stream.sink.kind} sink can't publish what was written aside"
+        return f"{stream.sink.named} can't publish what was written aside"
     return stream.sink.aside_obstacle(stream.output_mode, state=state, storage=storage)
 
 
@@ -176,7 +175,7 @@ def _pass_obstacle(stream: Stream, suite: Suite, gate: str) -> str | None:
     if _removes(suite):
         return "some rows are not written"
     if gate == "write" and not isinstance(stream.sink, VersionedSink):
-        return f"a {stream.sink.kind} sink does not tell what a batch wrote"
+        return f"{stream.sink.named} does not tell what a batch wrote"
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from sluice.errors import Problem
+from sluice.errors import DeclarationError, Problem
 from sluice.planning.own_output import check_own_output
 from sluice.planning.shared_sinks import shared_sink
 from sluice.planning.transform_text import check_functions
@@ -41,13 +41,19 @@ class Declared:
 
         Raises:
             DeclarationError: The transform does not take the sources, the stream writes where it or another stream
-                reads or writes, or Spark takes an option with other settings only.
+                reads or writes, Spark takes an option with other settings only, or the sink with another Spark.
         """
         check_functions(project, stream)
         check_own_output(stream, project.home)
         conf = project.conf_of(stream)
         for name, source in stream.sources.items():
             source.check_settings(conf, place=f"{stream.place}, source `{name}`")
+        if project.is_remote and stream.sink.needs_own_spark:
+            raise DeclarationError(
+                f"{stream.sink.named} can't be written over Spark Connect: the server would have to run the merge",
+                where=stream.place,
+                remedy="run it with a Spark of its own: `[spark] master`",
+            )
         stream.sink.check_settings(conf, place=f"{stream.place}, sink")
         return cls(project, stream, streams, conf, shared_sink(stream, streams))
 

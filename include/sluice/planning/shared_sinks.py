@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.errors import DeclarationError, Problem
+from sluice.sinks.contract import KeyedSink
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
 
@@ -32,6 +33,8 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
     why = None
     if stream.sink.is_of_one_query or other.sink.is_of_one_query:
         why = "Spark's manifest there tells of the batches of one, and passes over those of the other as done"
+    elif any(isinstance(each.sink, KeyedSink) for each in (stream, other)):
+        why = "which row of a key counts would go by which of them ran last"
     elif "complete" in {stream.output_mode, other.output_mode}:
         why = "in output mode `complete` every batch of one deletes the rows of the other"
     if why is not None:

@@ -109,7 +109,7 @@ def _published(project: Project, seen: Survey, storage: Storage) -> str:
         if is_aside and sink.aside_obstacle(mode, state=seen.sink, storage=storage) is None:
             return "write it aside, publish it by one commit of metadata"
     elif isinstance(sink, BatchSink):
-        return f"hand it to `{sink.function}`" if sink.function is not None else "hand it to the sink's function"
+        return sink.step
     return "write it with the sink's own stream writer"
 
 

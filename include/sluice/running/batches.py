@@ -29,6 +29,7 @@ from sluice.running.batch_logs import BatchLogs
 from sluice.running.due_timers import DueTimers
 from sluice.running.known_generation import KnownGeneration
 from sluice.running.logged_files import LoggedFiles
+from sluice.running.merged_batches import MergedBatches
 from sluice.running.planned_files import PlannedFiles, changed_at_work, check_unchanged, passed_over
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
@@ -36,7 +37,7 @@ from sluice.running.read_inputs import ReadInputs
 from sluice.running.try_before import check_uncommitted, committed_meanwhile
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
-from sluice.sinks.contract import StagingSink
+from sluice.sinks.contract import BatchSink
 from sluice.sources.contract import SOURCE_METRICS, LoggingSource, Position
 from sluice.spark.progress import ProgressLog, Report, kept_state, late_rows, progress_of, source_metric
 from sluice.spark.query import Query, run_through
@@ -64,7 +65,7 @@ class BatchRunner:
         clock: Tells the time.
         audit: Measures and judges the batches; None for streams without a suite.
         followed: A batch that another driver has decided, of a stream that has no suite any more.
-        published: Publishes the batches that the audit leaves to the sink; None where its own stream writer does.
+        published: Writes the batches that the audit leaves to the sink; None where its own stream writer does.
     """
 
     def __init__(  # noqa: PLR0917 - everything that a batch needs
@@ -78,7 +79,7 @@ class BatchRunner:
         clock: Clock,
         audit: Audit | None = None,
         followed: Followed | None = None,
-        published: PublishedBatches | None = None,
+        published: PublishedBatches | MergedBatches | None = None,
     ) -> None:
         generation, home = known.generation, known.home
         self._query, self._generation, self._home, self._lease = query, generation, home, lease
@@ -383,7 +384,7 @@ class BatchRunner:
         elif self._followed is not None and self._followed.decision.batch_id == batch_id:
             query = replace(query, write=self._followed.write)
         write = query.write
-        if write is None and is_in_sink and isinstance(query.stream.sink, StagingSink) and query.knows_files:
+        if write is None and is_in_sink and isinstance(query.stream.sink, BatchSink) and query.knows_files:
             # The sink's own writer may have forgotten the batch, where the table lets transactions expire.
             write = self._pass_over
         elif write is None and self._published is not None and self._published.is_possible():

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.project import Project
+from sluice.running.merged_batches import MergedBatches
 from sluice.runs.lease import Lease
-from sluice.sinks.contract import SinkBatch, StagingSink
+from sluice.sinks.contract import KeyedSink, SinkBatch, StagingSink
 from sluice.spark.query import Query
 from sluice.storage import Storage
 
@@ -65,9 +66,11 @@ class PublishedBatches:
 
 def published_batches(
     project: Project, query: Query, query_id: str, lease: Lease, storage: Storage
-) -> PublishedBatches | None:
-    """What publishes the batches of a stream; None where the sink's own stream writer must write them."""
+) -> PublishedBatches | MergedBatches | None:
+    """What writes the batches of a stream; None where the sink's own stream writer must write them."""
     sink = query.stream.sink
+    if isinstance(sink, KeyedSink):
+        return MergedBatches(project, query.stream.output_mode, sink, query_id, lease, storage)
     if not isinstance(sink, StagingSink) or not sink.can_rename or not query.knows_files:
         return None
     return PublishedBatches(project, query, sink, query_id, lease, storage)

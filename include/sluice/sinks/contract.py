@@ -1,8 +1,9 @@
 """What every kind of sink promises: how Spark writes it, and what its own log says of a batch.
 
 What only some can do are contracts of their own, found by what a sink can: an interval's rows replaced
-(`ReplaceableSink`), a batch written by a function (`BatchSink`), or aside, and published then (`StagingSink`), what was
-written read again (`VersionedSink`), a batch split between two of them (`SplittingSink`).
+(`replaceable.ReplaceableSink`), a batch written by a function (`BatchSink`), or aside, and published then
+(`StagingSink`), rows replaced by their keys (`KeyedSink`), what was written read again (`ReadableSink`,
+`VersionedSink`), a batch split between two of them (`SplittingSink`).
 """
 
 from __future__ import annotations
@@ -91,10 +92,32 @@ class Sink(ABC):
     is_of_one_query: ClassVar[bool] = False
     """Whether it takes batches by their ids alone, so that those of another query pass for done."""
 
+    needs_own_spark: ClassVar[bool] = False
+    """Whether it can't be written over Spark Connect."""
+
+    @property
+    def named(self) -> str:
+        """What it is called in messages."""
+        return f"a {self.kind} sink"
+
     @property
     def needs_jars(self) -> bool:
         """Whether Spark writes it by one of the pinned jars."""
         return False
+
+    def mode_remedy(self, output_mode: str) -> str:
+        """What to do about an output mode that it does not take."""
+        return f"use one of: {', '.join(self.output_modes)}"
+
+    @property
+    def replace_obstacle(self) -> str:
+        """Why no backfill can replace an interval's rows in it; asked of those alone that are no `ReplaceableSink`."""
+        return f"{self.named} can't replace the rows of an interval; a Delta sink can"
+
+    @property
+    def split_obstacle(self) -> tuple[str, str]:
+        """Why no row of a batch can go to a quarantine, and what to do; asked of those that are no `SplittingSink`."""
+        return f"{self.named} can't be written twice without doubling rows", "use `drop`, or a Delta sink"
 
     @abstractmethod
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
@@ -265,11 +288,38 @@ class BatchSink(Sink):
         """The function that Spark calls with each batch; None where Spark has a stream writer for the sink."""
         return None
 
+    @property
+    def step(self) -> str:
+        """What is done with a batch, for the stages of a plan."""
+        return f"hand it to `{self.function}`" if self.function is not None else "hand it to the sink's function"
+
     @abstractmethod
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
-        """Write a batch as the stream writer would; the same id written twice counts once if the sink is idempotent."""
+        """Write a batch as the stream writer would; the same id written twice counts once if the sink is idempotent.
+
+        Args:
+            frame: The batch, which may be read more than once.
+            batch: Whose it is.
+            load_function: Gives the function of the user's that the sink calls.
+            storage: Where the sink is.
+        """
+
+
+@dataclass(frozen=True)
+class KeyedSink(BatchSink):
+    """Base of the sinks in which rows replace others by their keys. No stream writer of Spark's writes them."""
+
+    @property
+    @abstractmethod
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the result that tell a row from others."""
+
+    @property
+    @abstractmethod
+    def takes_keys_once(self) -> bool:
+        """Whether no two rows of a batch may have the same keys."""
 
 
 @dataclass(frozen=True)
@@ -329,8 +379,17 @@ class StagingSink(BatchSink):
 
 
 @dataclass(frozen=True)
-class VersionedSink(Sink):
-    """Base of the sinks whose log tells which rows a version added, and gives them back."""
+class ReadableSink(Sink):
+    """Base of the sinks that give back all rows that a version has."""
+
+    @abstractmethod
+    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
+        """All rows of the table as a version left it."""
+
+
+@dataclass(frozen=True)
+class VersionedSink(ReadableSink):
+    """Base of those whose log tells which rows a version added, and gives them back."""
 
     @abstractmethod
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
@@ -339,10 +398,6 @@ class VersionedSink(Sink):
         Raises:
             RefusedError: A version can't be read any more.
         """
-
-    @abstractmethod
-    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
-        """All rows of the table as a version left it."""
 
 
 @dataclass(frozen=True)

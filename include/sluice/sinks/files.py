@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from sluice.checkpoint.manifest import files_of_batch, latest_batch, newest_file
-from sluice.declaring import check_path, declares, partition_columns
+from sluice.declaring import check_path, column_names, declares
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, join, local_path, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
@@ -189,4 +189,4 @@ def files(
     known = {option: check for option, check in FORMATS[format].items() if option != "mode"}
     given = spark_options(options, known, place=place, ours=("format", "partition_by"), words=words)
     check_together(format, given, place)
-    return FilesSink(path, format, partition_columns(partition_by, place), given)
+    return FilesSink(path, format, column_names(partition_by, "partition_by", place), given)

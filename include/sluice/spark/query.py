@@ -26,6 +26,7 @@ from sluice.spark.code_shipping import carrying_code, ship_code
 from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
+from sluice.spark.merge_keys import check_merge_keys
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
 from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query_words import note_query
@@ -215,6 +216,7 @@ def build_query(
     analysed = plans.analysed_text(frame)
     _check_recursion(analysed, place)
     _check_partition_columns(stream, frame)
+    check_merge_keys(stream, frame, plans)
     _check_interval_column(stream, frame)
     for function in functions[1:]:
         pack_functions(project, function, session)

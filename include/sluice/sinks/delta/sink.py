@@ -1,46 +1,34 @@
-"""A Delta table as the sink.
-
-Every batch is one commit that carries the query id and the batch id as an application transaction; Delta skips a
-batch that the table holds already. So a batch runs twice without doubling rows, and the table's own log tells,
-without a JVM, which batch it holds.
-"""
+"""A Delta table as the sink, to which batches are appended, or whose rows are all written anew."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from sluice.declaring import check_path, declares, partition_columns
+from sluice.declaring import check_path, column_names, declares, snake_case
 from sluice.delta_table import (
-    Commit,
     expired_transactions,
     find_table,
-    last_transaction,
     open_log,
-    open_table,
     read_commit,
-    refuse_other,
-    transactions,
 )
+from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.locations import is_local, spark_location
 from sluice.option_values import any_text, boolean, whole_number
 from sluice.other_names import SINK_WORDS
-from sluice.paths import resolve_path
 from sluice.sinks.contract import (
     Aside,
-    BatchOutcome,
     FunctionLoader,
     OutputMode,
     SinkBatch,
     SinkState,
     SplittingSink,
-    Unknown,
 )
-from sluice.sinks.delta import forgotten, implicit_casts, published_batch, replacement, sealing
-from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
+from sluice.sinks.delta import implicit_casts, published_batch, replacement, sealing
+from sluice.sinks.delta.merged import HEEDED_OPTIONS, MergedDeltaSink
+from sluice.sinks.delta.table import QUERY_ID, DeltaTableSink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, SinkSnapshot
 from sluice.spark_options import spark_options
 from sluice.storage import Storage
@@ -50,8 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Spark's id of a query; other writers that name their transactions choose names of their own."""
 _OPTIONS = {
     **dict.fromkeys(["mergeSchema", "overwriteSchema", "optimizeWrite"], boolean),
     "maxRecordsPerFile": whole_number,
@@ -60,102 +46,18 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True)
-class DeltaSink(ReplaceableSink, SplittingSink):
-    """Declared by `sinks.delta`."""
+class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
+    """Declared by `sinks.delta` without keys."""
 
-    kind: ClassVar[str] = "delta"
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "complete")
-    is_idempotent: ClassVar[bool] = True
 
-    path: str
-    partition_by: tuple[str, ...]
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def needs_jars(self) -> bool:
-        return True
-
-    @property
-    def location(self) -> str:
-        return self.path
-
-    def resolved(self, project_root: str) -> DeltaSink:
-        return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.delta({self.path!r})"))
-
-    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
-        opened = open_table(self.path, storage=storage)
-        if opened is None:
-            if query_id is None:
-                # Once the query has its id, files without a log are what its first batch left when it was killed.
-                refuse_other(self.path, storage)
-            return SinkState(exists=False)
-        log, table = opened
-        forgetful = forgotten.forgetful(self.path, log.configuration)
-        found = SinkState(exists=True, identity=log.table_id, version=log.latest, forgetful=forgetful, opened=table)
-        if not query_id:
-            return found
-        last = last_transaction(table, self.path, query_id, storage=storage)
-        if last is None or table.transaction_version(query_id) == last:
-            return replace(found, last_batch=last)
-        return replace(found, last_batch=last, forgotten=forgotten.expired(self.path, last))
-
-    def why_unknown(
-        self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
-    ) -> Unknown | None:
-        why = forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
-        return None if why is None else Unknown(why, forgotten.remedy(application, version))
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        return self.partition_by
-
-    def check_table(
-        self,
-        output_mode: OutputMode,
-        interval_column: str | None,
-        conf: Mapping[str, str],
-        *,
-        place: str,
-        storage: Storage,
-    ) -> None:
-        is_asked = bool(self.partition_by) or interval_column is not None
-        table = find_table(self.path, storage=storage) if is_asked and not self._is_made_anew(output_mode) else None
-        if table is None:
-            return
-        where = f"{place}, {self.path}"
-        if self.partition_by:
-            check_partitions(table, self.partition_by, place=where)
-        if interval_column is not None:
-            may_come = "true" in {self.options.get("mergeSchema"), conf.get(implicit_casts.AUTO_MERGE, "").lower()}
-            interval_kind(table, interval_column, place=where, may_come=may_come)
+    def mode_remedy(self, output_mode: str) -> str:
+        keys = f"; or name the keys by which rows are replaced: `sinks.delta({self.path!r}, merge_on=[...])`"
+        return super().mode_remedy(output_mode) + (keys if output_mode == "update" else "")
 
     def _is_made_anew(self, output_mode: OutputMode) -> bool:
         """Whether every batch makes the table's columns."""
         return output_mode == "complete" and self.options.get("overwriteSchema") == "true"
-
-    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
-        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
-        if table is not None:
-            implicit_casts.check_result(table, frame, self.options, place=f"{place}, {self.path}")
-
-    def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
-        log = open_log(self.path, storage=storage)
-        # The newest first: where a stream writes, nearly every commit is one of its batches.
-        noted = transactions(log, storage=storage) if log is not None else iter(())
-        yield from (found.application for found in noted if _QUERY_ID.fullmatch(found.application))
-
-    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
-        log = open_log(self.path, storage=storage)
-        if log is None:
-            return None
-        for version in reversed(log.versions):
-            commit = read_commit(log, version, storage=storage)
-            held = commit.transactions.get(query_id) if commit else None
-            if commit is not None and held == batch_id:
-                return BatchOutcome(_output_rows(commit), version)
-            if held is not None and held < batch_id:
-                return None
-        return None
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         writer = frame.writeStream.format("delta").options(**self.options)
@@ -252,9 +154,6 @@ class DeltaSink(ReplaceableSink, SplittingSink):
     def read_versions(self, spark: SparkSession, versions: Sequence[int], *, storage: Storage) -> DataFrame:
         return published_batch.read_versions(self.path, spark, versions, storage=storage)
 
-    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
-        return published_batch.read_table(self.path, spark, version)
-
     def snapshot(self, column: str, query_id: str, *, storage: Storage) -> SinkSnapshot | None:
         return replacement.snapshot(self.path, column, query_id, storage=storage)
 
@@ -270,12 +169,12 @@ class DeltaSink(ReplaceableSink, SplittingSink):
             if commit is not None and commit.timestamp_ms is not None and commit.timestamp_ms < since_ms:
                 return None
             for writer in commit.transactions if commit is not None else ():
-                if writer not in own and _QUERY_ID.fullmatch(writer):
+                if writer not in own and QUERY_ID.fullmatch(writer):
                     return writer
         # The commits of that time are gone: those that are there are younger.
         expired = expired_transactions(log, storage=storage)
         since = (found.application for found in expired if found.time_ms is not None and found.time_ms >= since_ms)
-        return next((writer for writer in since if writer not in own and _QUERY_ID.fullmatch(writer)), None)
+        return next((writer for writer in since if writer not in own and QUERY_ID.fullmatch(writer)), None)
 
     def write_aside(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> Aside:
         return replacement.write_aside(self.path, frame, wanted, storage=storage)
@@ -298,12 +197,21 @@ class DeltaSink(ReplaceableSink, SplittingSink):
 
 
 @declares("sinks.delta()", SINK_WORDS)
-def delta(path: str, *, partition_by: str | Sequence[str] = (), **options: Any) -> DeltaSink:
+def delta(
+    path: str,
+    *,
+    partition_by: str | Sequence[str] = (),
+    merge_on: str | Sequence[str] | None = None,
+    **options: Any,
+) -> DeltaSink | MergedDeltaSink:
     """Declare a Delta table as the sink.
 
     Args:
         path: The table's folder; relative to the project, absolute, or a URL.
         partition_by: The partition columns, or the one that there is.
+        merge_on: The key columns, or the one that there is: a row of a batch replaces the one in the table that has its
+            keys, and is added where none has them. In output mode `complete`, a row that no batch has any more is
+            deleted.
         options: Further options of Delta's streaming writer, in snake_case.
 
     Raises:
@@ -311,14 +219,17 @@ def delta(path: str, *, partition_by: str | Sequence[str] = (), **options: Any) 
     """
     place = f"sinks.delta({path!r})"
     check_path(path, place)
-    known = spark_options(options, _OPTIONS, place=place, ours=("partition_by",), words=SINK_WORDS)
-    return DeltaSink(path, partition_columns(partition_by, place), known)
-
-
-def _output_rows(commit: Commit) -> int | None:
-    rows = commit.metrics.get("numOutputRows")
-    if isinstance(rows, str | int) and str(rows).isdigit():
-        return int(rows)
-    # A commit of metadata has no metrics of a write; its files say how many rows they have.
-    counts = [file.rows for file in commit.files]
-    return None if None in counts else sum(count for count in counts if count is not None)
+    known = spark_options(options, _OPTIONS, place=place, ours=("partition_by", "merge_on"), words=SINK_WORDS)
+    partitions = column_names(partition_by, "partition_by", place)
+    if merge_on is None:
+        return DeltaSink(path, partitions, known)
+    keys = column_names(merge_on, "merge_on", place)
+    if not keys:
+        raise DeclarationError("`merge_on` names no column", where=place, remedy="name the columns that tell a row")
+    if meant := sorted(known.keys() - HEEDED_OPTIONS):
+        raise DeclarationError(
+            f"option `{snake_case(meant[0])}` is of Delta's writer, and with `merge_on` batches are merged",
+            where=place,
+            remedy="leave it out: a property of the table, or a setting in `Stream(conf=...)`, may say the same",
+        )
+    return MergedDeltaSink(path, partitions, known, keys=keys)

@@ -1,0 +1,150 @@
+"""A Delta table that batches are written into, however: what its own log tells of them, without a JVM.
+
+Every batch is one commit that carries the query id and the batch id as an application transaction; Delta skips a
+batch that the table holds already. So a batch runs twice without doubling rows, and the table's own log tells which
+batch it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from sluice.delta_table import (
+    Commit,
+    find_table,
+    last_transaction,
+    open_log,
+    open_table,
+    read_commit,
+    refuse_other,
+    transactions,
+)
+from sluice.paths import resolve_path
+from sluice.sinks.contract import BatchOutcome, BatchSink, OutputMode, ReadableSink, SinkState, Unknown
+from sluice.sinks.delta import forgotten, implicit_casts, published_batch
+from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
+from sluice.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Spark's id of a query; other writers that name their transactions choose names of their own."""
+
+
+@dataclass(frozen=True)
+class DeltaTableSink(BatchSink, ReadableSink):
+    """Base of the ways to write a Delta table."""
+
+    kind: ClassVar[str] = "delta"
+    is_idempotent: ClassVar[bool] = True
+
+    path: str
+    partition_by: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def needs_jars(self) -> bool:
+        return True
+
+    @property
+    def location(self) -> str:
+        return self.path
+
+    def resolved(self, project_root: str) -> Self:
+        return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.delta({self.path!r})"))
+
+    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
+        opened = open_table(self.path, storage=storage)
+        if opened is None:
+            if query_id is None:
+                # Once the query has its id, files without a log are what its first batch left when it was killed.
+                refuse_other(self.path, storage)
+            return SinkState(exists=False)
+        log, table = opened
+        forgetful = forgotten.forgetful(self.path, log.configuration)
+        found = SinkState(exists=True, identity=log.table_id, version=log.latest, forgetful=forgetful, opened=table)
+        if not query_id:
+            return found
+        last = last_transaction(table, self.path, query_id, storage=storage)
+        if last is None or table.transaction_version(query_id) == last:
+            return replace(found, last_batch=last)
+        return replace(found, last_batch=last, forgotten=forgotten.expired(self.path, last))
+
+    def why_unknown(
+        self, application: str | None, version: int, since_ms: int | None, *, storage: Storage
+    ) -> Unknown | None:
+        why = forgotten.why_unknown(self.path, application, version, since_ms, storage=storage)
+        return None if why is None else Unknown(why, forgotten.remedy(application, version))
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.partition_by
+
+    def check_table(
+        self,
+        output_mode: OutputMode,
+        interval_column: str | None,
+        conf: Mapping[str, str],
+        *,
+        place: str,
+        storage: Storage,
+    ) -> None:
+        is_asked = bool(self.partition_by) or interval_column is not None
+        table = find_table(self.path, storage=storage) if is_asked and not self._is_made_anew(output_mode) else None
+        if table is None:
+            return
+        where = f"{place}, {self.path}"
+        if self.partition_by:
+            check_partitions(table, self.partition_by, place=where)
+        if interval_column is not None:
+            may_come = "true" in {self.options.get("mergeSchema"), conf.get(implicit_casts.AUTO_MERGE, "").lower()}
+            interval_kind(table, interval_column, place=where, may_come=may_come)
+
+    def _is_made_anew(self, output_mode: OutputMode) -> bool:
+        """Whether every batch makes the table's columns."""
+        return False
+
+    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+        if table is not None:
+            implicit_casts.check_result(table, frame, self.options, place=f"{place}, {self.path}")
+
+    def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
+        log = open_log(self.path, storage=storage)
+        # The newest first: where a stream writes, nearly every commit is one of its batches.
+        noted = transactions(log, storage=storage) if log is not None else iter(())
+        yield from (found.application for found in noted if QUERY_ID.fullmatch(found.application))
+
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        log = open_log(self.path, storage=storage)
+        if log is None:
+            return None
+        for version in reversed(log.versions):
+            commit = read_commit(log, version, storage=storage)
+            held = commit.transactions.get(query_id) if commit else None
+            if commit is not None and held == batch_id:
+                return BatchOutcome(_output_rows(commit), version)
+            if held is not None and held < batch_id:
+                return None
+        return None
+
+    def read_table(self, spark: SparkSession, version: int) -> DataFrame:
+        return published_batch.read_table(self.path, spark, version)
+
+
+_MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated")
+"""What a merge tells of the rows that it was given; its `numOutputRows` counts also those that it only wrote again."""
+
+
+def _output_rows(commit: Commit) -> int | None:
+    told = _MERGED if commit.operation == "MERGE" else ("numOutputRows",)
+    rows = [commit.metrics.get(name) for name in told]
+    if all(isinstance(count, str | int) and str(count).isdigit() for count in rows):
+        return sum(int(str(count)) for count in rows)
+    # A commit of metadata has no metrics of a write; its files say how many rows they have.
+    counts = [file.rows for file in commit.files]
+    return None if None in counts else sum(count for count in counts if count is not None)

@@ -1,0 +1,115 @@
+"""Whether the keys by which rows are to replace others are those by which the result of a transform tells its rows."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sluice.errors import DeclarationError
+from sluice.sinks.contract import KeyedSink
+from sluice.spark.plan_columns import items, lists, made_columns, output_columns, whole_plan
+from sluice.spark.plan_reader import PlanReader
+from sluice.spark.plan_tree import Node
+from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_KEEPS_ROWS = {"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "Sort", "SubqueryAlias"}
+"""Operators that make no two rows of one."""
+_TAG = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
+_ATTRIBUTE = re.compile(rf"(?P<name>[^()#]*){_TAG.pattern}(?P<field>\.start|\.end)?")
+"""A column as it is; of a window, its start or its end tells it as well."""
+_NO_ORDER = ("map<", "variant")
+
+
+def check_merge_keys(stream: Stream, frame: DataFrame, plans: PlanReader) -> None:
+    """Make sure of the keys that the sink is declared with, as far as the query tells.
+
+    Args:
+        stream: The declaration.
+        frame: The result, analysed.
+        plans: Shows its plan.
+
+    Raises:
+        DeclarationError: One is no column that rows can be found by, or the result is aggregated by others.
+    """
+    sink = stream.sink
+    if not isinstance(sink, KeyedSink):
+        return
+    for key in sink.key_columns:
+        _check_column(key, dict(frame.dtypes), stream)
+    if sink.takes_keys_once:
+        _check_grouping(sink.key_columns, frame, plans, stream)
+
+
+def _check_column(key: str, kinds: Mapping[str, str], stream: Stream) -> None:
+    if key not in kinds:
+        near = next((name for name in kinds if name.casefold() == key.casefold()), None)
+        near = near or next(iter(difflib.get_close_matches(key, kinds, n=1)), None)
+        column, _, field = key.partition(".")
+        remedy = f"did you mean `{near}`?" if near is not None else f"the result has: {', '.join(kinds)}"
+        if field and column in kinds:
+            name = field.rpartition(".")[2]
+            remedy = f'make a column of the field in the transform, as by `col("{key}").alias("{name}")`, and name that'
+        raise DeclarationError(
+            f"rows are to be found by `{key}`, which is no column of the result", where=stream.place, remedy=remedy
+        )
+    if any(word in kinds[key] for word in _NO_ORDER):
+        raise DeclarationError(
+            f"rows are to be found by `{key}`, of type {kinds[key]}, which Spark does not compare",
+            where=stream.place,
+            remedy="name columns of other types, or make one of it in the transform",
+        )
+
+
+def _check_grouping(keys: tuple[str, ...], frame: DataFrame, plans: PlanReader, stream: Stream) -> None:
+    """Two rows of one aggregation differ in what it groups by, and a later one has the same of it."""
+    names = ", ".join(f"`{key}`" for key in keys)
+    # A projection, so that the root names the columns.
+    node = whole_plan(frame.select(*(f"`{key}`" for key in keys)), plans)
+    wanted = dict(zip(output_columns(node) or (), keys, strict=False))
+    while node.kind in _KEEPS_ROWS and len(node.children) == 1:
+        made = made_columns(node)
+        traced = {number: _ATTRIBUTE.fullmatch(made[number]) if number in made else None for number in wanted}
+        if any(number in made and traced[number] is None for number in wanted):
+            # Computed of others: whether it tells rows apart, nobody knows.
+            return
+        wanted = {
+            (found[2] if (found := traced[number]) is not None else number): key for number, key in wanted.items()
+        }
+        node = node.children[0]
+    if node.kind != "Aggregate" or not node.is_streaming:
+        return
+    grouped = _grouped(node)
+    if (other := next((key for number, key in wanted.items() if number not in grouped), None)) is not None:
+        raise DeclarationError(
+            f"rows are to be found by {names}, and `{other}` is what the aggregation computes: a row of a later batch"
+            " would not find the one before it",
+            where=stream.place,
+            remedy=f"name what it groups by: {_told(grouped.values())}",
+        )
+    if left := set(grouped.values()) - {grouped[number] for number in wanted}:
+        raise DeclarationError(
+            f"rows are to be found by {names}, and the aggregation groups by {_told(sorted(left))}, too: two rows of a"
+            " batch would have the same keys",
+            where=stream.place,
+            remedy="name all that it groups by, or group by less",
+        )
+
+
+def _grouped(node: Node) -> dict[str, str]:
+    """The columns of an aggregation's output that are what it groups by: by their numbers, which part of that."""
+    groups = {_TAG.sub(r"#\1", item): item for item in lists(node.rest)[0]}
+    made = made_columns(node)
+    found = {}
+    for item, number in zip(items(node.rest), output_columns(node) or (), strict=False):
+        if (group := groups.get(_TAG.sub(r"#\1", made.get(number, item)))) is not None:
+            found[number] = group
+    return found
+
+
+def _told(groups: object) -> str:
+    return ", ".join(f"`{_TAG.sub('', group)}`" for group in groups)  # type: ignore[attr-defined]
