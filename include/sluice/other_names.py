@@ -27,7 +27,10 @@ _OUTPUT_MODE = "say it by `Stream(output_mode=...)`"
 _OURS_TO_SET = "leave it out: Sluice sets it with every batch"
 _ALWAYS_INCREMENTAL = "leave it out: a stream takes only what is new; a backfill recomputes an interval"
 _MERGE_ON = "write it as `merge_on`: a row of a batch replaces the one that has its keys"
-_DEDUPLICATE = "drop duplicates in the transform (`dropDuplicatesWithinWatermark`), or merge in `sinks.foreach_batch`"
+_DEDUPLICATE = (
+    "drop duplicates in the transform (`dropDuplicatesWithinWatermark`), or let rows replace others by their keys:"
+    " `sinks.delta(PATH, merge_on=[...])`"
+)
 _IN_TRANSFORM = "call `withWatermark` in the transform"
 _QUALITY = "write it as `quality`: a suite's JSON file, or `module:function`"
 _INTERVAL = "write it as `interval_column`"

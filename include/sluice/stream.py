@@ -250,7 +250,8 @@ class Stream:
                 f"`quality` is {self.quality!r}", where=place, remedy="name a suite's file, or `module:function`"
             )
         if self.quarantine is not None and (self.quality is None or not isinstance(self.quarantine, SplittingSink)):
-            what = f"is {self.quarantine!r}" if self.quality is not None else "is set without `quality`"
+            given = self.quarantine.named if isinstance(self.quarantine, Sink) else repr(self.quarantine)
+            what = f"is {given}" if self.quality is not None else "is set without `quality`"
             raise DeclarationError(
                 f"`quarantine` {what}", where=place, remedy="give `sinks.delta(PATH)`, for rows that fail the suite"
             )

@@ -16,10 +16,12 @@ import delta.tables
 import deltalake
 import deltalake.transaction
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 
 from sluice.locations import local_path
 from sluice.running.query_starts import QueryStarts
+from sluice.sinks.delta import merge
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import Query
 from sluice.storage import Storage
@@ -102,6 +104,7 @@ def power_cut(cut: Cut, root: Path) -> Iterator[Writes]:
         for name in _DELTA:
             _wrap(patch, writes, delta.tables.DeltaTable, name, name, lambda *_: "by Delta")
         _wrap(patch, writes, deltalake.transaction, _MAKE_TABLE, "commit", lambda where, *_: str(where))
+        _wrap_merges(patch, writes)
         _wrap_batches(patch, writes)
         yield writes
 
@@ -158,11 +161,7 @@ def _wrap_spark(patch: pytest.MonkeyPatch, writes: Writes, name: str) -> None:
                 for file in sorted(Path(local_path(path or "")).rglob("part-*"))[::2]:
                     file.unlink()
             else:
-                aside = Path(local_path(f"{path}-killed"))
-                _write_parquet(writer._df.write, str(aside))
-                for file in aside.glob("part-*"):
-                    file.rename(_made(Path(local_path(path or ""))) / file.name)
-                shutil.rmtree(aside)
+                _leave_files(writer._df.write, local_path(path or ""))
 
         if path is None:
             # Rows that are only read through.
@@ -170,6 +169,28 @@ def _wrap_spark(patch: pytest.MonkeyPatch, writes: Writes, name: str) -> None:
         return writes.make(f"Spark's {name}", path, lambda: write(writer, path, *args, **how), half)
 
     patch.setattr(DataFrameWriter, name, wrapped)
+
+
+def _leave_files(writer: DataFrameWriter, table: str) -> None:
+    """Leave files of no commit in a table's folder."""
+    aside = Path(f"{table}-killed")
+    _write_parquet(writer, str(aside))
+    for file in aside.glob("part-*"):
+        file.rename(_made(Path(table)) / file.name)
+    shutil.rmtree(aside)
+
+
+def _wrap_merges(patch: pytest.MonkeyPatch, writes: Writes) -> None:
+    """A kill in the middle of a merge leaves files of no commit."""
+    write = merge.merge
+
+    def wrapped(rows: DataFrame, location: str, *args: Any, **how: Any) -> None:
+        def half() -> None:
+            _leave_files(rows.write, local_path(location))
+
+        writes.make("Delta's merge", location, lambda: write(rows, location, *args, **how), half)
+
+    patch.setattr(merge, "merge", wrapped)
 
 
 def _made(folder: Path) -> Path:

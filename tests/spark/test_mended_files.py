@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import DataFrame
@@ -45,7 +46,7 @@ def cut_run(lab: Lab, stream: Stream, cut: Cut, limits: Limits = NO_LIMITS) -> s
         except BaseException:
             assert writes.at is not None
     for leases in (lab.root / "home").rglob("leases"):
-        leases.rename(leases.with_name(f"former-{leases.name}"))
+        leases.rename(leases.with_name(f"former-{uuid4().hex}"))
     forget_tables(lab.spark)
     return writes.at
 

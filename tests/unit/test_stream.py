@@ -86,7 +86,7 @@ def test_output_mode_that_the_sink_does_not_take(sink: Any, mode: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         make_stream(sink=sink, output_mode=mode)
 
-    assert caught.value.remedy == f"use one of: {', '.join(sink.output_modes)}"
+    assert caught.value.remedy.startswith(f"use one of: {', '.join(sink.output_modes)}")
 
 
 @pytest.mark.parametrize("value", [None, 1, 10**12])

@@ -68,7 +68,8 @@ def same_keys(keys: Sequence[str]) -> str:
 
 def update(columns: Sequence[str]) -> str:
     """Columns of the table become those of the merged row."""
-    return f"UPDATE SET {', '.join(f'{_of_table(name)} = {_of_rows(name)}' for name in columns)}"
+    # Not as `t.column`: a column that the merge adds is none of the table yet.
+    return f"UPDATE SET {', '.join(f'{identifier(name)} = {_of_rows(name)}' for name in columns)}"
 
 
 def insert(columns: Sequence[str]) -> str:

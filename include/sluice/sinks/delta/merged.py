@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 HEEDED_OPTIONS = frozenset({"mergeSchema"})
 """The options of Delta's writer that a merge heeds."""
+_APPEND_ONLY = "delta.appendOnly"
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,20 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
     ) -> None:
         super().check_table(output_mode, interval_column, conf, place=place, storage=storage)
         table = find_table(self.path, storage=storage)
-        if table is not None and not self._takes_new_columns(conf.get):
+        if table is None:
+            return
+        check_changeable(table, place=f"{place}, {self.path}")
+        if not self._takes_new_columns(conf.get):
             check_key_columns(self.keys, table, place=f"{place}, {self.path}")
 
     def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
         super().check_result(frame, output_mode, place=place, storage=storage)
-        table = find_table(self.path, storage=storage)
-        if table is not None and not self._takes_new_columns(frame.sparkSession.conf.get):
-            check_columns(frame.columns, table, place=f"{place}, {self.path}")
+        table, where = find_table(self.path, storage=storage), f"{place}, {self.path}"
+        if table is None:
+            return
+        check_key_types(self.keys, frame, table, place=where)
+        if not self._takes_new_columns(frame.sparkSession.conf.get):
+            check_columns(frame.columns, table, place=where)
 
     def _takes_new_columns(self, setting: Callable[[str, str], str | None]) -> bool:
         return "true" in {self.options.get("mergeSchema"), (setting(AUTO_MERGE, "false") or "").lower()}
@@ -141,6 +148,37 @@ def check_key_columns(keys: Sequence[str], table: DeltaTable, *, place: str) -> 
             where=place,
             remedy=f"did you mean `{near[0]}`?" if near else f"the table has: {', '.join(columns)}",
         )
+
+
+def check_changeable(table: DeltaTable, *, place: str) -> None:
+    """Make sure that rows of a table may be replaced.
+
+    Raises:
+        DeclarationError: They may not.
+    """
+    if table.metadata().configuration.get(_APPEND_ONLY, "false").lower() == "true":
+        raise DeclarationError(
+            f"the table has `{_APPEND_ONLY}`, and a merge replaces rows",
+            where=place,
+            remedy=f"unset it (ALTER TABLE ... UNSET TBLPROPERTIES ('{_APPEND_ONLY}')), or write to another table",
+        )
+
+
+def check_key_types(keys: Sequence[str], frame: DataFrame, table: DeltaTable, *, place: str) -> None:
+    """Make sure that keys are compared as they are: cast, `1` and `01` would be one.
+
+    Raises:
+        DeclarationError: A column has another type in the table.
+    """
+    kinds = {name.casefold(): kind for name, kind in spark_columns(table).items()}
+    for key, kind in frame.dtypes:
+        there = kinds.get(key.casefold(), kind)
+        if key in keys and there != kind:
+            raise DeclarationError(
+                f"rows are to be found by `{key}`, which is {kind} in the result and {there} in the table",
+                where=place,
+                remedy=f"cast it in the transform to {there}",
+            )
 
 
 def check_columns(columns: Sequence[str], table: DeltaTable, *, place: str) -> None:
