@@ -141,6 +141,22 @@ SINK_WORDS: Mapping[str, str] = {
 }
 """What is typed into `sinks.delta(...)`, `sinks.files(...)` and `sinks.console(...)`."""
 
+CHANGES_WORDS: Mapping[str, str] = {
+    **_each("except_column_list", "write it as `except_columns`"),
+    **_each("column_list columns", "select them in the transform, or name the others: `except_columns`"),
+    **_each("scd_type", "write it as `stored_as_scd_type`"),
+    **_each("key primary_key unique_key", "write it as `keys`"),
+    **_each("sequence sequence_col order_by", "write it as `sequence_by`"),
+    **_each("target source name", "leave it out: the stream says it"),
+    **_each("apply_as_truncates", "leave it out: a stream does not empty its table; delete the rows by hand"),
+    **_each("ignore_null_updates", "leave it out: fill in what is null in the transform"),
+    **_each(
+        "track_history_column_list track_history_except_column_list",
+        "leave it out: a history has every change; leave columns out by `except_columns`",
+    ),
+}
+"""What is typed into `sinks.changes(...)`."""
+
 _OF_THE_CLIENT = "give it to Kafka's client: `settings={...}`, by the name of the one in Java"
 _KAFKA_SETTINGS = (
     "security_protocol sasl_mechanism sasl_mechanisms sasl_jaas_config sasl_username sasl_password ssl_ca_location"

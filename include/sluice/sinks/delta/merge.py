@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sluice.locations import spark_location
+from sluice.sinks.contract import SinkBatch
 from sluice.spark_setting import spark_setting
 from sluice.sql_text import identifier
 
@@ -27,8 +28,7 @@ def merge(
     condition: str,
     clauses: Sequence[str],
     *,
-    application: str,
-    version: int,
+    batch: SinkBatch | None = None,
     evolves: bool = False,
 ) -> None:
     """Merge rows into a table, in one commit.
@@ -38,8 +38,7 @@ def merge(
         location: The table, as `t`.
         condition: Which rows of the table one of these finds.
         clauses: What becomes of them: `WHEN ... THEN ...`.
-        application: Names who merges in the table's log.
-        version: As the application numbers it.
+        batch: Whose rows they are, if the table is to know it by that: Delta passes over one that it has.
         evolves: Whether columns may be added to the table.
     """
     session, view = rows.sparkSession, f"sluice_{uuid4().hex}"
@@ -48,39 +47,43 @@ def merge(
     text = " ".join([f"{how} {table} USING {view} AS {ROWS} ON {condition}", *clauses])
     rows.createOrReplaceTempView(view)
     try:
-        with transaction(session, application, version):
+        with _transaction(session, batch) if batch is not None else nullcontext():
             session.sql(text)
     finally:
         session.catalog.dropTempView(view)
 
 
 @contextmanager
-def transaction(session: SparkSession, application: str, version: int) -> Iterator[None]:
+def _transaction(session: SparkSession, batch: SinkBatch) -> Iterator[None]:
     """Let what changes a Delta table meanwhile say in its commit whose it is."""
-    with spark_setting(session, _APPLICATION, application), spark_setting(session, _VERSION, str(version)):
+    application, version = batch.query_id, str(batch.batch_id)
+    with spark_setting(session, _APPLICATION, application), spark_setting(session, _VERSION, version):
         yield
 
 
 def same_keys(keys: Sequence[str]) -> str:
     """That a row of the table has the keys of a merged one, of which none is null."""
-    return " AND ".join(f"{_of_table(key)} = {_of_rows(key)}" for key in keys)
+    return " AND ".join(f"{of_table(key)} = {of_rows(key)}" for key in keys)
 
 
-def update(columns: Sequence[str]) -> str:
-    """Columns of the table become those of the merged row."""
+def update(columns: Sequence[str], **others: str) -> str:
+    """Columns of the table become those of the merged row, and others what is told of each."""
     # Not as `t.column`: a column that the merge adds is none of the table yet.
-    return f"UPDATE SET {', '.join(f'{identifier(name)} = {_of_rows(name)}' for name in columns)}"
+    told = {name: of_rows(name) for name in columns} | others
+    return f"UPDATE SET {', '.join(f'{identifier(name)} = {value}' for name, value in told.items())}"
 
 
-def insert(columns: Sequence[str]) -> str:
-    """The merged row becomes one of the table."""
-    names, values = ", ".join(map(identifier, columns)), ", ".join(map(_of_rows, columns))
-    return f"INSERT ({names}) VALUES ({values})"  # noqa: S608 - quoted, every one
+def insert(columns: Sequence[str], **others: str) -> str:
+    """The merged row becomes one of the table, with other columns as it is told."""
+    told = {name: of_rows(name) for name in columns} | others
+    return f"INSERT ({', '.join(map(identifier, told))}) VALUES ({', '.join(told.values())})"  # noqa: S608 - quoted, every one
 
 
-def _of_table(column: str) -> str:
+def of_table(column: str) -> str:
+    """A column of the table, in a condition."""
     return f"{TABLE}.{identifier(column)}"
 
 
-def _of_rows(column: str) -> str:
+def of_rows(column: str) -> str:
+    """A column of the merged row."""
     return f"{ROWS}.{identifier(column)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -27,6 +27,8 @@ from sluice.sinks.contract import (
     SplittingSink,
 )
 from sluice.sinks.delta import implicit_casts, published_batch, replacement, sealing
+from sluice.sinks.delta.changed import ChangedDeltaSink
+from sluice.sinks.delta.changes import Changes
 from sluice.sinks.delta.merged import HEEDED_OPTIONS, MergedDeltaSink
 from sluice.sinks.delta.table import QUERY_ID, DeltaTableSink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, SinkSnapshot
@@ -202,8 +204,9 @@ def delta(
     *,
     partition_by: str | Sequence[str] = (),
     merge_on: str | Sequence[str] | None = None,
+    changes: Changes | None = None,
     **options: Any,
-) -> DeltaSink | MergedDeltaSink:
+) -> DeltaSink | MergedDeltaSink | ChangedDeltaSink:
     """Declare a Delta table as the sink.
 
     Args:
@@ -212,6 +215,7 @@ def delta(
         merge_on: The key columns, or the one that there is: a row of a batch replaces the one in the table that has its
             keys, and is added where none has them. In output mode `complete`, a row that no batch has any more is
             deleted.
+        changes: By `sinks.changes`: each row of the result is a change, which is applied to the table.
         options: Further options of Delta's streaming writer, in snake_case.
 
     Raises:
@@ -219,8 +223,12 @@ def delta(
     """
     place = f"sinks.delta({path!r})"
     check_path(path, place)
-    known = spark_options(options, _OPTIONS, place=place, ours=("partition_by", "merge_on"), words=SINK_WORDS)
+    known = spark_options(
+        options, _OPTIONS, place=place, ours=("partition_by", "merge_on", "changes"), words=SINK_WORDS
+    )
     partitions = column_names(partition_by, "partition_by", place)
+    if changes is not None:
+        return ChangedDeltaSink(path, partitions, changes=_checked(changes, merge_on, known, place))
     if merge_on is None:
         return DeltaSink(path, partitions, known)
     keys = column_names(merge_on, "merge_on", place)
@@ -233,3 +241,30 @@ def delta(
             remedy="leave it out: a property of the table, or a setting in `Stream(conf=...)`, may say the same",
         )
     return MergedDeltaSink(path, partitions, known, keys=keys)
+
+
+def _checked(changes: object, merge_on: object, options: Mapping[str, str], place: str) -> Changes:
+    """What is given as changes, if it is that and goes with the rest.
+
+    Raises:
+        DeclarationError: It is not, or does not.
+    """
+    if not isinstance(changes, Changes):
+        raise DeclarationError(
+            "`changes` is not what `sinks.changes` gives",
+            where=place,
+            remedy='write it as `changes=sinks.changes(keys=["id"], sequence_by="ts")`',
+        )
+    if merge_on is not None:
+        raise DeclarationError(
+            "`merge_on` and `changes` are both set",
+            where=place,
+            remedy="leave `merge_on` out: `sinks.changes(keys=...)` names the keys",
+        )
+    if options:
+        raise DeclarationError(
+            f"option `{snake_case(min(options))}` is of Delta's writer, and with `changes` batches are merged",
+            where=place,
+            remedy="leave it out: a property of the table, or a setting in `Stream(conf=...)`, may say the same",
+        )
+    return changes

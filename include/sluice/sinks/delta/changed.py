@@ -1,0 +1,288 @@
+"""A Delta table to which changes are applied: the newest row of each key, or all that there ever were.
+
+What is to be done with a batch follows from its changes, from the rows that the table has of their keys, and from the
+deletes that are known of these: from a set, that is, which only grows. So it matters neither in which order changes
+arrive nor how often one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sluice.delta_table import find_table, load_table
+from sluice.errors import DeclarationError
+from sluice.locations import spark_location
+from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch
+from sluice.sinks.delta import implicit_casts, merge
+from sluice.sinks.delta.changes import Changes
+from sluice.sinks.delta.keys import check_changeable, check_columns, check_key_columns, check_key_types, check_keys
+from sluice.sinks.delta.table import DeltaTableSink
+from sluice.sinks.delta.tombstones import COLUMNS, SEQUENCE, Tombstones
+from sluice.sql_text import identifier
+from sluice.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+START, END = "__START_AT", "__END_AT"
+"""From which sequence on a row of a history was so, and up to which."""
+_DELETED, _ENDS = "__DELETED", "__ENDS"
+_RESERVED = {name.casefold() for name in (START, END, _DELETED, _ENDS, *COLUMNS)}
+_UNORDERED = ("map<", "variant", "interval")
+
+
+@dataclass(frozen=True)
+class ChangedDeltaSink(DeltaTableSink, KeyedSink):
+    """Declared by `sinks.delta` with `changes`."""
+
+    output_modes: ClassVar[tuple[OutputMode, ...]] = ("append",)
+    needs_own_spark: ClassVar[bool] = True
+
+    changes: Changes = field(kw_only=True)
+
+    @property
+    def named(self) -> str:
+        return "a delta sink with `changes`"
+
+    @property
+    def form(self) -> str:
+        kept = f"type {self.changes.stored_as_scd_type}, by {', '.join(sorted(self.changes.keys))}"
+        return f"{self.kind}, changes as {kept} in the order of {self.changes.sequence_by}"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.changes.keys
+
+    @property
+    def takes_keys_once(self) -> bool:
+        return False
+
+    @property
+    def step(self) -> str:
+        return f"apply it as changes of type {self.changes.stored_as_scd_type} to the table"
+
+    def mode_remedy(self, output_mode: str) -> str:
+        return "leave it out: each row of the result is a change, and comes once"
+
+    @property
+    def replace_obstacle(self) -> str:
+        return f"{self.named} can't replace the rows of an interval: they are what changes of any time have left"
+
+    @property
+    def split_obstacle(self) -> tuple[str, str]:
+        return "a change that is put aside changes nothing, and what it was to change stays as it is", "use `drop`"
+
+    @property
+    def _is_history(self) -> bool:
+        return self.changes.stored_as_scd_type == 2
+
+    @property
+    def _sequence_column(self) -> str:
+        """What orders the rows of a key in the table."""
+        return START if self._is_history else self.changes.sequence_by
+
+    def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
+        found = super().outcome(query_id, batch_id, storage=storage)
+        # How many rows a batch has changed says nothing of how many changes it had.
+        return None if found is None else BatchOutcome(None, found.version)
+
+    def check_table(
+        self,
+        output_mode: OutputMode,
+        interval_column: str | None,
+        conf: Mapping[str, str],
+        *,
+        place: str,
+        storage: Storage,
+    ) -> None:
+        super().check_table(output_mode, interval_column, conf, place=place, storage=storage)
+        table, where = find_table(self.path, storage=storage), f"{place}, {self.path}"
+        if table is not None:
+            check_changeable(table, place=where)
+            needed = [*self.changes.keys, self._sequence_column, *([END] if self._is_history else [])]
+            check_key_columns(needed, table, place=where)
+
+    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+        self._check_columns(frame, place)
+        self._check_condition(frame, place)
+        kept = frame.selectExpr(*map(identifier, self.changes.kept_columns(frame.columns)))
+        super().check_result(kept, output_mode, place=place, storage=storage)
+        table, where = find_table(self.path, storage=storage), f"{place}, {self.path}"
+        if table is not None:
+            order = frame.selectExpr(f"{identifier(self.changes.sequence_by)} AS {identifier(self._sequence_column)}")
+            check_key_types(self.changes.keys, frame, table, place=where)
+            check_key_types([self._sequence_column], order, table, place=where)
+            check_columns(kept.columns, table, place=where)
+
+    def _check_columns(self, frame: DataFrame, place: str) -> None:
+        kinds, changes = dict(frame.dtypes), self.changes
+        asked = {"sequence_by": (changes.sequence_by,), "except_columns": changes.except_columns}
+        for what, names in asked.items():
+            if (missing := next((name for name in names if name not in kinds), None)) is not None:
+                raise DeclarationError(
+                    f"`{what}` names `{missing}`, which is no column of the result",
+                    where=place,
+                    remedy=f"name one of: {', '.join(kinds)}",
+                )
+        if (taken := next((name for name in kinds if name.casefold() in _RESERVED), None)) is not None:
+            raise DeclarationError(
+                f"the result has a column `{taken}`, which such a table has for itself",
+                where=place,
+                remedy="give it another name in the transform",
+            )
+        if any(word in kinds[changes.sequence_by] for word in _UNORDERED):
+            raise DeclarationError(
+                f"`sequence_by` names `{changes.sequence_by}`, of type {kinds[changes.sequence_by]}, without an order",
+                where=place,
+                remedy="name a column of numbers, times or texts",
+            )
+
+    def _check_condition(self, frame: DataFrame, place: str) -> None:
+        if self.changes.apply_as_deletes is None:
+            return
+        where, why = f"{place}, apply_as_deletes={self.changes.apply_as_deletes!r}", None
+        try:
+            kind = frame.selectExpr(self.changes.apply_as_deletes).dtypes[0][1]
+        except Exception as exc:
+            why = str(exc).partition("\n")[0]
+            raise DeclarationError(
+                f"Spark does not take the condition: {why}", where=where, remedy="correct it"
+            ) from exc
+        if kind != "boolean":
+            raise DeclarationError(
+                f"the condition is of type {kind}", where=where, remedy="write what is true of a delete"
+            )
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        raise TypeError(self.named)  # pragma: no cover - Spark has none
+
+    def write_batch(
+        self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
+    ) -> None:
+        check_keys(frame, self.changes.keys, batch.batch_id, place=self.path, once=False)
+        self._check_sequences(frame, batch)
+        if find_table(self.path, storage=storage) is None:
+            self._make(frame)
+        elif frame.isEmpty():
+            # A commit that changes nothing would wake whoever reads the table.
+            return
+        table = load_table(self.path, storage=storage)
+        events = self._events(implicit_casts.with_types_of(table, frame, self.options))
+        tombstones = Tombstones(f"{self.path.rstrip('/')}_tombstones", self.changes.keys, str(table.metadata().id))
+        columns = [name for name in events.columns if name not in {SEQUENCE, _DELETED}]
+        if self._is_history:
+            newest = self._newest(events, columns, [*self.changes.keys, SEQUENCE])
+            self._note(tombstones, newest, batch, storage)
+            self._apply_to_history(newest, columns, tombstones, batch)
+        else:
+            newest = self._newest(events, columns, self.changes.keys)
+            self._note(tombstones, newest, batch, storage)
+            self._apply_to_newest(newest, columns, tombstones, batch)
+
+    def _check_sequences(self, frame: DataFrame, batch: SinkBatch) -> None:
+        order = identifier(self.changes.sequence_by)
+        if nulls := frame.where(f"{order} IS NULL").count():
+            raise DeclarationError(
+                f"{nulls:,} rows of batch {batch.batch_id} have no `{self.changes.sequence_by}`, so that nobody knows"
+                " what they come after; nothing of the batch was written",
+                where=self.path,
+                remedy="leave such rows out in the transform, or drop them by the suite"
+                " (`expect_column_values_to_not_be_null` with the policy `drop`)",
+            )
+
+    def _make(self, frame: DataFrame) -> None:
+        """Make the table, without a row: what deletes are noted of it needs its identity."""
+        order = identifier(self.changes.sequence_by)
+        columns = list(map(identifier, self.changes.kept_columns(frame.columns)))
+        if self._is_history:
+            columns += [f"{order} AS {START}", f"{order} AS {END}"]
+        writer = frame.selectExpr(*columns).where("false").write.format("delta").mode("errorifexists")
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.save(spark_location(self.path))
+
+    def _events(self, frame: DataFrame) -> DataFrame:
+        """The columns that the table has, with the sequence of each change, and whether it is a delete."""
+        kept = map(identifier, self.changes.kept_columns(frame.columns))
+        deleted = f"coalesce({self.changes.apply_as_deletes or 'false'}, false) AS {_DELETED}"
+        return frame.selectExpr(*kept, f"{identifier(self.changes.sequence_by)} AS {SEQUENCE}", deleted)
+
+    def _newest(self, events: DataFrame, columns: Sequence[str], by: Sequence[str]) -> DataFrame:
+        """One change of each key: of the newest, a delete, or the greatest row."""
+        kinds = dict(events.dtypes)
+        rank = f"struct({SEQUENCE}, {_DELETED}, {', '.join(_ordered(columns, kinds))})"
+        whole = f"struct({', '.join(map(identifier, events.columns))})"
+        found = events.groupBy(*map(identifier, by)).agg(_expression(f"max_by({whole}, {rank})", "newest"))
+        return found.selectExpr("newest.*")
+
+    def _note(self, tombstones: Tombstones, newest: DataFrame, batch: SinkBatch, storage: Storage) -> None:
+        deletes = newest.where(_DELETED).selectExpr(*map(identifier, [*self.changes.keys, SEQUENCE]))
+        tombstones.note(deletes, batch, storage=storage)
+
+    def _apply_to_newest(
+        self, newest: DataFrame, columns: Sequence[str], tombstones: Tombstones, batch: SinkBatch
+    ) -> None:
+        """Keep the newest row of each key, unless a delete is newer."""
+        keys = list(self.changes.keys)
+        last = tombstones.of(newest.select(*keys)).groupBy(*keys).agg(_expression(f"max({SEQUENCE})", _ENDS))
+        rows = newest.join(last, keys, "left").where(f"{_DELETED} OR {_ENDS} IS NULL OR {SEQUENCE} > {_ENDS}")
+        rows = rows.selectExpr(*map(identifier, [*columns, SEQUENCE, _DELETED]))
+        there, order = merge.of_table(self._sequence_column), merge.of_rows(SEQUENCE)
+        kinds = dict(newest.dtypes)
+        is_greater = f"{_rank(merge.ROWS, columns, kinds)} > {_rank(merge.TABLE, columns, kinds)}"
+        is_newer = f"({there} IS NULL OR {order} > {there} OR ({order} = {there} AND {is_greater}))"
+        deleted = merge.of_rows(_DELETED)
+        clauses = [
+            f"WHEN MATCHED AND {deleted} AND ({there} IS NULL OR {there} <= {order}) THEN DELETE",
+            f"WHEN MATCHED AND NOT {deleted} AND {is_newer} THEN {merge.update(columns)}",
+            f"WHEN NOT MATCHED AND NOT {deleted} THEN {merge.insert(columns)}",
+        ]
+        merge.merge(rows, self.path, merge.same_keys(keys), clauses, batch=batch)
+
+    def _apply_to_history(
+        self, newest: DataFrame, columns: Sequence[str], tombstones: Tombstones, batch: SinkBatch
+    ) -> None:
+        """Begin a row with each change, and end it with the next one of its key."""
+        session, keys = newest.sparkSession, list(self.changes.keys)
+        about, kinds = newest.select(*keys).distinct(), dict(newest.dtypes)
+        table = session.read.format("delta").load(spark_location(self.path)).join(about, keys, "left_semi")
+        named = list(map(identifier, columns))
+        known = table.selectExpr(*named, f"{START} AS {SEQUENCE}", f"false AS {_DELETED}")
+        nothing = (name for name in columns if name not in keys)
+        nulls = (f"CAST(NULL AS {kinds[name]}) AS {identifier(name)}" for name in nothing)
+        deletes = tombstones.of(about).selectExpr("*", *nulls, f"true AS {_DELETED}")
+        every = known.unionByName(newest).unionByName(deletes)
+        every = self._newest(every, columns, [*keys, SEQUENCE])
+        over = f"PARTITION BY {', '.join(map(identifier, keys))} ORDER BY {SEQUENCE}"
+        rows = every.selectExpr("*", f"lead({SEQUENCE}) OVER ({over}) AS {_ENDS}")
+        deleted, ends = merge.of_rows(_DELETED), {END: merge.of_rows(_ENDS)}
+        same = f"{_rank(merge.ROWS, columns, kinds)} <=> {_rank(merge.TABLE, columns, kinds)}"
+        is_same = f"({merge.of_table(END)} <=> {merge.of_rows(_ENDS)} AND {same})"
+        begins = {START: merge.of_rows(SEQUENCE), **ends}
+        clauses = [
+            f"WHEN MATCHED AND {deleted} THEN DELETE",
+            f"WHEN MATCHED AND NOT {is_same} THEN {merge.update(columns, **ends)}",
+            f"WHEN NOT MATCHED AND NOT {deleted} THEN {merge.insert(columns, **begins)}",
+        ]
+        found = f"{merge.same_keys(keys)} AND {merge.of_table(START)} = {merge.of_rows(SEQUENCE)}"
+        merge.merge(rows, self.path, found, clauses, batch=batch)
+
+
+def _rank(side: str, columns: Sequence[str], kinds: Mapping[str, str]) -> str:
+    """What a row is compared with another by, in a merge."""
+    return f"struct({', '.join(_ordered(columns, kinds, f'{side}.'))})"
+
+
+def _ordered(columns: Sequence[str], kinds: Mapping[str, str], before: str = "") -> Iterator[str]:
+    for name in columns:
+        column = f"{before}{identifier(name)}"
+        yield f"CAST({column} AS STRING)" if any(word in kinds[name] for word in _UNORDERED) else column
+
+
+def _expression(text: str, name: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.expr(text).alias(name)

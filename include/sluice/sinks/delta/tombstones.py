@@ -1,0 +1,75 @@
+"""The deletes that a table of changes has been told of: a change that arrives later, and is older, must not count.
+
+They lie in a table beside it. A batch notes its deletes there first, and then changes the table, whose commit says that
+the batch is done. What a batch has noted that was not done is taken back when it is done again: by then it may have
+other rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.delta_table import find_table
+from sluice.locations import spark_location
+from sluice.sinks.contract import SinkBatch
+from sluice.sinks.delta import merge
+from sluice.sql_text import identifier, string_literal
+from sluice.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SEQUENCE = "__SEQUENCE"
+_QUERY, _BATCH, _TABLE = "__QUERY", "__BATCH", "__TABLE"
+COLUMNS = (SEQUENCE, _QUERY, _BATCH, _TABLE)
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """The deletes of one table."""
+
+    location: str
+    keys: tuple[str, ...]
+    table_id: str
+    """Of the table that they are about: what is noted of another one, which was at its place before, is nothing."""
+
+    def note(self, deletes: DataFrame, batch: SinkBatch, *, storage: Storage) -> None:
+        """Note the deletes of a batch, and nothing else of it.
+
+        Args:
+            deletes: Keys and `__SEQUENCE`, each pair once.
+            batch: Which batch.
+            storage: Where the table is.
+        """
+        owner = {_QUERY: string_literal(batch.query_id), _BATCH: str(batch.batch_id)}
+        owner[_TABLE] = string_literal(self.table_id)
+        if find_table(self.location, storage=storage) is None:
+            kinds = {_QUERY: "string", _BATCH: "bigint", _TABLE: "string"}
+            named = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in kinds.items()]
+            deletes.selectExpr("*", *named).where("false").write.format("delta").mode("errorifexists").save(
+                spark_location(self.location)
+            )
+        is_left = f"({_TABLE} <> {owner[_TABLE]} OR ({_QUERY} = {owner[_QUERY]} AND {_BATCH} >= {owner[_BATCH]}))"
+        columns = [*self.keys, SEQUENCE]
+        noted = self._read(deletes.sparkSession).where(is_left)
+        if noted.isEmpty() and deletes.isEmpty():
+            return
+        merge.merge(
+            deletes,
+            self.location,
+            f"{merge.same_keys(columns)} AND {merge.of_table(_TABLE)} = {owner[_TABLE]}",
+            [
+                f"WHEN NOT MATCHED THEN {merge.insert(columns, **owner)}",
+                f"WHEN NOT MATCHED BY SOURCE AND {is_left} THEN DELETE",
+            ],
+        )
+
+    def of(self, keys: DataFrame) -> DataFrame:
+        """The deletes of some keys: keys and `__SEQUENCE`."""
+        found = self._read(keys.sparkSession).where(f"{_TABLE} = {string_literal(self.table_id)}")
+        found = found.selectExpr(*map(identifier, [*self.keys, SEQUENCE]))
+        return found.join(keys, list(self.keys), "left_semi")
+
+    def _read(self, session: SparkSession) -> DataFrame:
+        return session.read.format("delta").load(spark_location(self.location))
