@@ -15,14 +15,14 @@ class Writer:
 
     stream: Stream
     table: str
-    """`sink` or `quarantine`."""
+    """`sink`, `quarantine`, or what the sink has beside it."""
 
 
 def written_tables(stream: Stream) -> dict[str, str]:
-    """The locations that a stream writes rows to, by what they are to it: `sink`, `quarantine`."""
+    """The locations that a stream writes rows to, by what they are to it: `sink`, `quarantine`, and what is beside."""
     quarantine = stream.quarantine_table if stream.quality is not None else None
     places = {"sink": stream.sink.location, "quarantine": quarantine.location if quarantine is not None else None}
-    return {table: place for table, place in places.items() if place}
+    return {table: place for table, place in places.items() if place} | dict(stream.sink.side_tables)
 
 
 def other_writer(place: str, stream: Stream, streams: Mapping[str, Stream]) -> Writer | None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Literal
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
+from sluice.errors import DeclarationError, RefusedError
 from sluice.planning.planner import Limits
-from tests.campaign import CAMPAIGN, in_campaigns
-from tests.spark.lab import Lab, rows, write_files
+from tests.campaign import CAMPAIGN, in_campaigns, rarely
+from tests.remedies import read_remedy
+from tests.spark.lab import Lab, forget_tables, rows, write_files
 from tests.spark.power_cuts import Cut
 from tests.spark.test_mended_files import cut_run
+from tests.unit.quality.suites import document, row
 
 pytestmark = pytest.mark.spark
 
@@ -88,17 +94,178 @@ def test_late_changes(lab: Lab, kept: Kept) -> None:
     feed: list[list[Change]] = [
         [("a", 5, "five", False), ("a", 3, "three", False), ("b", 4, "b", False)],
         [("a", 4, "four", False), ("b", 6, None, True), ("c", 9, None, True)],
-        [("b", 5, "late", False), ("c", 8, "late", False), ("a", 5, "fifth", False), ("a", 5, None, False)],
-        [("b", 7, "back", False), ("a", 4, None, True), ("c", 9, "as old as its delete", False)],
-        [("a", 4, "four", False), ("b", 6, None, True)],
+        [
+            *[("b", 5, "late", False), ("c", 8, "late", False), ("a", 5, "fifth", False), ("a", 5, None, False)],
+            *[("b", 7, "back", False), ("a", 4, None, True), ("c", 9, "as old as its delete", False)],
+        ],
     ]
-    arrive(lab, 0, *feed[:3])
+    arrive(lab, 0, *feed[:2])
     lab.run(declared(kept))
-    assert held(lab) == expected(kept, [change for batch in feed[:3] for change in batch])
-    arrive(lab, 3, *feed[3:])
+    assert held(lab) == expected(kept, [change for batch in feed[:2] for change in batch])
+    arrive(lab, 2, *feed[2:])
     record = lab.run(declared(kept))
     assert held(lab) == expected(kept, [change for batch in feed for change in batch])
     assert not [warning for batch in record.batches for warning in batch.warnings]
+
+
+def deletes_nothing(feed: DataFrame) -> DataFrame:
+    """A correction: nothing is deleted, though the feed says so."""
+    return feed.withColumn("op", F.lit("U"))
+
+
+def nothing(feed: DataFrame) -> DataFrame:
+    """Another one: the feed has nothing to say."""
+    return feed.where("ts < 0")
+
+
+EDITS: list[tuple[Kept, str]] = [(2, "deletes_nothing"), (1, "nothing")]
+
+
+@pytest.mark.parametrize(("kept", "edit"), [*EDITS, *rarely(*((2 // kept, edit) for kept, edit in EDITS))])
+def test_an_edit_behind_noted_deletes(lab: Lab, kept: Kept, edit: str) -> None:
+    """Killed behind the deletes and before the table: what is noted of the batch is what it has when it is done."""
+    feed: list[list[Change]] = [
+        [("a", 1, "one", False), ("b", 5, None, True)],
+        [("a", 3, "three", True), ("b", 5, None, True), ("b", 7, "seven", True)],
+        [("a", 2, "two", False), ("b", 6, "six", False), ("b", 4, "four", False)],
+    ]
+    arrive(lab, 0, feed[0])
+    lab.run(declared(kept))
+    arrive(lab, 1, feed[1])
+    assert cut_run(lab, declared(kept), Cut("Delta's merge out_tombstones", 1, "after")) is not None
+    assert cut_run(lab, declared(kept), Cut("Delta's merge out_tombstones", 1, "before")) is not None
+    corrected = declared(kept, transform=f"{__name__}:{edit}")
+    lab.run(corrected)
+    arrive(lab, 2, feed[2])
+    lab.run(declared(kept))
+    undone = [(key, ts, v, False) for key, ts, v, _ in feed[1] if edit != "nothing"]
+    assert held(lab) == expected(kept, [*feed[0], *undone, *feed[2]])
+
+
+@pytest.mark.parametrize(("kept", "moment"), [(1, "after"), (2, "before"), *rarely((1, "before"), (2, "after"))])
+def test_killed_between_its_two_tables(lab: Lab, kept: Kept, moment: Any) -> None:
+    """Before the commit that counts, the batch is done again; behind it, it is passed over."""
+    feed: list[list[Change]] = [[("a", 1, "one", False)], [("a", 3, None, True), ("b", 2, "two", False)]]
+    late: list[Change] = [("a", 2, "late", False), ("b", 1, None, True)]
+    arrive(lab, 0, feed[0])
+    lab.run(declared(kept))
+    arrive(lab, 1, feed[1])
+    assert cut_run(lab, declared(kept), Cut("Delta's merge out", 2, moment)) is not None
+    arrive(lab, 2, late)
+    record = lab.run(declared(kept))
+    assert [batch.was_in_sink for batch in record.batches] == [moment == "after", False]
+    assert held(lab) == expected(kept, [*feed[0], *feed[1], *late])
+
+
+def test_deletes_that_are_gone(lab: Lab) -> None:
+    """Without them a late change can't be told from a new one: refused until they are back."""
+    stream, kept = declared(1), lab.root / "kept"
+    arrive(lab, 0, [("a", 5, None, True)], [("b", 1, "b", False)])
+    lab.run(stream)
+    (lab.root / "out_tombstones").rename(kept)
+    arrive(lab, 2, [("a", 4, "late", False)])
+    with pytest.raises(RefusedError) as refused:
+        lab.run(stream)
+    read_remedy(refused.value, "TOMBSTONES_GONE", "restore the folder from a backup")
+    kept.rename(lab.root / "out_tombstones")
+    forget_tables(lab.spark)
+    lab.run(stream)
+    assert held(lab) == [("b", 1, "b")]
+
+
+def named(feed: DataFrame) -> DataFrame:
+    return feed.withColumn("v", F.col("op"))
+
+
+def test_a_table_made_again(lab: Lab) -> None:
+    """What is noted of a table that was there before is nothing to the one that a new stream makes."""
+    arrive(lab, 0, [("a", 5, None, True)])
+    lab.run(declared(1))
+    shutil.rmtree(lab.root / "out")
+    forget_tables(lab.spark)
+    lab.run(
+        declared(
+            1, name="again", changes={"keys": ["id", "v"], "apply_as_deletes": None}, transform=f"{__name__}:named"
+        )
+    )
+    assert held(lab) == [("a", 5, "D")]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "sequence": ({"sequence_by": "tss"}, "`sequence_by` names `tss`, which is no column of the result"),
+    "except": ({"except_columns": ["Op"]}, "`except_columns` names `Op`, which is no column of the result"),
+    "condition": ({"apply_as_deletes": "op ="}, r"Spark does not take the condition: .*PARSE"),
+    "no condition": ({"apply_as_deletes": "op"}, "the condition is of type string"),
+    "key": ({"keys": ["ID"]}, r"by `ID`, which is no column of the result.*did you mean `id`\?"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_result_does_not_have(lab: Lab, case: str) -> None:
+    """Refused as the query is analysed, before a batch is planned."""
+    changes, said = REFUSED[case]
+    arrive(lab, 0, [("a", 1, "a", False)])
+    with pytest.raises(DeclarationError, match=said):
+        lab.run(declared(1, changes=changes))
+    assert not list((lab.root / "home").glob("s/generations/0001/offsets/*"))
+
+
+def test_columns_that_are_taken(lab: Lab) -> None:
+    arrive(lab, 0, [("a", 1, "a", False)])
+    with pytest.raises(DeclarationError, match="a column `__start_at`, which such a table has for itself"):
+        lab.run(declared(2, transform=f"{__name__}:with_a_start"))
+
+
+def with_a_start(feed: DataFrame) -> DataFrame:
+    return feed.withColumn("__start_at", F.col("ts"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("b", None, "b", False), "1 of 2 rows of batch 1 have no `ts`"),
+        ((None, 2, "b", False), r"1 of 2 rows .* null in `id`"),
+    ],
+)
+def test_changes_of_nothing(lab: Lab, change: Any, said: str) -> None:
+    """Without a key or a sequence, nothing of the batch is applied; the suite drops such rows, and counts them."""
+    arrive(lab, 0, [("a", 1, "a", False)])
+    lab.run(declared(1))
+    arrive(lab, 1, [("a", 2, "two", False), change])
+    with pytest.raises(DeclarationError, match=said):
+        lab.run(declared(1))
+    assert held(lab) == [("a", 1, "a")]
+    checks = [row("expect_column_values_to_not_be_null", policy="drop", column=name) for name in ("id", "ts")]
+    (lab.root / "suite.json").write_bytes(document(*checks))
+    record = lab.run(declared(1, quality="suite.json"))
+    assert (held(lab), record.batches[0].dropped_rows) == ([("a", 2, "two")], 1)
+    assert record.batches[0].warnings == ()
+
+
+def test_another_history(lab: Lab) -> None:
+    """Keys, order and type stay what they are for the life of a table; the condition may change."""
+    arrive(lab, 0, [("a", 1, "a", False)])
+    lab.run(declared(1))
+    arrive(lab, 1, [("a", 2, "b", False)])
+    for changes in ({"stored_as_scd_type": 2}, {"keys": ["id", "v"]}):
+        with pytest.raises(RefusedError, match=r"delta, changes as type 1, by id in the order of ts"):
+            lab.run(declared(1, changes=changes))
+    lab.run(declared(1, changes={"apply_as_deletes": "v = 'b'"}))
+    assert held(lab) == []
+
+
+def test_partitions_and_several_keys(lab: Lab) -> None:
+    """A row that changes its partition is in the new one alone; the sequence need not be kept in a history."""
+    feed: list[list[Change]] = [
+        [("a", 1, "x", False), ("a", 2, "y", False)],
+        [("a", 3, "x", False), ("b", 1, "y", False)],
+    ]
+    arrive(lab, 0, *feed)
+    changes = sinks.changes(keys="id", sequence_by="ts", stored_as_scd_type="2", except_columns=["op", "ts"])
+    lab.run(declared(2, sink=sinks.delta("out", partition_by="v", changes=changes)))
+    assert DeltaTable(str(lab.root / "out")).metadata().partition_columns == ["v"]
+    every = [change for batch in feed for change in batch]
+    assert held(lab) == sorted(((key, v, start, end) for key, _, v, start, end in expected(2, every)), key=repr)
 
 
 def check_history(lab: Lab, seed: int) -> None:

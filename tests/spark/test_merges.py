@@ -380,7 +380,7 @@ def test_what_else_is_done_with_a_table(lab: Lab) -> None:
     arrive(lab, 0, FIRST, SECOND)
     lab.run(stream)
     audit = audit_table(lab.project, TableAuditRequest(stream), session=lab.spark)
-    assert (audit.quality.rows, audit.quality.checks[0].unexpected) == (3, 1)
+    assert (audit.quality.rows, audit.quality.checks[0].result["unexpected_count"]) == (3, 1)
     with pytest.raises(DeclarationError, match="a merge writes rows of other batches again"):
         audit_table(lab.project, TableAuditRequest(stream, from_version=1), session=lab.spark)
     with pytest.raises(DeclarationError, match=r"can't be backfilled: .*rows of others may have their keys by now"):

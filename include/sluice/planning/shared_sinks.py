@@ -25,9 +25,10 @@ def shared_sink(stream: Stream, others: Mapping[str, Stream]) -> Problem | None:
         if clash is not None:
             where = f"{stream.place}; {other.place}"
             raise DeclarationError(f"stream `{name}` {clash.problem}", where=where, remedy=clash.remedy)
-    place = stream.sink.location
-    writer = other_writer(place, stream, others) if place else None
-    if place is None or writer is None:
+    places = filter(None, (stream.sink.location, *stream.sink.side_tables.values()))
+    found = ((place, other_writer(place, stream, others)) for place in places)
+    place, writer = next((each for each in found if each[1] is not None), ("", None))
+    if writer is None:
         return None
     other = writer.stream
     why = None

@@ -251,6 +251,11 @@ class Sink(ABC):
         return None
 
     @property
+    def side_tables(self) -> Mapping[str, str]:
+        """The tables that it writes beside its own: their locations, by what they are to it."""
+        return {}
+
+    @property
     def function(self) -> str | None:
         """The `module:function` that the sink calls; None for sinks that call nothing."""
         return None

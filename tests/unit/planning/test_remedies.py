@@ -444,6 +444,7 @@ ELSEWHERE = {
     "SOURCES_EXCHANGED": "tests/spark/test_edited_files_sources.py::test_two_sources_that_are_exchanged",
     "SOURCE_ORDER_CHANGED": "tests/spark/test_several_sources.py::test_a_changed_order_is_refused",
     "SOURCE_RESTORED": "tests/spark/test_restored_sources.py::test_a_delete_that_is_undone",
+    "TOMBSTONES_GONE": "tests/spark/test_changes.py::test_deletes_that_are_gone",
     "STAGED_ROWS_GONE": "tests/spark/test_split_batches.py::test_staged_rows_that_are_gone",
     "STATE_CHANGED": "tests/spark/test_state_check.py::test_changed_state",
     "STREAM_RENAMED": "tests/spark/test_renamed_streams.py::test_the_stream_goes_on",

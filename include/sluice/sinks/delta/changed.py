@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.delta_table import find_table, load_table
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
-from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch
-from sluice.sinks.delta import implicit_casts, merge
+from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState
+from sluice.sinks.delta import implicit_casts, merge, tombstones
 from sluice.sinks.delta.changes import Changes
 from sluice.sinks.delta.keys import check_changeable, check_columns, check_key_columns, check_key_types, check_keys
 from sluice.sinks.delta.table import DeltaTableSink
@@ -84,6 +84,25 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         """What orders the rows of a key in the table."""
         return START if self._is_history else self.changes.sequence_by
 
+    @property
+    def side_tables(self) -> Mapping[str, str]:
+        return {"tombstones": f"{self.path.rstrip('/')}_tombstones"}
+
+    def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
+        found = super().state(query_id, storage=storage)
+        place = self.side_tables["tombstones"]
+        if found.last_batch is not None and find_table(place, storage=storage) is None:
+            raise RefusedError(
+                Problem(
+                    code="TOMBSTONES_GONE",
+                    file=place,
+                    cause=f"the table has batches up to {found.last_batch}, and the deletes that they told of are gone",
+                    consequence="a late change would bring back what was deleted after it",
+                    remedy="restore the folder from a backup; or declare a new stream with a sink of its own",
+                )
+            )
+        return found
+
     def outcome(self, query_id: str, batch_id: int, *, storage: Storage) -> BatchOutcome | None:
         found = super().outcome(query_id, batch_id, storage=storage)
         # How many rows a batch has changed says nothing of how many changes it had.
@@ -115,7 +134,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             order = frame.selectExpr(f"{identifier(self.changes.sequence_by)} AS {identifier(self._sequence_column)}")
             check_key_types(self.changes.keys, frame, table, place=where)
             check_key_types([self._sequence_column], order, table, place=where)
-            check_columns(kept.columns, table, place=where)
+            check_columns(kept.columns, table, place=where, otherwise="by `except_columns`; or add it by ALTER TABLE")
 
     def _check_columns(self, frame: DataFrame, place: str) -> None:
         kinds, changes = dict(frame.dtypes), self.changes
@@ -143,11 +162,11 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     def _check_condition(self, frame: DataFrame, place: str) -> None:
         if self.changes.apply_as_deletes is None:
             return
-        where, why = f"{place}, apply_as_deletes={self.changes.apply_as_deletes!r}", None
+        where = f"{place}, apply_as_deletes={self.changes.apply_as_deletes!r}"
         try:
             kind = frame.selectExpr(self.changes.apply_as_deletes).dtypes[0][1]
         except Exception as exc:
-            why = str(exc).partition("\n")[0]
+            why = next((line for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
             raise DeclarationError(
                 f"Spark does not take the condition: {why}", where=where, remedy="correct it"
             ) from exc
@@ -162,36 +181,27 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
-        check_keys(frame, self.changes.keys, batch.batch_id, place=self.path, once=False)
-        self._check_sequences(frame, batch)
+        changes = self.changes
+        rows = check_keys(frame, changes.keys, batch.batch_id, place=self.path, sequence=changes.sequence_by)
         if find_table(self.path, storage=storage) is None:
+            # First this one: what is noted of a table that was here before may have other keys.
+            tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame)))
             self._make(frame)
-        elif frame.isEmpty():
-            # A commit that changes nothing would wake whoever reads the table.
-            return
         table = load_table(self.path, storage=storage)
         events = self._events(implicit_casts.with_types_of(table, frame, self.options))
-        tombstones = Tombstones(f"{self.path.rstrip('/')}_tombstones", self.changes.keys, str(table.metadata().id))
+        known = Tombstones(self.side_tables["tombstones"], changes.keys, str(table.metadata().id))
         columns = [name for name in events.columns if name not in {SEQUENCE, _DELETED}]
-        if self._is_history:
-            newest = self._newest(events, columns, [*self.changes.keys, SEQUENCE])
-            self._note(tombstones, newest, batch, storage)
-            self._apply_to_history(newest, columns, tombstones, batch)
-        else:
-            newest = self._newest(events, columns, self.changes.keys)
-            self._note(tombstones, newest, batch, storage)
-            self._apply_to_newest(newest, columns, tombstones, batch)
+        by = [*changes.keys, SEQUENCE] if self._is_history else changes.keys
+        newest = self._newest(events, columns, by).localCheckpoint()
+        known.note(self._deletes(newest), batch, storage=storage)
+        if rows == 0:
+            # A commit that changes nothing would wake whoever reads the table.
+            return
+        apply = self._apply_to_history if self._is_history else self._apply_to_newest
+        apply(newest, columns, known, batch)
 
-    def _check_sequences(self, frame: DataFrame, batch: SinkBatch) -> None:
-        order = identifier(self.changes.sequence_by)
-        if nulls := frame.where(f"{order} IS NULL").count():
-            raise DeclarationError(
-                f"{nulls:,} rows of batch {batch.batch_id} have no `{self.changes.sequence_by}`, so that nobody knows"
-                " what they come after; nothing of the batch was written",
-                where=self.path,
-                remedy="leave such rows out in the transform, or drop them by the suite"
-                " (`expect_column_values_to_not_be_null` with the policy `drop`)",
-            )
+    def _deletes(self, changes: DataFrame) -> DataFrame:
+        return changes.where(_DELETED).selectExpr(*map(identifier, [*self.changes.keys, SEQUENCE]))
 
     def _make(self, frame: DataFrame) -> None:
         """Make the table, without a row: what deletes are noted of it needs its identity."""
@@ -218,16 +228,10 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         found = events.groupBy(*map(identifier, by)).agg(_expression(f"max_by({whole}, {rank})", "newest"))
         return found.selectExpr("newest.*")
 
-    def _note(self, tombstones: Tombstones, newest: DataFrame, batch: SinkBatch, storage: Storage) -> None:
-        deletes = newest.where(_DELETED).selectExpr(*map(identifier, [*self.changes.keys, SEQUENCE]))
-        tombstones.note(deletes, batch, storage=storage)
-
-    def _apply_to_newest(
-        self, newest: DataFrame, columns: Sequence[str], tombstones: Tombstones, batch: SinkBatch
-    ) -> None:
+    def _apply_to_newest(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
         """Keep the newest row of each key, unless a delete is newer."""
         keys = list(self.changes.keys)
-        last = tombstones.of(newest.select(*keys)).groupBy(*keys).agg(_expression(f"max({SEQUENCE})", _ENDS))
+        last = known.of(newest.select(*keys)).groupBy(*keys).agg(_expression(f"max({SEQUENCE})", _ENDS))
         rows = newest.join(last, keys, "left").where(f"{_DELETED} OR {_ENDS} IS NULL OR {SEQUENCE} > {_ENDS}")
         rows = rows.selectExpr(*map(identifier, [*columns, SEQUENCE, _DELETED]))
         there, order = merge.of_table(self._sequence_column), merge.of_rows(SEQUENCE)
@@ -242,19 +246,17 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         ]
         merge.merge(rows, self.path, merge.same_keys(keys), clauses, batch=batch)
 
-    def _apply_to_history(
-        self, newest: DataFrame, columns: Sequence[str], tombstones: Tombstones, batch: SinkBatch
-    ) -> None:
+    def _apply_to_history(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
         """Begin a row with each change, and end it with the next one of its key."""
         session, keys = newest.sparkSession, list(self.changes.keys)
         about, kinds = newest.select(*keys).distinct(), dict(newest.dtypes)
         table = session.read.format("delta").load(spark_location(self.path)).join(about, keys, "left_semi")
         named = list(map(identifier, columns))
-        known = table.selectExpr(*named, f"{START} AS {SEQUENCE}", f"false AS {_DELETED}")
+        there = table.selectExpr(*named, f"{START} AS {SEQUENCE}", f"false AS {_DELETED}")
         nothing = (name for name in columns if name not in keys)
         nulls = (f"CAST(NULL AS {kinds[name]}) AS {identifier(name)}" for name in nothing)
-        deletes = tombstones.of(about).selectExpr("*", *nulls, f"true AS {_DELETED}")
-        every = known.unionByName(newest).unionByName(deletes)
+        deletes = known.of(about).selectExpr("*", *nulls, f"true AS {_DELETED}")
+        every = there.unionByName(newest).unionByName(deletes)
         every = self._newest(every, columns, [*keys, SEQUENCE])
         over = f"PARTITION BY {', '.join(map(identifier, keys))} ORDER BY {SEQUENCE}"
         rows = every.selectExpr("*", f"lead({SEQUENCE}) OVER ({over}) AS {_ENDS}")

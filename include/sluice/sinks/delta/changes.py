@@ -56,8 +56,8 @@ def changes(
     found, left = column_names(keys, "keys", _PLACE), column_names(except_columns, "except_columns", _PLACE)
     if not found:
         raise DeclarationError("`keys` names no column", where=_PLACE, remedy="name the columns that tell a row")
-    order = column_names(sequence_by, "sequence_by", _PLACE)
-    if len(order) != 1:
+    order = column_names([sequence_by], "sequence_by", _PLACE) if isinstance(sequence_by, str) else ()
+    if not order:
         raise DeclarationError(
             f"`sequence_by` is {sequence_by!r}",
             where=_PLACE,

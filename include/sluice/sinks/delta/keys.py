@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _APPEND_ONLY = "delta.appendOnly"
+_WITHOUT = (
+    "leave such rows out in the transform, or give them a value there; or drop them by the suite"
+    " (`expect_column_values_to_not_be_null` with the policy `drop`), which counts them"
+)
 
 
 def check_key_columns(keys: Sequence[str], table: DeltaTable, *, place: str) -> None:
@@ -66,8 +70,14 @@ def check_key_types(keys: Sequence[str], frame: DataFrame, table: DeltaTable, *,
             )
 
 
-def check_columns(columns: Sequence[str], table: DeltaTable, *, place: str) -> None:
+def check_columns(columns: Sequence[str], table: DeltaTable, *, place: str, otherwise: str) -> None:
     """Make sure that a table has all columns of a result, where none may be added.
+
+    Args:
+        columns: The result's.
+        table: The table.
+        place: For messages.
+        otherwise: What else than to leave a column out can be done.
 
     Raises:
         DeclarationError: It has not.
@@ -77,11 +87,18 @@ def check_columns(columns: Sequence[str], table: DeltaTable, *, place: str) -> N
         raise DeclarationError(
             f"the result has a column `{new[0]}`, which the table does not have",
             where=place,
-            remedy="leave it out in the transform; or let it be added: `merge_schema=True`",
+            remedy=f"leave it out in the transform; or {otherwise}",
         )
 
 
-def check_keys(frame: DataFrame, keys: Sequence[str], batch_id: int, *, place: str, once: bool = True) -> int:
+def check_keys(
+    frame: DataFrame,
+    keys: Sequence[str],
+    batch_id: int,
+    *,
+    place: str,
+    sequence: str | None = None,
+) -> int:
     """Make sure that each row of a batch can be found by its keys; gives how many rows there are.
 
     Args:
@@ -89,41 +106,56 @@ def check_keys(frame: DataFrame, keys: Sequence[str], batch_id: int, *, place: s
         keys: The columns.
         batch_id: Its id.
         place: The table, for messages.
-        once: Whether no two rows may have the same keys.
+        sequence: The column that orders the rows of a key; without one, no two rows may have the same keys.
 
     Raises:
-        DeclarationError: A key is null, or two rows have the same.
+        DeclarationError: A key is null, or two rows have the same and no order.
     """
+    from pyspark.sql import functions
+
     names = [f"k{number}" for number in range(len(keys))]
-    named = (f"{identifier(key)} AS {name}" for key, name in zip(keys, names, strict=True))
+    named = [f"{identifier(key)} AS {name}" for key, name in zip(keys, names, strict=True)]
     is_null = " OR ".join(f"{name} IS NULL" for name in names)
+    is_unordered = "false" if sequence is None else f"{identifier(sequence)} IS NULL"
     found = (
-        frame.selectExpr(*named)
+        frame.selectExpr(*named, f"CAST({is_unordered} AS INT) AS unordered")
         .groupBy(*names)
-        .count()
+        .agg(functions.expr("count(1) AS rows"), functions.expr("sum(unordered) AS unordered"))
         .selectExpr(
-            "coalesce(sum(count), 0) AS rows",
-            f"coalesce(sum(count) FILTER (WHERE {is_null}), 0) AS nulls",
-            "coalesce(sum(count) FILTER (WHERE count > 1), 0) AS repeated",
-            "count_if(count > 1) AS repeating",
+            "coalesce(sum(rows), 0) AS rows",
+            f"coalesce(sum(rows) FILTER (WHERE {is_null}), 0) AS nulls",
+            "coalesce(sum(unordered), 0) AS unordered",
+            "coalesce(sum(rows) FILTER (WHERE rows > 1), 0) AS repeated",
+            "count_if(rows > 1) AS repeating",
         )
         .collect()[0]
     )
     shown = ", ".join(f"`{key}`" for key in keys)
     if found.nulls:
-        raise DeclarationError(
+        raise _unfit(
             f"{found.nulls:,} of {found.rows:,} rows of batch {batch_id} have a null in {shown}, by which no row is"
-            " found; nothing of the batch was written",
-            where=place,
-            remedy="leave such rows out in the transform, or give them a value there; or drop them by the suite"
-            " (`expect_column_values_to_not_be_null` with the policy `drop`), which counts them",
+            " found",
+            place,
+            _WITHOUT,
         )
-    if once and found.repeating:
-        raise DeclarationError(
+    if found.unordered:
+        raise _unfit(
+            f"{found.unordered:,} of {found.rows:,} rows of batch {batch_id} have no `{sequence}`, so that nobody knows"
+            " what they come after",
+            place,
+            _WITHOUT,
+        )
+    if sequence is None and found.repeating:
+        raise _unfit(
             f"{found.repeated:,} of {found.rows:,} rows of batch {batch_id} share {shown} with others of the batch"
-            f" ({found.repeating:,} keys), and no rule says which of them counts; nothing of the batch was written",
-            where=place,
-            remedy="give one row for each in the transform (an aggregation by these keys in mode `update`), or name all"
-            " columns that tell rows apart in `merge_on`",
+            f" ({found.repeating:,} keys), and no rule says which of them counts",
+            place,
+            "give one row for each in the transform (an aggregation by these keys in mode `update`), or name all"
+            " columns that tell rows apart in `merge_on`; where rows have an order, declare them as"
+            " `changes=sinks.changes(keys=..., sequence_by=...)`",
         )
     return int(found.rows)
+
+
+def _unfit(problem: str, place: str, remedy: str) -> DeclarationError:
+    return DeclarationError(f"{problem}; nothing of the batch was written", where=place, remedy=remedy)

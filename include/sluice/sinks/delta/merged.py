@@ -91,7 +91,7 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             return
         check_key_types(self.keys, frame, table, place=where)
         if not self._takes_new_columns(frame.sparkSession.conf.get):
-            check_columns(frame.columns, table, place=where)
+            check_columns(frame.columns, table, place=where, otherwise="let it be added: `merge_schema=True`")
 
     def _takes_new_columns(self, setting: Callable[[str, str], str | None]) -> bool:
         return "true" in {self.options.get("mergeSchema"), (setting(AUTO_MERGE, "false") or "").lower()}

@@ -228,7 +228,7 @@ def delta(
     )
     partitions = column_names(partition_by, "partition_by", place)
     if changes is not None:
-        return ChangedDeltaSink(path, partitions, changes=_checked(changes, merge_on, known, place))
+        return ChangedDeltaSink(path, partitions, changes=_checked(changes, merge_on, partitions, known, place))
     if merge_on is None:
         return DeltaSink(path, partitions, known)
     keys = column_names(merge_on, "merge_on", place)
@@ -243,7 +243,9 @@ def delta(
     return MergedDeltaSink(path, partitions, known, keys=keys)
 
 
-def _checked(changes: object, merge_on: object, options: Mapping[str, str], place: str) -> Changes:
+def _checked(
+    changes: object, merge_on: object, partition_by: Sequence[str], options: Mapping[str, str], place: str
+) -> Changes:
     """What is given as changes, if it is that and goes with the rest.
 
     Raises:
@@ -261,10 +263,16 @@ def _checked(changes: object, merge_on: object, options: Mapping[str, str], plac
             where=place,
             remedy="leave `merge_on` out: `sinks.changes(keys=...)` names the keys",
         )
+    if (gone := next((name for name in partition_by if name in changes.except_columns), None)) is not None:
+        raise DeclarationError(
+            f"`partition_by` names `{gone}`, which the table does not have by `except_columns`",
+            where=place,
+            remedy="leave it out of one of them",
+        )
     if options:
         raise DeclarationError(
             f"option `{snake_case(min(options))}` is of Delta's writer, and with `changes` batches are merged",
             where=place,
-            remedy="leave it out: a property of the table, or a setting in `Stream(conf=...)`, may say the same",
+            remedy="leave it out: columns are added by ALTER TABLE, and properties of the table say how it is written",
         )
     return changes

@@ -25,6 +25,19 @@ _QUERY, _BATCH, _TABLE = "__QUERY", "__BATCH", "__TABLE"
 COLUMNS = (SEQUENCE, _QUERY, _BATCH, _TABLE)
 
 
+def begin(location: str, deletes: DataFrame) -> None:
+    """Make the table, without a row, in the place of one that is there.
+
+    Args:
+        location: Where.
+        deletes: Has the columns: keys and `__SEQUENCE`.
+    """
+    kinds = {_QUERY: "string", _BATCH: "bigint", _TABLE: "string"}
+    named = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in kinds.items()]
+    writer = deletes.selectExpr("*", *named).where("false").write.format("delta").mode("overwrite")
+    writer.option("overwriteSchema", "true").option("partitionOverwriteMode", "static").save(spark_location(location))
+
+
 @dataclass(frozen=True)
 class Tombstones:
     """The deletes of one table."""
@@ -45,15 +58,10 @@ class Tombstones:
         owner = {_QUERY: string_literal(batch.query_id), _BATCH: str(batch.batch_id)}
         owner[_TABLE] = string_literal(self.table_id)
         if find_table(self.location, storage=storage) is None:
-            kinds = {_QUERY: "string", _BATCH: "bigint", _TABLE: "string"}
-            named = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in kinds.items()]
-            deletes.selectExpr("*", *named).where("false").write.format("delta").mode("errorifexists").save(
-                spark_location(self.location)
-            )
-        is_left = f"({_TABLE} <> {owner[_TABLE]} OR ({_QUERY} = {owner[_QUERY]} AND {_BATCH} >= {owner[_BATCH]}))"
+            begin(self.location, deletes)
+        is_left = f"({_TABLE} <> {owner[_TABLE]} OR ({_QUERY} = {owner[_QUERY]} AND {_BATCH} = {owner[_BATCH]}))"
         columns = [*self.keys, SEQUENCE]
-        noted = self._read(deletes.sparkSession).where(is_left)
-        if noted.isEmpty() and deletes.isEmpty():
+        if deletes.isEmpty() and self._read(deletes.sparkSession).where(is_left).isEmpty():
             return
         merge.merge(
             deletes,
