@@ -128,6 +128,7 @@ def test_killed_at_a_merge(lab: Lab, match: str, moment: Any, merges: int) -> No
     arrive(lab, 0, FIRST)
     lab.run(stream)
     arrive(lab, 1, SECOND)
+    assert "merge it into the table on `user`" in [stage.text for stage in lab.plan(stream).stages]
     assert cut_run(lab, stream, Cut(match, 1, moment)) is not None
     assert version(lab) == merges
     arrive(lab, 2, third)

@@ -15,7 +15,7 @@ from sluice.quality.columns import Schema
 from sluice.quality.suggest import ROWS, few_valued, profile_measures, suggest_suite
 from sluice.runs.driver import Drivers
 from sluice.runs.record import new_run_id
-from sluice.sinks.contract import ReadableSink
+from sluice.sinks.contract import VersionedSink
 from sluice.sources.contract import Bound, OwnLog, Position, Slice, Source
 from sluice.spark.query import build_batch, spark_failed
 from sluice.spark.session import close_session, open_session
@@ -87,7 +87,7 @@ def _slice(
     project: Project, stream: Stream, session: SparkSession, storage: Storage, now: datetime
 ) -> tuple[DataFrame, str]:
     sink = stream.sink
-    if isinstance(sink, ReadableSink) and sink.state(None, storage=storage).exists:
+    if isinstance(sink, VersionedSink) and sink.state(None, storage=storage).exists:
         return session.read.format(sink.kind).load(spark_location(sink.location or "")), f"the table {sink.location}"
     taken = {name: _everything(source, storage, now) for name, source in stream.sources.items()}
     return build_batch(project, stream, session, taken), f"what {', '.join(stream.sources)} had, through the transform"

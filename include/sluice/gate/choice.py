@@ -12,7 +12,7 @@ from sluice.plan import Gate, GateChoice, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
-from sluice.sinks.contract import BatchSink, SinkState, SplittingSink, StagingSink, VersionedSink
+from sluice.sinks.contract import BatchSink, KeyedSink, SinkState, SplittingSink, StagingSink, VersionedSink
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.table_writers import other_writer
@@ -109,7 +109,7 @@ def _gate(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> t
             )
         return "write", "over Spark Connect, batches are audited after they are written"
     if isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
-        return "cache", "a function writes the batch, and may read it more than once"
+        return "cache", _read_again(stream.sink)
     if not isinstance(stream.sink, BatchSink):
         return "write", f"a {stream.sink.kind} sink publishes what it writes"
     if not _can_fail(suite) and not _removes(suite):
@@ -120,12 +120,18 @@ def _gate(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> t
     return ("cache", obstacle) if obstacle is not None else ("publish", reason)
 
 
+def _read_again(sink: BatchSink) -> str:
+    if isinstance(sink, KeyedSink):
+        return "a merge reads the batch more than once"
+    return "a function writes the batch, and may read it more than once"
+
+
 def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, aside: _Obstacle) -> None:
     obstacle: str | None = None
     if wanted != "cache" and _policies(suite, "quarantine"):
         obstacle = "`quarantine` needs the gate `cache`"
     elif wanted == "write" and isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
-        obstacle = "a function writes the batch, and may read it more than once"
+        obstacle = _read_again(stream.sink)
     elif wanted != "write" and project.is_remote:
         obstacle = "over Spark Connect, batches are audited after they are written"
     elif wanted == "publish":
