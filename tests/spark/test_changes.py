@@ -88,7 +88,7 @@ def held(lab: Lab) -> list[tuple[Any, ...]]:
     return rows(lab.table("out"))
 
 
-@pytest.mark.parametrize("kept", [1, 2])
+@pytest.mark.parametrize("kept", [2, *rarely(1)])
 def test_late_changes(lab: Lab, kept: Kept) -> None:
     """Over batches and runs: updates and deletes that are older than what is there, ties, and a key that comes back."""
     feed: list[list[Change]] = [
@@ -177,6 +177,7 @@ def named(feed: DataFrame) -> DataFrame:
     return feed.withColumn("v", F.col("op"))
 
 
+@in_campaigns
 def test_a_table_made_again(lab: Lab) -> None:
     """What is noted of a table that was there before is nothing to the one that a new stream makes."""
     arrive(lab, 0, [("a", 5, None, True)])
@@ -224,7 +225,7 @@ def with_a_start(feed: DataFrame) -> DataFrame:
     ("change", "said"),
     [
         (("b", None, "b", False), "1 of 2 rows of batch 1 have no `ts`"),
-        ((None, 2, "b", False), r"1 of 2 rows .* null in `id`"),
+        *rarely(((None, 2, "b", False), r"1 of 2 rows .* null in `id`")),
     ],
 )
 def test_changes_of_nothing(lab: Lab, change: Any, said: str) -> None:
@@ -271,7 +272,7 @@ def test_partitions_and_several_keys(lab: Lab) -> None:
 def check_history(lab: Lab, seed: int) -> None:
     """Random changes, batches, cuts and runs of either strategy: the table is the batch over what was read."""
     chance = random.Random(seed)
-    kept: Kept = chance.choice([1, 2])
+    kept: Kept = 2 if seed % 2 else 1
     stream, feed = declared(kept), list[list[Change]]()
     (lab.root / "in").mkdir()
     for _ in range(chance.randint(3, 5)):
@@ -300,7 +301,7 @@ def check_history(lab: Lab, seed: int) -> None:
     assert not feed or held(lab) == expected(kept, [change for batch in feed for change in batch]), (seed, feed)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2, *rarely(1)])
 def test_a_random_history(lab: Lab, seed: int) -> None:
     check_history(lab, seed)
 

@@ -238,6 +238,7 @@ REFUSED = {
     "map": ("with_map", "tags", r"by `tags`, of type map<string,string>, which Spark does not compare"),
     "computed": ("of_users", ["user", "total"], r"`total` is what the aggregation computes.*what it groups by: `user`"),
     "too few": ("with_window", "user", r"groups by `window`, too: two rows of a batch would have the same keys"),
+    "one row": ("of_all", "n", "`n` is what the aggregation computes.*it has one row in all: give it a column"),
     "renamed": ("renamed", "who", r"groups by `date_trunc.*`, too"),
 }
 
@@ -248,6 +249,14 @@ def with_window(sales: DataFrame) -> DataFrame:
 
 def with_map(sales: DataFrame) -> DataFrame:
     return sales.select("user", F.create_map("user", "user").alias("tags"))
+
+
+def of_all(sales: DataFrame) -> DataFrame:
+    return sales.agg(F.count("*").alias("n"))
+
+
+def with_a_constant(sales: DataFrame) -> DataFrame:
+    return of_all(sales).select(F.lit(1).alias("one"), "n")
 
 
 def renamed(sales: DataFrame) -> DataFrame:
@@ -265,12 +274,19 @@ def test_keys_that_are_none(lab: Lab, case: str) -> None:
     assert not list((lab.root / "home").glob("s/generations/0001/offsets/*"))
 
 
-@pytest.mark.parametrize(("transform", "keys"), [("with_window", ["window", "user"]), ("renamed", ["day", "who"])])
-def test_keys_that_are_grouped_by(lab: Lab, transform: str, keys: Sequence[str]) -> None:
-    """Under whatever name; a window is compared as a whole."""
+GROUPED = [
+    ("with_window", ["window", "user"], [1, 1, 2]),
+    ("renamed", ["day", "who"], [1, 1, 2]),
+    ("with_a_constant", "one", [4]),
+]
+
+
+@pytest.mark.parametrize(("transform", "keys", "counts"), GROUPED)
+def test_keys_that_are_grouped_by(lab: Lab, transform: str, keys: Any, counts: Sequence[int]) -> None:
+    """Under whatever name; a window is compared as a whole; one row of all has a constant for a key."""
     arrive(lab, 0, [sale("a", 1), sale("a", 2, day=2)], [sale("a", 3), sale("b", 4)])
     lab.run(declared(transform, keys))
-    assert sorted(found[-1] for found in held(lab)) == [1, 1, 2]
+    assert sorted(found[-1] for found in held(lab)) == counts
 
 
 def test_other_keys_than_before(lab: Lab) -> None:

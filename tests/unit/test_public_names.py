@@ -61,7 +61,8 @@ def test_kinds(package: ModuleType) -> None:
         function = getattr(package, name)
         assert inspect.isfunction(function)
         assert function.__name__ == name
-        assert f"{function.__module__}.".startswith(f"{package.__name__}.{name}.")
+        # What a Delta table is told of a feed of changes is no kind of its own.
+        assert name == "changes" or f"{function.__module__}.".startswith(f"{package.__name__}.{name}.")
 
 
 def test_declarations_need_no_spark() -> None:

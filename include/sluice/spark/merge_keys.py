@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
@@ -12,6 +12,7 @@ from sluice.sinks.contract import KeyedSink
 from sluice.spark.plan_columns import items, lists, made_columns, output_columns, whole_plan
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node
+from sluice.sql_text import identifier
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _check_grouping(keys: tuple[str, ...], frame: DataFrame, plans: PlanReader, 
     """Two rows of one aggregation differ in what it groups by, and a later one has the same of it."""
     names = ", ".join(f"`{key}`" for key in keys)
     # A projection, so that the root names the columns.
-    node = whole_plan(frame.select(*(f"`{key}`" for key in keys)), plans)
+    node = whole_plan(frame.select(*map(identifier, keys)), plans)
     wanted = dict(zip(output_columns(node) or (), keys, strict=False))
     while node.kind in _KEEPS_ROWS and len(node.children) == 1:
         made = made_columns(node)
@@ -89,7 +90,9 @@ def _check_grouping(keys: tuple[str, ...], frame: DataFrame, plans: PlanReader, 
             f"rows are to be found by {names}, and `{other}` is what the aggregation computes: a row of a later batch"
             " would not find the one before it",
             where=stream.place,
-            remedy=f"name what it groups by: {_told(grouped.values())}",
+            remedy=f"name what it groups by: {_told(grouped.values())}"
+            if grouped
+            else "it has one row in all: give it a column that never changes, as by `lit(1)`, and name that",
         )
     if left := set(grouped.values()) - {grouped[number] for number in wanted}:
         raise DeclarationError(
@@ -102,7 +105,8 @@ def _check_grouping(keys: tuple[str, ...], frame: DataFrame, plans: PlanReader, 
 
 def _grouped(node: Node) -> dict[str, str]:
     """The columns of an aggregation's output that are what it groups by: by their numbers, which part of that."""
-    groups = {_TAG.sub(r"#\1", item): item for item in lists(node.rest)[0]}
+    by, *outputs = lists(node.rest)
+    groups = {_TAG.sub(r"#\1", item): item for item in by} if outputs else {}
     made = made_columns(node)
     found = {}
     for item, number in zip(items(node.rest), output_columns(node) or (), strict=False):
@@ -111,5 +115,5 @@ def _grouped(node: Node) -> dict[str, str]:
     return found
 
 
-def _told(groups: object) -> str:
-    return ", ".join(f"`{_TAG.sub('', group)}`" for group in groups)  # type: ignore[attr-defined]
+def _told(groups: Iterable[str]) -> str:
+    return ", ".join(f"`{_TAG.sub('', group)}`" for group in groups)
