@@ -17,10 +17,12 @@ from pyspark.sql import functions as F
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError
 from sluice.planning.planner import Limits
+from sluice.testing.session import forget_tables
 from tests.campaign import CAMPAIGN, in_campaigns, rarely
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, forget_tables, rows, write_files
+from tests.spark.lab import Lab, rows, write_files
 from tests.spark.power_cuts import Cut
+from tests.spark.test_live_runs import live
 from tests.spark.test_mended_files import cut_run
 from tests.unit.quality.suites import document, row
 
@@ -295,6 +297,9 @@ def check_history(lab: Lab, seed: int) -> None:
                 limits,
             )
         else:
+            if chance.random() < 0.3:
+                # Which may end before all that has arrived is read.
+                lab.run(stream, live("500ms", "processing-time=0s"))
             lab.run(stream, limits)
             assert not feed or held(lab) == expected(kept, [change for batch in feed for change in batch]), (seed, feed)
     lab.run(stream)

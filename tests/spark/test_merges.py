@@ -25,10 +25,12 @@ from sluice.planning.verdict import Request, plan_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sinks.delta import merge
+from sluice.testing.session import forget_tables
 from tests.campaign import CAMPAIGN, in_campaigns
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, forget_tables, rows, write_files
+from tests.spark.lab import Lab, rows, write_files
 from tests.spark.power_cuts import Cut
+from tests.spark.test_live_runs import live
 from tests.spark.test_mended_files import cut_run
 from tests.unit.quality.suites import document, row
 
@@ -240,7 +242,19 @@ REFUSED = {
     "too few": ("with_window", "user", r"groups by `window`, too: two rows of a batch would have the same keys"),
     "one row": ("of_all", "n", "`n` is what the aggregation computes.*it has one row in all: give it a column"),
     "renamed": ("renamed", "who", r"groups by `date_trunc.*`, too"),
+    "leaves": (
+        "modest",
+        "user",
+        r"reads what it computes.*would stay in the table as it was.*`output_mode=\"complete\"`",
+    ),
+    "joined": ("joined", "user", "`Join` stands above the aggregation"),
 }
+
+
+def joined(sales: DataFrame) -> DataFrame:
+    """With what is no stream: whether a row of it is there may change."""
+    others = sales.sparkSession.createDataFrame([("a", 1)], "user string, rank int")
+    return per_user(sales).join(others, "user")
 
 
 def with_window(sales: DataFrame) -> DataFrame:
@@ -497,6 +511,9 @@ def check_history(lab: Lab, seed: int) -> None:
                 limits,
             )
         else:
+            if chance.random() < 0.3:
+                # Which may end before all that has arrived is read.
+                lab.run(stream, live("500ms", "processing-time=0s"))
             lab.run(stream, limits)
             if batches:
                 assert held(lab) == totals(*batches), (seed, batches)

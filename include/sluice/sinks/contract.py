@@ -96,6 +96,11 @@ class Sink(ABC):
     """Whether it can't be written over Spark Connect."""
 
     @property
+    def is_fenced(self) -> bool:
+        """Whether a driver that was given up, and wakes up, does no harm beside the one that went on."""
+        return self.is_idempotent
+
+    @property
     def named(self) -> str:
         """What it is called in messages."""
         return f"a {self.kind} sink"

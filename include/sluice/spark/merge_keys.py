@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import KeyedSink
-from sluice.spark.plan_columns import items, lists, made_columns, output_columns, whole_plan
+from sluice.spark.plan_columns import ATTRIBUTE, items, lists, made_columns, output_columns, whole_plan
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node
 from sluice.sql_text import identifier
@@ -18,7 +18,10 @@ from sluice.stream import Stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_KEEPS_ROWS = {"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "Sort", "SubqueryAlias"}
+_KEEPS_ROWS = {
+    *("CollectMetrics", "EventTimeWatermark", "Filter", "Project", "Repartition", "RepartitionByExpression"),
+    *("ResolvedHint", "Sort", "SubqueryAlias", "View"),
+}
 """Operators that make no two rows of one."""
 _TAG = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
 _ATTRIBUTE = re.compile(rf"(?P<name>[^()#]*){_TAG.pattern}(?P<field>\.start|\.end)?")
@@ -44,6 +47,8 @@ def check_merge_keys(stream: Stream, frame: DataFrame, plans: PlanReader) -> Non
         _check_column(key, dict(frame.dtypes), stream)
     if sink.takes_keys_once:
         _check_grouping(sink.key_columns, frame, plans, stream)
+        if stream.output_mode == "update":
+            _check_leaving(frame, plans, stream)
 
 
 def _check_column(key: str, kinds: Mapping[str, str], stream: Stream) -> None:
@@ -100,6 +105,29 @@ def _check_grouping(keys: tuple[str, ...], frame: DataFrame, plans: PlanReader, 
             " batch would have the same keys",
             where=stream.place,
             remedy="name all that it groups by, or group by less",
+        )
+
+
+def _check_leaving(frame: DataFrame, plans: PlanReader, stream: Stream) -> None:
+    """A row of an aggregation that is emitted once must be emitted whenever it changes: else the older one stays."""
+    node, read = whole_plan(frame, plans), set[str]()
+    while node.kind in _KEEPS_ROWS and len(node.children) == 1:
+        made = made_columns(node)
+        read = {below for number in read for below in (ATTRIBUTE.findall(made[number]) if number in made else [number])}
+        read |= set(ATTRIBUTE.findall(node.rest)) if node.kind == "Filter" else set()
+        node = node.children[0]
+    if node.kind == "Aggregate" and node.is_streaming:
+        why = "a condition above the aggregation reads what it computes" if read - _grouped(node).keys() else None
+    else:
+        is_above = any(below.kind == "Aggregate" and below.is_streaming for below in node.walk())
+        why = f"`{node.kind}` stands above the aggregation" if is_above else None
+    if why is not None:
+        raise DeclarationError(
+            f"{why}: in output mode `update`, a row that is not in the result any more would stay in the table as it"
+            " was, for nothing says that it has left",
+            where=stream.place,
+            remedy="make a column of the condition, and let readers ask for it; or do it before the aggregation; or"
+            ' declare `output_mode="complete"`, by which a row that has left is deleted',
         )
 
 

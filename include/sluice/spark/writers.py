@@ -24,7 +24,7 @@ def open_journal(project: Project, stream: Stream, clock: Clock) -> Journal:
     def end_session(remote: RemoteSession) -> bool:
         return project.is_remote and end_remote(project.spark_master, remote)
 
-    return Journal(project.stream_home(stream), clock, stream.sink.is_idempotent, end_session, keep_record)
+    return Journal(project.stream_home(stream), clock, stream.sink.is_fenced, end_session, keep_record)
 
 
 def name_writer(project: Project, session: SparkSession, lease: Lease) -> None:

@@ -11,26 +11,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.delta_table import find_table, load_table
+from sluice.delta_table import find_table, last_transaction, load_table, refuse_other
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState
 from sluice.sinks.delta import implicit_casts, merge, tombstones
 from sluice.sinks.delta.changes import Changes
-from sluice.sinks.delta.keys import check_changeable, check_columns, check_key_columns, check_key_types, check_keys
+from sluice.sinks.delta.keys import (
+    check_begun_with,
+    check_changeable,
+    check_columns,
+    check_key_columns,
+    check_key_types,
+    check_keys,
+)
 from sluice.sinks.delta.table import DeltaTableSink
 from sluice.sinks.delta.tombstones import COLUMNS, SEQUENCE, Tombstones
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 START, END = "__START_AT", "__END_AT"
 """From which sequence on a row of a history was so, and up to which."""
-_DELETED, _ENDS = "__DELETED", "__ENDS"
-_RESERVED = {name.casefold() for name in (START, END, _DELETED, _ENDS, *COLUMNS)}
+_DELETED, _ENDS, _ARRIVED = "__DELETED", "__ENDS", "__ARRIVED"
+_RESERVED = {name.casefold() for name in (START, END, _DELETED, _ENDS, _ARRIVED, *COLUMNS)}
 _UNORDERED = ("map<", "variant", "interval")
 
 
@@ -42,6 +49,11 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     needs_own_spark: ClassVar[bool] = True
 
     changes: Changes = field(kw_only=True)
+
+    @property
+    def is_fenced(self) -> bool:
+        # It writes two tables, and the transaction of a batch is that of one of them alone.
+        return False
 
     @property
     def named(self) -> str:
@@ -91,7 +103,12 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     def state(self, query_id: str | None, *, storage: Storage) -> SinkState:
         found = super().state(query_id, storage=storage)
         place = self.side_tables["tombstones"]
-        if found.last_batch is not None and find_table(place, storage=storage) is None:
+        deletes = find_table(place, storage=storage)
+        if deletes is not None:
+            tombstones.check_own(deletes, place=place)
+        elif query_id is None:
+            refuse_other(place, storage)
+        elif found.last_batch is not None:
             raise RefusedError(
                 Problem(
                     code="TOMBSTONES_GONE",
@@ -165,6 +182,9 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         where = f"{place}, apply_as_deletes={self.changes.apply_as_deletes!r}"
         try:
             kind = frame.selectExpr(self.changes.apply_as_deletes).dtypes[0][1]
+            if kind == "boolean":
+                # Which takes neither aggregates nor what makes several rows of one.
+                frame.where(self.changes.apply_as_deletes)
         except Exception as exc:
             why = next((line for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
             raise DeclarationError(
@@ -183,13 +203,18 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     ) -> None:
         changes = self.changes
         rows = check_keys(frame, changes.keys, batch.batch_id, place=self.path, sequence=changes.sequence_by)
-        if find_table(self.path, storage=storage) is None:
+        is_new = find_table(self.path, storage=storage) is None
+        if is_new:
             # First this one: what is noted of a table that was here before may have other keys.
             tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame)))
             self._make(frame)
         table = load_table(self.path, storage=storage)
         events = self._events(implicit_casts.with_types_of(table, frame, self.options))
         known = Tombstones(self.side_tables["tombstones"], changes.keys, str(table.metadata().id))
+        if not is_new and last_transaction(table, self.path, batch.query_id, storage=storage) is None:
+            if not known.are_known(frame.sparkSession, storage=storage):
+                tombstones.begin(known.location, self._deletes(events))
+            self._check_begun_with(frame.sparkSession, known)
         columns = [name for name in events.columns if name not in {SEQUENCE, _DELETED}]
         by = [*changes.keys, SEQUENCE] if self._is_history else changes.keys
         newest = self._newest(events, columns, by).localCheckpoint()
@@ -199,6 +224,30 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             return
         apply = self._apply_to_history if self._is_history else self._apply_to_newest
         apply(newest, columns, known, batch)
+
+    def _check_begun_with(self, session: SparkSession, known: Tombstones) -> None:
+        """Make sure that each row of a table that was here before is what some change has left."""
+        table = session.read.format("delta").load(spark_location(self.path))
+        keys = [*self.changes.keys, *([START] if self._is_history else [])]
+        check_begun_with(table, keys, place=self.path)
+        if not self._is_history:
+            return
+        begun = table.selectExpr(*map(identifier, self.changes.keys), f"{START} AS {SEQUENCE}", END, "true AS is_row")
+        about = begun.select(*map(identifier, self.changes.keys)).distinct()
+        begun = begun.unionByName(known.of(about), allowMissingColumns=True)
+        ends = begun.selectExpr("*", f"lead({SEQUENCE}) OVER ({self._of_each_key()}) AS {_ENDS}")
+        unknown = ends.where(f"is_row AND ({SEQUENCE} IS NULL OR NOT {END} <=> {_ENDS})").count()
+        if unknown:
+            raise DeclarationError(
+                f"the table, to which the stream has written nothing yet, has {unknown:,} rows that do not end where"
+                " the next one of their keys begins: what ended them, nobody knows, and a late change would end them"
+                " elsewhere",
+                where=self.path,
+                remedy="write to a new table, and let the stream read the feed from its beginning",
+            )
+
+    def _of_each_key(self) -> str:
+        return f"PARTITION BY {', '.join(map(identifier, self.changes.keys))} ORDER BY {SEQUENCE}"
 
     def _deletes(self, changes: DataFrame) -> DataFrame:
         return changes.where(_DELETED).selectExpr(*map(identifier, [*self.changes.keys, SEQUENCE]))
@@ -231,7 +280,8 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     def _apply_to_newest(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
         """Keep the newest row of each key, unless a delete is newer."""
         keys = list(self.changes.keys)
-        last = known.of(newest.select(*keys)).groupBy(*keys).agg(_expression(f"max({SEQUENCE})", _ENDS))
+        named = list(map(identifier, keys))
+        last = known.of(newest.select(*named)).groupBy(*named).agg(_expression(f"max({SEQUENCE})", _ENDS))
         rows = newest.join(last, keys, "left").where(f"{_DELETED} OR {_ENDS} IS NULL OR {SEQUENCE} > {_ENDS}")
         rows = rows.selectExpr(*map(identifier, [*columns, SEQUENCE, _DELETED]))
         there, order = merge.of_table(self._sequence_column), merge.of_rows(SEQUENCE)
@@ -249,25 +299,26 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     def _apply_to_history(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
         """Begin a row with each change, and end it with the next one of its key."""
         session, keys = newest.sparkSession, list(self.changes.keys)
-        about, kinds = newest.select(*keys).distinct(), dict(newest.dtypes)
+        about, kinds = newest.select(*map(identifier, keys)).distinct(), dict(newest.dtypes)
         table = session.read.format("delta").load(spark_location(self.path)).join(about, keys, "left_semi")
-        named = list(map(identifier, columns))
-        there = table.selectExpr(*named, f"{START} AS {SEQUENCE}", f"false AS {_DELETED}")
-        nothing = (name for name in columns if name not in keys)
-        nulls = (f"CAST(NULL AS {kinds[name]}) AS {identifier(name)}" for name in nothing)
-        deletes = known.of(about).selectExpr("*", *nulls, f"true AS {_DELETED}")
-        every = there.unionByName(newest).unionByName(deletes)
+        there = table.selectExpr(*map(identifier, columns), f"{START} AS {SEQUENCE}", f"false AS {_DELETED}")
+        deletes = known.of(about).selectExpr("*", f"true AS {_DELETED}")
+        every = there.unionByName(newest).unionByName(deletes, allowMissingColumns=True)
         every = self._newest(every, columns, [*keys, SEQUENCE])
-        over = f"PARTITION BY {', '.join(map(identifier, keys))} ORDER BY {SEQUENCE}"
-        rows = every.selectExpr("*", f"lead({SEQUENCE}) OVER ({over}) AS {_ENDS}")
-        deleted, ends = merge.of_rows(_DELETED), {END: merge.of_rows(_ENDS)}
+        rows = every.selectExpr("*", f"lead({SEQUENCE}) OVER ({self._of_each_key()}) AS {_ENDS}")
+        # Of all others only the end may change: somebody may have corrected, or deleted, such a row this very moment.
+        arrived = newest.selectExpr(*map(identifier, [*keys, SEQUENCE]), f"true AS {_ARRIVED}")
+        rows = rows.join(arrived, [*keys, SEQUENCE], "left")
+        deleted, has_arrived = merge.of_rows(_DELETED), f"{merge.of_rows(_ARRIVED)} IS NOT NULL"
+        ends = {END: merge.of_rows(_ENDS)}
         same = f"{_rank(merge.ROWS, columns, kinds)} <=> {_rank(merge.TABLE, columns, kinds)}"
-        is_same = f"({merge.of_table(END)} <=> {merge.of_rows(_ENDS)} AND {same})"
+        same_end = f"{merge.of_table(END)} <=> {merge.of_rows(_ENDS)}"
         begins = {START: merge.of_rows(SEQUENCE), **ends}
         clauses = [
             f"WHEN MATCHED AND {deleted} THEN DELETE",
-            f"WHEN MATCHED AND NOT {is_same} THEN {merge.update(columns, **ends)}",
-            f"WHEN NOT MATCHED AND NOT {deleted} THEN {merge.insert(columns, **begins)}",
+            f"WHEN MATCHED AND {has_arrived} AND NOT ({same_end} AND {same}) THEN {merge.update(columns, **ends)}",
+            f"WHEN MATCHED AND NOT {same_end} THEN {merge.update([], **ends)}",
+            f"WHEN NOT MATCHED AND {has_arrived} AND NOT {deleted} THEN {merge.insert(columns, **begins)}",
         ]
         found = f"{merge.same_keys(keys)} AND {merge.of_table(START)} = {merge.of_rows(SEQUENCE)}"
         merge.merge(rows, self.path, found, clauses, batch=batch)
@@ -279,9 +330,12 @@ def _rank(side: str, columns: Sequence[str], kinds: Mapping[str, str]) -> str:
 
 
 def _ordered(columns: Sequence[str], kinds: Mapping[str, str], before: str = "") -> Iterator[str]:
-    for name in columns:
+    """By their names: the order in which a transform gives them means nothing."""
+    for name in sorted(columns):
         column = f"{before}{identifier(name)}"
-        yield f"CAST({column} AS STRING)" if any(word in kinds[name] for word in _UNORDERED) else column
+        is_ordered = not any(word in kinds[name] for word in _UNORDERED)
+        as_text = f"CASE WHEN {column} IS NOT NULL THEN to_json(named_struct('value', {column})) END"
+        yield column if is_ordered else as_text
 
 
 def _expression(text: str, name: str) -> Any:

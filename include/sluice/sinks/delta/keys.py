@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _APPEND_ONLY = "delta.appendOnly"
+_PADDED = "__CHAR_VARCHAR_TYPE_STRING"
+"""What Spark notes beside a column of texts that are of one length, or of no more than one."""
 _WITHOUT = (
     "leave such rows out in the transform, or give them a value there; or drop them by the suite"
     " (`expect_column_values_to_not_be_null` with the policy `drop`), which counts them"
@@ -60,13 +63,20 @@ def check_key_types(keys: Sequence[str], frame: DataFrame, table: DeltaTable, *,
         DeclarationError: A column has another type in the table.
     """
     kinds = {name.casefold(): kind for name, kind in spark_columns(table).items()}
+    for found in json.loads(table.schema().to_json())["fields"]:
+        noted = str(found["metadata"].get(_PADDED, ""))
+        if noted.startswith("char("):
+            # What is read of it has spaces at its end, which no text of the result has.
+            kinds[found["name"].casefold()] = noted
     for key, kind in frame.dtypes:
         there = kinds.get(key.casefold(), kind)
         if key in keys and there != kind:
             raise DeclarationError(
                 f"rows are to be found by `{key}`, which is {kind} in the result and {there} in the table",
                 where=place,
-                remedy=f"cast it in the transform to {there}",
+                remedy=f"cast it in the transform to {there}"
+                if not there.startswith("char(")
+                else "give the table a column of strings: those of `char` have spaces at their end",
             )
 
 
@@ -155,6 +165,31 @@ def check_keys(
             " `changes=sinks.changes(keys=..., sequence_by=...)`",
         )
     return int(found.rows)
+
+
+def check_begun_with(table: DataFrame, keys: Sequence[str], *, place: str) -> None:
+    """Make sure that a table, which a stream begins with, has no two rows of the same keys: a merge changes both.
+
+    Args:
+        table: All rows of the table.
+        keys: The columns that tell one of its rows.
+        place: The table, for messages.
+
+    Raises:
+        DeclarationError: It has.
+    """
+    names = list(map(identifier, keys))
+    # Nobody finds those with a null.
+    found = table.where(" AND ".join(f"{name} IS NOT NULL" for name in names)).groupBy(*names).count()
+    repeating = found.where("count > 1").count()
+    if repeating:
+        shown = ", ".join(f"`{key}`" for key in keys)
+        raise DeclarationError(
+            f"the table, to which the stream has written nothing yet, has rows that share {shown} ({repeating:,} keys):"
+            " which of them is to be replaced, nobody knows",
+            where=place,
+            remedy="leave one row of each key in it; or write to a new table",
+        )
 
 
 def _unfit(problem: str, place: str, remedy: str) -> DeclarationError:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.delta_table import find_table
+from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
 from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch
 from sluice.sinks.delta import merge
 from sluice.sinks.delta.implicit_casts import AUTO_MERGE
 from sluice.sinks.delta.keys import (
+    check_begun_with,
     check_changeable,
     check_columns,
     check_key_columns,
@@ -81,8 +82,7 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
         if table is None:
             return
         check_changeable(table, place=f"{place}, {self.path}")
-        if not self._takes_new_columns(conf.get):
-            check_key_columns(self.keys, table, place=f"{place}, {self.path}")
+        check_key_columns(self.keys, table, place=f"{place}, {self.path}")
 
     def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
         super().check_result(frame, output_mode, place=place, storage=storage)
@@ -103,9 +103,13 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
         rows = check_keys(frame, self.keys, batch.batch_id, place=self.path)
-        if find_table(self.path, storage=storage) is None:
+        table = find_table(self.path, storage=storage)
+        if table is None:
             self._make(frame, batch)
             return
+        if last_transaction(table, self.path, batch.query_id, storage=storage) is None:
+            there = frame.sparkSession.read.format("delta").load(spark_location(self.path))
+            check_begun_with(there, self.keys, place=self.path)
         is_whole = batch.output_mode == "complete"
         if rows == 0 and not is_whole:
             # A commit that changes nothing would wake whoever reads the table.

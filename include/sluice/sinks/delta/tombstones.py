@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import find_table
+from sluice.delta_table import find_table, spark_columns
+from sluice.errors import DeclarationError
 from sluice.locations import spark_location
 from sluice.sinks.contract import SinkBatch
 from sluice.sinks.delta import merge
@@ -18,11 +19,26 @@ from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 SEQUENCE = "__SEQUENCE"
 _QUERY, _BATCH, _TABLE = "__QUERY", "__BATCH", "__TABLE"
 COLUMNS = (SEQUENCE, _QUERY, _BATCH, _TABLE)
+
+
+def check_own(table: DeltaTable, *, place: str) -> None:
+    """Make sure that what lies there are such deletes: a new table's take the place of those of the one before.
+
+    Raises:
+        DeclarationError: It is another table.
+    """
+    if not set(COLUMNS) <= spark_columns(table).keys():
+        raise DeclarationError(
+            "another table is where the deletes of the feed are to be noted",
+            where=place,
+            remedy="move it, or let the sink lie elsewhere",
+        )
 
 
 def begin(location: str, deletes: DataFrame) -> None:
@@ -72,6 +88,12 @@ class Tombstones:
                 f"WHEN NOT MATCHED BY SOURCE AND {is_left} THEN DELETE",
             ],
         )
+
+    def are_known(self, session: SparkSession, *, storage: Storage) -> bool:
+        """Whether any of the table are; those of one that was at its place before may have other keys."""
+        if find_table(self.location, storage=storage) is None:
+            return False
+        return not self._read(session).where(f"{_TABLE} = {string_literal(self.table_id)}").isEmpty()
 
     def of(self, keys: DataFrame) -> DataFrame:
         """The deletes of some keys: keys and `__SEQUENCE`."""
