@@ -56,7 +56,7 @@ from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
-from sluice.sinks.contract import BatchSink, SinkBatch, SinkState, SplittingSink, StagingSink
+from sluice.sinks.contract import BatchSink, KeyedSink, SinkBatch, SinkState, SplittingSink, StagingSink
 from sluice.spark.fingerprints import read_by
 from sluice.spark.query import Query, plan_reader, run_through
 from sluice.stream import Stream
@@ -267,7 +267,9 @@ class Audit:
             self._write_split(*self.tables, frame, batch)
             return
         # Spark does not find the columns of a batch that is sorted and persisted; only a whole result can be sorted.
-        frame = frame.localCheckpoint() if batch.output_mode == "complete" else frame.persist()
+        # And what is persisted may be computed again where a part of it is lost: a merge would have other rows then.
+        is_kept = batch.output_mode == "complete" or isinstance(sink, KeyedSink)
+        frame = frame.localCheckpoint() if is_kept else frame.persist()
         try:
             decided_now = self._decide(batch_id, measure(self.plan, frame))
             self.lease.check()

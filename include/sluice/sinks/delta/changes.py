@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,13 @@ from sluice.errors import DeclarationError
 from sluice.other_names import CHANGES_WORDS
 
 _PLACE = "sinks.changes()"
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
+_NOT_OF_THE_ROW = re.compile(
+    r"\b(?:(?:current_(?:date|time|timestamp|user)|localtimestamp)\b|(?:curdate|input_file_name|monotonically_increasing_id"
+    r"|now|rand|randn|random|randstr|session_user|spark_partition_id|uniform|unix_timestamp(?=\s*\(\s*\))|user|uuid)\s*\()",
+    re.IGNORECASE,
+)
+"""What tells another thing of the same row at another time, or elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,7 @@ def changes(
         )
     if str(stored_as_scd_type) not in {"1", "2"} or isinstance(stored_as_scd_type, bool):
         raise DeclarationError(f"`stored_as_scd_type` is {stored_as_scd_type!r}", where=_PLACE, remedy="it is 1 or 2")
-    if apply_as_deletes is not None and (not isinstance(apply_as_deletes, str) or not apply_as_deletes.strip()):
-        raise DeclarationError(
-            f"`apply_as_deletes` is {apply_as_deletes!r}",
-            where=_PLACE,
-            remedy="write a condition in SQL, as in \"op = 'D'\"",
-        )
+    _check_condition(apply_as_deletes)
     needed = [*found, *order] if str(stored_as_scd_type) == "1" else found
     if (gone := next((name for name in left if name in needed), None)) is not None:
         raise DeclarationError(
@@ -79,3 +82,21 @@ def changes(
             remedy="leave it in",
         )
     return Changes(found, order[0], apply_as_deletes, 1 if str(stored_as_scd_type) == "1" else 2, left)
+
+
+def _check_condition(apply_as_deletes: object) -> None:
+    if apply_as_deletes is None:
+        return
+    if not isinstance(apply_as_deletes, str) or not apply_as_deletes.strip():
+        raise DeclarationError(
+            f"`apply_as_deletes` is {apply_as_deletes!r}",
+            where=_PLACE,
+            remedy="write a condition in SQL, as in \"op = 'D'\"",
+        )
+    asked = _NOT_OF_THE_ROW.search(_QUOTED.sub("''", apply_as_deletes))
+    if asked is not None:
+        raise DeclarationError(
+            f"`apply_as_deletes` asks `{asked[0].rstrip('( ')}`, which says something else of the same change later",
+            where=_PLACE,
+            remedy="let it depend on columns of the change alone",
+        )
