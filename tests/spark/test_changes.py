@@ -160,15 +160,22 @@ def test_killed_between_its_two_tables(lab: Lab, kept: Kept, moment: Any) -> Non
 
 
 def test_deletes_that_are_gone(lab: Lab) -> None:
-    """Without them a late change can't be told from a new one: refused until they are back."""
-    stream, kept = declared(1), lab.root / "kept"
-    arrive(lab, 0, [("a", 5, None, True)], [("b", 1, "b", False)])
+    """Without them a late change can't be told from a new one: refused until they are back, as they were."""
+    stream, kept, older = declared(1), lab.root / "kept", lab.root / "older"
+    arrive(lab, 0, [("a", 5, None, True)])
+    lab.run(stream)
+    shutil.copytree(lab.root / "out_tombstones", older)
+    arrive(lab, 1, [("b", 1, "b", False)])
     lab.run(stream)
     (lab.root / "out_tombstones").rename(kept)
     arrive(lab, 2, [("a", 4, "late", False)])
     with pytest.raises(RefusedError) as refused:
         lab.run(stream)
-    read_remedy(refused.value, "TOMBSTONES_GONE", "restore the folder from a backup")
+    read_remedy(refused.value, "TOMBSTONES_GONE", "restore the folder as it was")
+    older.rename(lab.root / "out_tombstones")
+    with pytest.raises(RefusedError, match="are known up to batch 0 only: it is an older copy"):
+        lab.run(stream)
+    (lab.root / "out_tombstones").rename(older)
     kept.rename(lab.root / "out_tombstones")
     forget_tables(lab.spark)
     lab.run(stream)

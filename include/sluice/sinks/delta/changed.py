@@ -108,14 +108,19 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             tombstones.check_own(deletes, place=place)
         elif query_id is None:
             refuse_other(place, storage)
-        elif found.last_batch is not None:
+        if query_id is None or found.last_batch is None:
+            return found
+        noted = None if deletes is None else last_transaction(deletes, place, query_id, storage=storage)
+        if noted is None or noted < found.last_batch:
+            known = "are gone" if noted is None else f"are known up to batch {noted} only: it is an older copy"
             raise RefusedError(
                 Problem(
                     code="TOMBSTONES_GONE",
                     file=place,
-                    cause=f"the table has batches up to {found.last_batch}, and the deletes that they told of are gone",
+                    cause=f"the table has batches up to {found.last_batch}, and the deletes that they told of {known}",
                     consequence="a late change would bring back what was deleted after it",
-                    remedy="restore the folder from a backup; or declare a new stream with a sink of its own",
+                    remedy="restore the folder as it was beside this table; or declare a new stream with a sink of its"
+                    " own",
                 )
             )
         return found
@@ -222,6 +227,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         if rows == 0:
             # A commit that changes nothing would wake whoever reads the table.
             return
+        known.note_batch(batch, frame.sparkSession, storage=storage)
         apply = self._apply_to_history if self._is_history else self._apply_to_newest
         apply(newest, columns, known, batch)
 

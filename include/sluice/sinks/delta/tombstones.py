@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import find_table, spark_columns
-from sluice.errors import DeclarationError
+from sluice.delta_table import find_table, last_transaction, load_table, spark_columns
+from sluice.errors import DeclarationError, StorageError
 from sluice.locations import spark_location
 from sluice.sinks.contract import SinkBatch
-from sluice.sinks.delta import merge
+from sluice.sinks.delta import merge, sealing
 from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
 
@@ -88,6 +88,22 @@ class Tombstones:
                 f"WHEN NOT MATCHED BY SOURCE AND {is_left} THEN DELETE",
             ],
         )
+
+    def note_batch(self, batch: SinkBatch, session: SparkSession, *, storage: Storage) -> None:
+        """Note that all deletes are here up to those of a batch, also where it has none: an older copy lacks that.
+
+        Raises:
+            StorageError: Somebody else has written at this very moment, or it can't be written.
+        """
+        table = load_table(self.location, storage=storage)
+        last = last_transaction(table, self.location, batch.query_id, storage=storage)
+        of_batch = batch.query_id, batch.batch_id
+        if not sealing.seal(self.location, *of_batch, lambda: session, after=last, storage=storage):
+            raise StorageError(
+                "somebody else has noted deletes of the feed at this very moment",
+                where=self.location,
+                remedy="let nobody else write there, and run it again",
+            )
 
     def are_known(self, session: SparkSession, *, storage: Storage) -> bool:
         """Whether any of the table are; those of one that was at its place before may have other keys."""
