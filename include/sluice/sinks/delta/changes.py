@@ -14,8 +14,9 @@ from sluice.other_names import CHANGES_WORDS
 _PLACE = "sinks.changes()"
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
 _NOT_OF_THE_ROW = re.compile(
-    r"\b(?:(?:current_(?:date|time|timestamp|user)|localtimestamp)\b|(?:curdate|input_file_name|monotonically_increasing_id"
-    r"|now|rand|randn|random|randstr|session_user|spark_partition_id|uniform|unix_timestamp(?=\s*\(\s*\))|user|uuid)\s*\()",
+    r"\b(?:(?:current_(?:date|time|timestamp|user)|localtimestamp|select)\b"
+    r"|(?:curdate|input_file_name|monotonically_increasing_id|now|rand|randn|random|randstr|session_user|spark_partition_id"
+    r"|uniform|unix_timestamp(?=\s*\(\s*\))|user|uuid)\s*\()",
     re.IGNORECASE,
 )
 """What tells another thing of the same row at another time, or elsewhere."""
