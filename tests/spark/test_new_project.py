@@ -51,6 +51,7 @@ def test_commands(project: Path) -> None:
     assert json.loads(sluice(project, "runs", "visits", "--json"))["runs"] == [record]
     found = json.loads(sluice(project, "inspect", "visits", "--json"))
     assert (found["committed"], found["problems"]) == (1, [])
+    assert len(json.loads(sluice(project, "state", "visits", "--json"))["rows"]) == ROWS
     day = ("--start", "2026-01-01", "--end", "2026-01-02", "--json")
     assert json.loads(sluice(project, "backfill", "visits", "--dry-run", *day))["verdict"] == "run"
     assert json.loads(sluice(project, "backfill", "visits", *day))["status"] == "succeeded"

@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.monitoring.batch_difference import batch_difference
+from sluice.monitoring.explained_query import explained_batch, explained_query
 from sluice.monitoring.inspection import inspect_stream
 from sluice.monitoring.kept_state import state_document, stateful_operators
 from sluice.spark.first_batch import ROCKSDB, STATE_STORE
@@ -102,6 +103,8 @@ def test_windows(lab: Lab) -> None:
     assert {(row["batch_id"], row["change_type"]) for row in changes} == {(2, "update"), (3, "delete")}
     with pytest.raises(DeclarationError, match=r"there is no operator 1 \[sluice state\]; with a state are: 0 \(state"):
         rows(lab, stream, operator=1)
+    with pytest.raises(DeclarationError, match=r"operator 0 \(stateStoreSave\) has none: joins have sides"):
+        rows(lab, stream, side="left")
     with pytest.raises(DeclarationError, match="Spark does not read the state of operator 0 so"):
         rows(lab, stream, batch=99)
 
@@ -167,14 +170,20 @@ def test_what_happened_between_two_batches(lab: Lab) -> None:
     assert (found["totals"]["input_rows"], found["totals"]["late_rows"], found["conf"]) == (6, 1, {})
     assert found["state"] == {"stateStoreSave": {"from": 2, "to": 1}}
     assert found["not_known"] == []
+    told = explained_batch("s", home, 3)
+    assert (told["kind"], told["ran_with_watermark"]) == ("no_data", "1970-01-01T00:00:10.000Z")
+    assert [(kept["loaded_version"], kept["left_version"], kept["rows"]) for kept in told["state"]] == [(3, 4, 1)]
+    assert "StateStoreSave" in told["physical"]
+    with pytest.raises(DeclarationError, match=rf"no record has batch 99 .*: the newest that one has is {newest}"):
+        explained_batch("s", home, 99)
+    assert "StateStoreSave" in explained_query(lab.project, lab.project.resolve(stream), session=lab.spark)["physical"]
     everything = batch_difference("s", home, -1, newest)
     assert everything["sources"] == {"numbers": {"from": None, "to": {"logOffset": 3}}}
     assert everything["totals"]["input_rows"] == 9
 
     (lab.root / "home" / "s" / "runs" / f"{lab.records(stream)[0]['run_id']}.json").unlink()
     (lab.checkpoint(stream) / "offsets" / "0").unlink()
-    told = batch_difference("s", home, 0, newest)["not_known"]
-    assert told == [
+    assert batch_difference("s", home, 0, newest)["not_known"] == [
         "the offset log has no batch 0 any more: Spark keeps the newest hundred",
         "no record has the batches 1: Spark alone has run them, or it was deleted",
     ]

@@ -24,7 +24,7 @@ def _each(names: str, answer: str) -> dict[str, str]:
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "sluice": {
         **_each("start execute trigger submit build apply once", _RUN),
-        **_each("explain compile dry-run dryrun preview", "`sluice plan STREAM` says what a run would do"),
+        **_each("compile dry-run dryrun preview", "`sluice plan STREAM` says what a run would do"),
         **_each("test validate debug parse lint", "`sluice check` checks every declaration"),
         **_each("ls streams show", "`sluice list` lists the streams"),
         **_each("history log logs status", "`sluice runs STREAM` lists the runs of a stream"),

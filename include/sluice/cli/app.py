@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli import installation, look, project, quality, runs, state
+from sluice.cli import engine, installation, look, project, quality, runs
 from sluice.cli.answers import Answering, StreamFirst
 from sluice.cli.printing import print_error
 from sluice.errors import SluiceError
@@ -30,8 +30,9 @@ app.command("backfill")(runs.backfill)
 app.command("inspect")(look.inspect)
 app.command("runs")(look.runs)
 app.command("lag")(look.lag)
-app.command("state")(state.state)
-app.command("diff")(state.diff)
+app.command("explain")(engine.explain)
+app.command("state")(engine.state)
+app.command("diff")(engine.diff)
 
 quality_app = typer.Typer(
     help="Verdicts and checks of a stream's last runs; what to do about those that failed.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,8 @@ from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_
 from sluice.errors import DeclarationError
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
-from sluice.runs.record import BatchRecord, RunRecord, RunRecords
+from sluice.monitoring.batch_records import recorded_batches
+from sluice.runs.record import BatchRecord, RunRecord
 from sluice.times import iso_millis
 
 _COUNTS = ("input_rows", "output_rows", "late_rows", "quarantined_rows", "dropped_rows")
@@ -44,9 +45,7 @@ def batch_difference(stream: str, home: StreamHome, first: int, last: int) -> di
             if newest >= 0
             else "none is committed yet",
         )
-    runs = RunRecords(home)
-    readable, damaged = runs.newest_readable(len(runs.run_ids()))
-    every = _recorded(readable, number)
+    every, damaged = recorded_batches(home, number)
     records = {batch_id: every[batch_id] for batch_id in range(first + 1, last + 1) if batch_id in every}
     before, after = _planned(place, first, home), _planned(place, last, home)
     missing = [batch_id for batch_id in range(first + 1, last + 1) if batch_id not in records]
@@ -62,17 +61,8 @@ def batch_difference(stream: str, home: StreamHome, first: int, last: int) -> di
         "state": _state(every.get(first), every.get(last)),
         "batches": [_batch(batch_id, *records[batch_id]) for batch_id in sorted(records)],
         "totals": {name: _total(records, name) for name in _COUNTS},
-        "not_known": [*_gone(first, before), *_gone(last, after), *_unrecorded(missing), *map(str, damaged.values())],
+        "not_known": [*_gone(first, before), *_gone(last, after), *_unrecorded(missing), *map(str, damaged)],
     }
-
-
-def _recorded(records: Sequence[RunRecord], generation: int) -> dict[int, tuple[str, BatchRecord]]:
-    """By batch, the run that committed it, and its record."""
-    found: dict[int, tuple[str, BatchRecord]] = {}
-    for record in reversed(records):
-        if record.interval is None and record.generation == generation:
-            found |= {batch.batch_id: (record.run_id, batch) for batch in record.batches}
-    return found
 
 
 def _planned(place: str, batch_id: int, home: StreamHome) -> OffsetFile | None:
@@ -116,7 +106,7 @@ def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str,
 
 
 def _state(
-    first: tuple[str, BatchRecord] | None, last: tuple[str, BatchRecord] | None
+    first: tuple[RunRecord, BatchRecord] | None, last: tuple[RunRecord, BatchRecord] | None
 ) -> dict[str, dict[str, int | None]]:
     """How many rows each operator kept; of several of a name, all of them."""
     before, after = (_rows_kept(None if found is None else found[1]) for found in (first, last))
@@ -130,12 +120,12 @@ def _rows_kept(batch: BatchRecord | None) -> dict[str, int]:
     return found
 
 
-def _batch(batch_id: int, run_id: str, batch: BatchRecord) -> dict[str, Any]:
+def _batch(batch_id: int, run: RunRecord, batch: BatchRecord) -> dict[str, Any]:
     rows = sum(kept.rows for kept in batch.state) if batch.state else None
-    return {"run_id": run_id, **msgspec.to_builtins(batch), "batch_id": batch_id, "state_rows": rows}
+    return {"run_id": run.run_id, **msgspec.to_builtins(batch), "batch_id": batch_id, "state_rows": rows}
 
 
-def _total(records: Mapping[int, tuple[str, BatchRecord]], name: str) -> int | None:
+def _total(records: Mapping[int, tuple[RunRecord, BatchRecord]], name: str) -> int | None:
     found = [getattr(batch, name) for _, batch in records.values()]
     return None if not found or any(count is None for count in found) else sum(found)
 

@@ -16,7 +16,7 @@ from sluice.home import StreamHome, log_keys
 from sluice.project import Project
 from sluice.spark.java_options import Work
 from sluice.spark.session import close_session, open_session
-from sluice.spark.state_rows import StateView, find_operator, read_state, state_unreadable
+from sluice.spark.state_rows import JOIN, StateView, find_operator, read_state, state_unreadable
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def state_document(
             "the stream keeps no state", where=f"{_WHERE} {stream.name}", remedy="look at it with `sluice inspect`"
         )
     operator = find_operator(checkpoint, view.operator, where=_WHERE)
+    _check_fits(view, operator)
     with _session(project, stream, session) as opened:
         columns, rows = _rows(checkpoint, opened, operator, view, most + 1)
     return {
@@ -76,6 +77,20 @@ def state_document(
 def operators_document(stream: str, operators: Sequence[Operator]) -> dict[str, Any]:
     """The operators, in the keys of `sluice state --json`."""
     return {"stream": stream, "operators": [msgspec.to_builtins(operator) for operator in operators]}
+
+
+def _check_fits(view: StateView, operator: Operator) -> None:
+    asked = {"--side": (view.side is not None, operator.name == JOIN, "joins have sides")}
+    has_variables = bool(operator.variables)
+    asked["--variable"] = (view.variable is not None, has_variables, "processors of transformWithState have variables")
+    asked["--timers"] = (view.timers, has_variables, "processors of transformWithState have timers")
+    for option, (is_given, is_fit, why) in asked.items():
+        if is_given and not is_fit:
+            raise DeclarationError(
+                f"operator {operator.operator_id} ({operator.name}) has none: {why}",
+                where=f"{_WHERE} {option}",
+                remedy="leave it out",
+            )
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from sluice.spark.shown_error import spark_message
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+JOIN = "symmetricHashJoin"
+"""Spark's name of a join of two streams."""
 _FORMAT = "statestore"
 _PARTITION = "partition_id"
 
@@ -82,6 +84,8 @@ def read_state(
     """
     from pyspark.errors import PySparkException
 
+    # In a Spark that has run no stream yet, nobody would know where states are.
+    _ = session.streams
     reader = session.read.format(_FORMAT).option("operatorId", operator.operator_id).options(**options)
     try:
         return _side_by_side(reader.load(spark_location(checkpoint.location)))
@@ -92,7 +96,7 @@ def read_state(
 def state_unreadable(operator: Operator, exc: BaseException, *, where: str) -> DeclarationError:
     """What to raise where Spark does not read a state."""
     remedy = "look at the operators and their batches with `sluice inspect`"
-    if operator.name == "symmetricHashJoin":
+    if operator.name == JOIN:
         remedy = "a join has sides: say which (`left` or `right`)"
     elif operator.variables:
         remedy = f"a processor has variables, and timers: say which ({', '.join(operator.variables)})"

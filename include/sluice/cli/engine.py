@@ -1,4 +1,4 @@
-"""`sluice state | diff`: what operators keep, and what batches did."""
+"""`sluice explain | state | diff`: how Spark runs a query, what its operators keep, and what its batches did."""
 
 from __future__ import annotations
 
@@ -12,6 +12,38 @@ from sluice.cli.options import AsJson, ProjectFolder, StreamName
 from sluice.cli.printing import cell, print_json, spark_log_aside
 from sluice.errors import DeclarationError
 from sluice.extras import check_extra
+
+
+def explain(
+    stream: StreamName,
+    batch: Annotated[int | None, typer.Option(min=0, help="This batch, by the records; starts no Spark.")] = None,
+    project: ProjectFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show Spark's plan of the query as it is declared now; or that of a batch, with its watermarks and state."""
+    from sluice.monitoring.explained_query import explained_batch, explained_query
+    from sluice.project import find_project
+
+    declared, home = opened(project, stream, None)
+    if batch is not None:
+        document = explained_batch(stream, home, batch)
+    else:
+        check_extra("spark", "`sluice explain`")
+        with spark_log_aside("explain"):
+            document = explained_query(find_project(project), declared)
+    if as_json:
+        print_json(document)
+        return
+    if batch is not None:
+        print(f"{stream}: batch {batch} ({document['kind'].replace('_', ' ')}), of run {document['run_id']}")
+        print(f"watermark: ran with {document['ran_with_watermark']}, left {document['left_watermark']}")
+        for kept in document["state"]:
+            print(
+                f"state of {kept['operator']}: loaded version {kept['loaded_version']}, left {kept['left_version']};"
+                f" {kept['rows']:,} rows, {kept['updated_rows']:,} updated, {kept['removed_rows']:,} removed,"
+                f" {kept['late_rows']:,} late, {kept['memory_bytes']:,} bytes"
+            )
+    print(document["physical"] or "Spark has not explained the query")
 
 
 def state(
