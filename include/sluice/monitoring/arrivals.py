@@ -13,6 +13,7 @@ from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.planning.planner import find_refusal
 from sluice.planning.survey import Survey, survey
+from sluice.planning.timers import is_timer_due
 from sluice.sources.contract import Available, Bound
 from sluice.stream import Stream
 from sluice.times import iso_millis
@@ -41,7 +42,7 @@ def find_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
     """Look at every source of a stream.
 
     A stream that begins with what comes from now on (`starting="latest"`), and was never planned, has something to
-    do at once: its first run notes where it begins.
+    do at once: its first run notes where it begins. So has one with a time-out that is due.
 
     Raises:
         RefusedError: The checkpoint is damaged, or contradicts what the sources say: a person must decide.
@@ -55,6 +56,8 @@ def find_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
     ids = {name for source, found in seen.available.items() for name in _ids(source, found)}
     if not ids and _is_yet_to_begin(seen):
         ids = {"beginning"}
+    if is_timer_due(seen.checkpoint, seen.record, int(now.timestamp() * 1000)):
+        ids.add(f"time-out\0{seen.checkpoint.planned_id}")
     return Arrivals(
         ids=frozenset(ids),
         is_pending=seen.checkpoint.is_pending,

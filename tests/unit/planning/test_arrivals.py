@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from engine_lab import Lab, leave_pending, make_lab
 
 from sluice.errors import RefusedError
 from sluice.monitoring.arrivals import Arrivals, find_arrivals
+from tests.engine_model import HeldRows
 
 
 @pytest.fixture
@@ -63,3 +65,17 @@ def test_a_damaged_checkpoint_is_refused(lab: Lab) -> None:
     with pytest.raises(RefusedError) as caught:
         look(lab)
     assert caught.value.finding.code == "FILE_DAMAGED"
+
+
+def test_a_time_out_that_is_due(tmp_path: Path) -> None:
+    """It is something to do, as what arrives is; once it has fired there is nothing."""
+    lab = make_lab(tmp_path, operator=HeldRows(delay_ms=10), has_timers=True)
+    lab.arrive()
+    lab.timer_ms = int((lab.now + timedelta(minutes=1)).timestamp() * 1000)
+    lab.run()
+    assert look(lab).digest is None
+    lab.now += timedelta(minutes=2)
+    assert look(lab).ids == {"time-out\x000"}
+    lab.timer_ms = None
+    lab.run()
+    assert look(lab).digest is None
