@@ -1,4 +1,4 @@
-"""What of the package needs more than its bare installation: the extras `spark`, `quality` and `kafka`."""
+"""What of the package needs more than its bare installation: its extras."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ import importlib.util
 
 from sluice.errors import DeclarationError
 
-_MODULES = {"spark": "pyspark", "quality": "great_expectations", "kafka": "confluent_kafka"}
+_MODULES = {
+    "spark": "pyspark",
+    "quality": "great_expectations",
+    "kafka": "confluent_kafka",
+    "lineage": "openlineage.client",
+}
 
 
 def is_installed(extra: str) -> bool:
-    """Whether an extra is there: `spark`, `quality` or `kafka`."""
-    return importlib.util.find_spec(_MODULES[extra]) is not None
+    """Whether an extra is there: `spark`, `quality`, `kafka` or `lineage`."""
+    try:
+        return importlib.util.find_spec(_MODULES[extra]) is not None
+    except ModuleNotFoundError:
+        # Of a package within another one, that one is looked for first.
+        return False
 
 
 def check_extra(extra: str, what: str) -> None:
     """Make sure that an extra is installed.
 
     Args:
-        extra: `spark`, `quality` or `kafka`.
+        extra: `spark`, `quality`, `kafka` or `lineage`.
         what: What needs it.
 
     Raises:

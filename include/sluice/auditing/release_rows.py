@@ -32,15 +32,17 @@ from sluice.auditing.quarantine import (
     is_moved,
     is_quarantine,
 )
+from sluice.auditing.told_work import told_work, works_of
 from sluice.checkpoint.reader import read_checkpoint
 from sluice.delta_table import open_log
-from sluice.errors import BatchFailedError, DeclarationError, Problem, RefusedError, SluiceError
+from sluice.errors import BatchFailedError, DeclarationError, RefusedError, SluiceError
 from sluice.gate.quarantine_places import known_places, noted_columns
 from sluice.gate.release_record import (
     Moved,
     Release,
     forget_release,
     keep_release,
+    quarantine_gone,
     read_release,
     read_releases,
 )
@@ -146,9 +148,12 @@ def release_rows(
         unfinished = [found for found in read_releases(home) if not found.is_over]
         if not unfinished and open_log(table.location or "", storage=home.storage) is None:
             return Released(msgspec.structs.replace(release, state="done"), ())
-        with _spark(project, stream, session) as opened:
+        (begun,) = works_of([release], project, stream, clock)
+        with told_work(project, stream, begun, clock) as told, _spark(project, stream, session) as opened:
             work = _Work(project, stream, home, suite, sink, table, lease, journal, opened)
-            return work.do(release, unfinished)
+            released = work.do(release, unfinished)
+            told.extend(works_of([released.release, *released.finished], project, stream, clock))
+            return released
 
 
 @contextmanager
@@ -283,7 +288,7 @@ class _Work:
                 found.check_known(release.release_id)
                 return found
         if kept is not None and not work.is_sent(release.release_id) and not replace(work, table=kept).is_there:
-            raise RefusedError(_quarantine_gone(release, kept))
+            raise RefusedError(quarantine_gone(release, kept.location or ""))
         return work
 
     def _sink_of(self, release: Release) -> SplittingSink:
@@ -485,15 +490,3 @@ class _Work:
 def _application(release_id: str) -> str:
     """What names a release in the sink's log."""
     return f"{RELEASE_PREFIX}{release_id}"
-
-
-def _quarantine_gone(release: Release, table: SplittingSink) -> Problem:
-    return Problem(
-        code="RELEASE_QUARANTINE_GONE",
-        file=table.location or "",
-        cause=f"release {release.release_id}, which {release.released_by} has asked for, was killed before its rows"
-        " were in the sink, and the quarantine that they come from is gone",
-        consequence="its rows would be in neither table, and nobody would be told",
-        remedy="restore the table, and release rows again; if the rows are given up, delete the file"
-        f" releases/{release.release_id}.json in the stream's home",
-    )

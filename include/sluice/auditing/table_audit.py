@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from sluice.auditing.told_work import told_work
 from sluice.auditing.written_rows import measure
+from sluice.datasets import dataset_at
 from sluice.delta_table import open_log
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError, SluiceError
 from sluice.gate.audit_record import quality_record
 from sluice.gate.judged_runs import judged
 from sluice.home import StreamHome
+from sluice.lineage.sending import lineage_sent
+from sluice.lineage.table_work import TableWork
 from sluice.locations import join
 from sluice.planning.declared import Declared
 from sluice.project import Project
@@ -79,6 +83,7 @@ def new_audit_id(clock: Clock = system_clock) -> str:
     return new_run_id(clock(), None)
 
 
+@lineage_sent()
 def audit_table(
     project: Project,
     request: TableAuditRequest,
@@ -111,13 +116,16 @@ def audit_table(
     stream, home = request.stream, project.stream_home(request.stream)
     audit_id = audit_id or new_audit_id(clock)
     started_at = clock()
-    with Drivers(home).telling(audit_id):
+    table = replace(dataset_at(sink.location or ""), version=version)
+    begun = TableWork(kind="audit", work_id=audit_id, began_at=started_at, reads=table)
+    with Drivers(home).telling(audit_id), told_work(project, stream, begun, clock) as told:
         opened = session or open_session(project, stream)
         try:
             quality = _measure(suite, _rows(request, sink, version, opened, home), request, clock)
         finally:
             if session is None:
                 close_session(opened)
+        told.append(replace(begun, quality=quality))
     audit = TableAudit(
         audit_id=audit_id,
         stream=stream.name,

@@ -223,10 +223,11 @@ def _release_rows(project: str | None, stream: str, where: str | None, *, as_jso
     check_extra("spark", "`sluice quality release --rows`")
     from sluice.auditing.release_rows import release_rows
     from sluice.cli.printing import spark_log_aside
+    from sluice.lineage.sending import lineage_sent
     from sluice.project import find_project
 
     loaded = find_project(project)
-    with spark_log_aside(stream):
+    with spark_log_aside(stream), lineage_sent():
         done = release_rows(loaded, loaded.stream(stream), where, _user_name())
     if as_json:
         released, finished = (msgspec.to_builtins(found) for found in (done.release, done.finished))

@@ -129,6 +129,19 @@ def check_releases(home: StreamHome, releases: Iterable[Release], stream: Stream
     return None
 
 
+def quarantine_gone(release: Release, location: str) -> Problem:
+    """That the quarantine is gone, from which rows of an unfinished release come."""
+    return Problem(
+        code="RELEASE_QUARANTINE_GONE",
+        file=location,
+        cause=f"release {release.release_id}, which {release.released_by} has asked for, was killed before its rows"
+        " were in the sink, and the quarantine that they come from is gone",
+        consequence="its rows would be in neither table, and nobody would be told",
+        remedy="restore the table, and release rows again; if the rows are given up, delete the file"
+        f" releases/{release.release_id}.json in the stream's home",
+    )
+
+
 def _other_columns(release: Release, stream: Stream) -> tuple[str | None, ...]:
     """By what rows of a release counted that an interval does not count by."""
     if release.interval_columns is msgspec.UNSET or not release.rows:

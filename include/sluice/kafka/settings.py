@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from sluice.datasets import Dataset
 from sluice.declaring import refuse_name
 from sluice.errors import DeclarationError
 from sluice.paths import expand
@@ -90,6 +91,11 @@ def check_topic(topic: object, place: str, *, remedy: str = "write letters, digi
     """
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
         raise DeclarationError(f"{topic!r} is no name of a topic", where=place, remedy=remedy)
+
+
+def topic_dataset(servers: str, topic: str) -> Dataset:
+    """A topic as other tools name it: by the first of the servers, the only one that the name has room for."""
+    return Dataset(f"kafka://{servers.partition(',')[0]}", topic)
 
 
 def expanded(servers: str, settings: Mapping[str, str], place: str) -> tuple[str, dict[str, str]]:

@@ -17,6 +17,7 @@ import msgspec
 from sluice.auditing.backfill_audit import BackfillAudit, audit_interval
 from sluice.auditing.dead_backfills import tidy_quarantine
 from sluice.errors import BatchFailedError, QueryRefusedError, RefusedError, SluiceError
+from sluice.lineage.sending import lineage_sent
 from sluice.locations import join
 from sluice.plan import Stage
 from sluice.planning.backfill import BackfillPlan
@@ -52,6 +53,7 @@ _MOST_ATTEMPTS = 5
 """How often a backfill starts again because others changed the rows that it was about to replace, or its input."""
 
 
+@lineage_sent()
 def backfill_stream(
     project: Project,
     request: BackfillRequest,
@@ -192,6 +194,7 @@ class _Backfill:
             # A wrong reference need not wait for Spark.
             preparation.project.check_function(preparation.request.stream.transform)
         self._save(status="running", started_at=iso_time(preparation.journal.clock()))
+        preparation.journal.tell(self.record)
         self.replaced = preparation.find_replaced(self.record)
         if self.replaced is not None:
             # A try before has replaced the rows, and died before it was done with the quarantine.

@@ -19,6 +19,7 @@ from sluice.gate.quarantine_places import rows_elsewhere
 from sluice.gate.release_record import check_releases, read_releases
 from sluice.home import StreamHome
 from sluice.interval import Interval
+from sluice.lineage.sending import lineage_sent
 from sluice.locations import join
 from sluice.planning.backfill import (
     BackfillPlan,
@@ -124,6 +125,7 @@ def _with_what_spark_tells(
     return replace(plan, left_to_spark=tuple(left))
 
 
+@lineage_sent()
 def prepare_backfill(project: Project, request: BackfillRequest, *, clock: Clock = system_clock) -> RunRecord:
     """Plan a backfill, and finish it here if it needs no Spark: nothing to do, done by a try before, or to be refused.
 
@@ -196,8 +198,10 @@ class BackfillPreparation:
 
     def done(self) -> RunRecord | None:
         """The record of a try before that has replaced the rows; a retry of it has nothing to do."""
-        if self.try_before is None or self.try_before.status == "succeeded":
-            return self.try_before
+        if self.try_before is None:
+            return None
+        if self.try_before.status == "succeeded":
+            return self.journal.told_again(self.try_before)
         found = self.find_replaced(self.try_before)
         if found is None or self.quarantine_left(self.try_before, found) is not None:
             return None

@@ -11,6 +11,7 @@ import msgspec
 from sluice.errors import ContractError, HeldError, LeaseTakenError, Problem, RefusedError
 from sluice.gate.unjudged_runs import settle
 from sluice.home import StreamHome
+from sluice.lineage.sending import lineage_sent
 from sluice.plan import Plan
 from sluice.planning.declared import Declared
 from sluice.planning.past import LEAVE_NO_RECORD
@@ -28,6 +29,7 @@ from sluice.times import Clock, iso_time, system_clock
 _REFUSALS = {"HELD_BY_QUALITY": HeldError, "CONTRACT_BROKEN": ContractError}
 
 
+@lineage_sent()
 def prepare_run(project: Project, request: Request, *, clock: Clock = system_clock) -> RunRecord:
     """Plan a run, and finish it here if it needs no Spark: nothing to do, done by a try before, or to be refused.
 
@@ -93,7 +95,9 @@ class Preparation:
 
     def done(self) -> RunRecord | None:
         """The record of a try before that succeeded: a retry of it has nothing to do."""
-        return self.try_before if self.try_before is not None and self.try_before.status == "succeeded" else None
+        if self.try_before is None or self.try_before.status != "succeeded":
+            return None
+        return self.journal.told_again(self.try_before)
 
     def survey_and_plan(self) -> tuple[Survey, Plan]:
         """Look at everything, and plan."""

@@ -24,12 +24,12 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
 from sluice.home import Generation, log_keys, source_order
+from sluice.lineage.sending import lineage_sent
+from sluice.lineage.settings import lineage_settings
 from sluice.plan import Plan, Stage
-from sluice.plan_notes import DropsDuplicates
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.older_table import older_quarantine
 from sluice.planning.survey import Survey, rows_count
-from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
 from sluice.running.known_generation import KnownGeneration
@@ -45,13 +45,14 @@ from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
-from sluice.spark.duplicates import find_dropped
+from sluice.spark.column_origins import read_columns
 from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited
 from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.live_query import check_drained, check_live
-from sluice.spark.query import Query, build_query, plan_reader
+from sluice.spark.noted_duplicates import noted_duplicates
+from sluice.spark.query import Query, build_query
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, row_flow
 from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@lineage_sent()
 def run_stream(
     project: Project,
     request: Request,
@@ -188,6 +190,7 @@ class _Run:
         self._save(plan=self.plan.document, token=self.lease.token)
         self.held.push(self._close_failed)
         self._save(status="running", started_at=iso_time(preparation.journal.clock()))
+        preparation.journal.tell(self.record)
 
     def _close_failed(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
         if exc is None or self.is_over:
@@ -239,7 +242,9 @@ class _Run:
             # The plan was made for sources in an order, or of a number, that the query now corrects.
             self._keep_generation()
             self._plan_anew()
-        self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=query.explain())
+        columns = None if lineage_settings() is None else read_columns(query)
+        explained = query.explain()
+        self._save(query_id=self.generation.query_id, plan=self.plan.document, explain=explained, columns=columns)
         self.observer.planned(self.plan)
 
     def _plan_anew(self) -> None:
@@ -424,7 +429,7 @@ class _Run:
                 declared=tuple(sorted(query.stream.sources)),
                 checkpoint=self.preparation.home.checkpoint,
                 has_timers=query.has_timers,
-                drops_duplicates=self._drops_duplicates(query),
+                drops_duplicates=noted_duplicates(query),
                 sources=sources,
                 folders=folders,
             )
@@ -443,7 +448,7 @@ class _Run:
         return msgspec.structs.replace(
             seen.record,
             has_timers=query.has_timers,
-            drops_duplicates=self._drops_duplicates(query),
+            drops_duplicates=noted_duplicates(query),
             sources=sources,
             folders=folders,
         )
@@ -454,14 +459,6 @@ class _Run:
         before = seen.record.folders if seen.record is not None and seen.checkpoint.planned is not None else {}
         every = {name: {**before.get(name, {}), **found.get(name, {})} for name in {**before, **found}}
         return {name: types for name, types in every.items() if types}
-
-    def _drops_duplicates(self, query: Query) -> DropsDuplicates | None:
-        project, stream = self.preparation.project, query.stream
-        if stream.interval_column is None:
-            return None
-        found = find_dropped(query.frame, stream.interval_column, plan_reader(query.frame.sparkSession))
-        digest = transform_digest(project, stream, query.sql)
-        return DropsDuplicates(stream.interval_column, digest, found.across, found.timeless)
 
     def _keep_generation(self) -> None:
         """Begin the checkpoint: its query id first, which whoever goes on after a kill takes from there."""

@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one stream; returns the exit code."""
     from sluice.errors import SluiceError
     from sluice.interval import Interval
+    from sluice.lineage.sending import tell_end
     from sluice.planning.planner import Limits
     from sluice.planning.verdict import Request
     from sluice.project import find_project
@@ -62,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _audit(project, stream, given)
         # A backfill has no step to stop after: a signal ends it at once, and a retry begins again.
         stop = StopEvent() if given.start else stop_on_sigterm()
-        end_group_when_asked(stop, RunRecords(project.stream_home(stream)))
+        tell = partial(tell_end, project, stream)
+        end_group_when_asked(stop, RunRecords(project.stream_home(stream)), tell)
         if given.start:
             interval = Interval.parse(given.start, given.end)
             backfill_stream(project, BackfillRequest(stream, interval, given.run_key), observer=observer, stop=stop)

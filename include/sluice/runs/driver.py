@@ -327,10 +327,15 @@ def following_requests(home: StreamHome, run_id: str, stop: StopEvent, lease: Le
         yield
 
 
-def end_group_when_asked(stop: StopEvent, records: RunRecords) -> None:
+def end_group_when_asked(stop: StopEvent, records: RunRecords, tell: Callable[[RunRecord], None]) -> None:
     """From now on, once somebody asks the run to end, end this process group if it does not end by itself.
 
     Its batch replays at the next run. A SIGTERM alone ends the run between two batches, however long that takes.
+
+    Args:
+        stop: Tells of the request.
+        records: The records of the stream's runs.
+        tell: Is given the record as it is left.
     """
 
     def wait_and_kill() -> None:
@@ -339,7 +344,9 @@ def end_group_when_asked(stop: StopEvent, records: RunRecords) -> None:
         try:
             if stop.request is not None:
                 request, now = stop.request, datetime.now(UTC)
-                records.close_stopped(request.run_id, request.requested_by, now, token=stop.token)
+                closed = records.close_stopped(request.run_id, request.requested_by, now, token=stop.token)
+                if closed is not None:
+                    tell(closed)
         finally:
             os.killpg(0, signal.SIGKILL)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import msgspec
 
@@ -21,6 +22,18 @@ from sluice.times import Clock, iso_time
 logger = logging.getLogger(__name__)
 
 
+class Tell(Protocol):
+    """Is given the record of a run that has begun, or ended, once it is on disk."""
+
+    def __call__(self, record: RunRecord, *, is_own: bool = True) -> None:
+        """Take note; returns at once, and never raises.
+
+        Args:
+            record: The record.
+            is_own: Whether the run is this process's.
+        """
+
+
 @dataclass(frozen=True)
 class Journal:
     """Writes what becomes of the runs of one stream."""
@@ -32,6 +45,7 @@ class Journal:
     """Ends the session of a dead run on a Spark Connect server."""
     keep_failed: Callable[[StreamHome, RunRecord], None]
     """Is given the record of a run that has failed: what holds the stream for it needs it when the file is deleted."""
+    tell: Tell
 
     @property
     def records(self) -> RunRecords:
@@ -93,15 +107,24 @@ class Journal:
         """Save a record as ended."""
         record = msgspec.structs.replace(record, status=status, ended_at=iso_time(self.clock()))
         self.records.save(record)
+        self.tell(record)
         return record
 
-    def close_failed(self, record: RunRecord, exc: BaseException, words: str | None = None) -> None:
+    def told_again(self, record: RunRecord) -> RunRecord:
+        """The record of a run that has ended, once more: its driver may have died before it told."""
+        self.tell(record)
+        return record
+
+    def close_failed(
+        self, record: RunRecord, exc: BaseException, words: str | None = None, *, is_own: bool = True
+    ) -> None:
         """Save a record as failed or refused, with the error; never raises.
 
         Args:
             record: The run.
             exc: What ended it.
             words: What is told of it in the place of what it says itself.
+            is_own: Whether it is a run of this process.
         """
         if isinstance(exc, SluiceError):
             exc.run_id = record.run_id
@@ -124,6 +147,7 @@ class Journal:
         )
         try:
             self.records.save(closed)
+            self.tell(closed, is_own=is_own)
             self.keep_failed(self.home, closed)
         except SluiceError:
             # The first error is the one that matters, and it is raised.
@@ -144,4 +168,6 @@ class Journal:
             return
         if lease.folder == self.records.lease_folder(record):
             record = msgspec.structs.replace(record, token=lease.token)
-        self.close_failed(record, LeaseLostError("the driver died without a word", remedy="a later run goes on"))
+        self.close_failed(
+            record, LeaseLostError("the driver died without a word", remedy="a later run goes on"), is_own=False
+        )

@@ -18,6 +18,7 @@ from sluice.locations import join
 from sluice.plan import Strategy
 from sluice.plan_document import PlanDocument
 from sluice.runs.kept_table import Table
+from sluice.runs.recorded_columns import RecordedColumns
 from sluice.runs.summary import RECORD_LOST, RecordedInterval, Status, keep_summary
 from sluice.times import iso_time
 from sluice.trigger import LiveTrigger
@@ -264,6 +265,9 @@ class RunRecord(Document, frozen=True, kw_only=True):
     explain: str | None = None
     """What Spark says of its physical plan, without literals; None before Spark has started, and for backfills that run
     as a stream."""
+    columns: RecordedColumns | None = None
+    """What the columns of the result are made of; None where nobody is told of lineage, where Spark does not tell, and
+    for backfills."""
 
 
 class RunRecords:
@@ -301,19 +305,24 @@ class RunRecords:
         if record.status != "running":
             keep_summary(self._home)
 
-    def close_stopped(self, run_id: str, requested_by: str, now: datetime, *, token: int) -> None:
+    def close_stopped(self, run_id: str, requested_by: str, now: datetime, *, token: int) -> RunRecord | None:
         """Save a run as stopped in the middle of its work; one of a newer try is left as it is.
+
+        Returns:
+            The record as it was saved; None where it was left.
 
         Raises:
             SluiceError: Its record could not be read or written.
         """
         record = self.read(run_id)
-        if record is not None and record.status in {"planned", "running"} and (record.token or 0) <= token:
-            what = "a backfill; a retry goes on" if record.interval else "a batch, which replays at the next run"
-            message = f"stopped by {requested_by} in the middle of {what}"
-            error = RecordedError(type="Stopped", message=message)
-            changes = {"status": "stopped", "error": error, "ended_at": iso_time(now), "token": token}
-            self.save(msgspec.structs.replace(record, **changes))
+        if record is None or record.status not in {"planned", "running"} or (record.token or 0) > token:
+            return None
+        what = "a backfill; a retry goes on" if record.interval else "a batch, which replays at the next run"
+        error = RecordedError(type="Stopped", message=f"stopped by {requested_by} in the middle of {what}")
+        changes = {"status": "stopped", "error": error, "ended_at": iso_time(now), "token": token}
+        stopped = msgspec.structs.replace(record, **changes)
+        self.save(stopped)
+        return stopped
 
     def forget(self, run_id: str) -> None:
         """Delete a record; one that is not there is fine.

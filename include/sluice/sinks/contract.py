@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sluice.datasets import Dataset, dataset_at
 from sluice.errors import Problem
 
 if TYPE_CHECKING:
@@ -259,6 +260,11 @@ class Sink(ABC):
     def side_tables(self) -> Mapping[str, str]:
         """The tables that it writes beside its own: their locations, by what they are to it."""
         return {}
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """What it writes, by the name that other tools have for it; None for what is in no store."""
+        return None if self.location is None else dataset_at(self.location)
 
     @property
     def function(self) -> str | None:

@@ -10,10 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from sluice.datasets import Dataset
 from sluice.declaring import declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import cluster
-from sluice.kafka.settings import check_names, check_servers, check_topic, expanded, for_planner, for_spark, named
+from sluice.kafka.settings import (
+    check_names,
+    check_servers,
+    check_topic,
+    expanded,
+    for_planner,
+    for_spark,
+    named,
+    topic_dataset,
+)
 from sluice.other_names import KAFKA_SINK_WORDS
 from sluice.sinks.contract import FunctionLoader, OutputMode, SinkBatch
 from sluice.sinks.row_contract import RowSink
@@ -58,6 +68,10 @@ class KafkaSink(RowSink):
     @property
     def location(self) -> str:
         return f"kafka://{self.servers}/{self.topic or ''}"
+
+    @property
+    def dataset(self) -> Dataset | None:
+        return None if self.topic is None else topic_dataset(self.servers, self.topic)
 
     def resolved(self, project_root: str) -> KafkaSink:
         servers, settings = expanded(self.servers, self.settings, self._place)

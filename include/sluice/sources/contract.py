@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.amounts import Amount, total
 from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
+from sluice.datasets import Dataset, dataset_at
 from sluice.errors import DeclarationError, Problem
 from sluice.interval import Interval
 
@@ -336,6 +337,14 @@ class Source(ABC):
     @abstractmethod
     def reading(self) -> tuple[object, ...]:
         """What tells it from others of its kind: where it reads, what of that, and how; not how much at once."""
+
+    def datasets(self, end: Any) -> tuple[Dataset, ...]:
+        """What it reads, by the names that other tools have for it; none for what is in no store.
+
+        Args:
+            end: The newest offset that was read, decoded; None where none is known.
+        """
+        return (dataset_at(self.location),)
 
     def reads_from(self, place: str) -> bool:
         """Whether the source reads what is written to a place."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sluice.datasets import Dataset
 from sluice.declaring import declares
 from sluice.errors import DeclarationError, Problem
 from sluice.interval import Interval
@@ -44,6 +45,9 @@ class OtherSource(Source):
 
     def resolved(self, project_root: str) -> OtherSource:
         return replace(self, options=expand_all(self.options, place=f"sources.other({self.format!r})"))
+
+    def datasets(self, end: Any) -> tuple[Dataset, ...]:
+        return ()
 
     def reads_from(self, place: str) -> bool:
         return False

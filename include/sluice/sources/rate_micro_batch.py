@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from sluice.amounts import known
+from sluice.datasets import Dataset
 from sluice.declaring import check_limit, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
@@ -67,6 +68,9 @@ class RateMicroBatchSource(Source):
 
     def resolved(self, project_root: str) -> RateMicroBatchSource:
         return self
+
+    def datasets(self, end: Any) -> tuple[Dataset, ...]:
+        return ()
 
     def reads_from(self, place: str) -> bool:
         return False

@@ -76,6 +76,8 @@ class Query:
     """Whether it is known to go on with the state of its checkpoint: Spark need not look whether it does."""
     sql: DeclaredSql | None = None
     """What it was made of, as it was read then; None for a function."""
+    frames: Mapping[str, DataFrame] = field(default_factory=dict, repr=False)
+    """By source, what was read of it."""
 
     def start(self, checkpoint: str, *, trigger: StartTrigger) -> StreamingQuery:
         """Start it."""
@@ -228,7 +230,15 @@ def build_query(
     folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
     sql = transform.sql if isinstance(transform, SqlTransform) else None
     return Query(
-        project, stream, frame, lines, has_timers(parse_plan(analysed)), plans.watermarks(frame), folders, sql=sql
+        project,
+        stream,
+        frame,
+        lines,
+        has_timers(parse_plan(analysed)),
+        plans.watermarks(frame),
+        folders,
+        sql=sql,
+        frames=frames,
     )
 
 

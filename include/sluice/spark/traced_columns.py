@@ -140,6 +140,14 @@ class TracedColumns:
         numbers = output_columns(node) or []
         return [self.spell(f"{self._any_name(number)}#{number}", above, how) for number in numbers]
 
+    def made_of(self, node: Node) -> list[Column | None]:
+        """The columns of a node's output, in order; None for those that the plan does not tell of."""
+        return [self._find(node, number) for number in output_columns(node) or ()]
+
+    def sources_of(self, expression: str, node: Node) -> tuple[str, ...]:
+        """The columns of sources that an expression of a node is about."""
+        return self._sources(expression, node)
+
     def _written(self, before: str, number: str) -> str:
         """The name of a column, at the end of a text."""
         found = [name for name in self._names.get(number, ()) if name and before.endswith(name)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
 from sluice.gate.state import keep_record
+from sluice.lineage.sending import tell_run
 from sluice.project import Project
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease, RemoteSession
@@ -24,7 +26,8 @@ def open_journal(project: Project, stream: Stream, clock: Clock) -> Journal:
     def end_session(remote: RemoteSession) -> bool:
         return project.is_remote and end_remote(project.spark_master, remote)
 
-    return Journal(project.stream_home(stream), clock, stream.sink.is_fenced, end_session, keep_record)
+    tell = partial(tell_run, project, stream)
+    return Journal(project.stream_home(stream), clock, stream.sink.is_fenced, end_session, keep_record, tell)
 
 
 def name_writer(project: Project, session: SparkSession, lease: Lease) -> None:

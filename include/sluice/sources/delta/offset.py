@@ -46,6 +46,16 @@ def read_offset(offset: str, path: str) -> Offset:
         raise RefusedError(offset_of_another_kind(offset, "Delta", path)) from exc
 
 
+def last_version(end: Any) -> int | None:
+    """The last version of which something was read, by an offset that was decoded; None where it does not tell."""
+    try:
+        offset = msgspec.convert(end, Offset)
+    except msgspec.ValidationError:
+        return None
+    # `{V + 1, -1}` stands for all of version V.
+    return offset.reservoir_version - 1 if offset.index == -1 else offset.reservoir_version
+
+
 def before_all(table_id: str, started_at: Mapping[str, Any], snapshot: int) -> Offset:
     """Before the first batch: of a version's changes, or of the whole table as it is in a version."""
     version = started_at.get("version")

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.amounts import known
+from sluice.datasets import Dataset, dataset_at
 from sluice.delta_table import (
     AddedFile,
     Commit,
@@ -43,7 +44,7 @@ from sluice.sources.contract import (
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk
 from sluice.sources.delta.identity import check_identity, mark_of
-from sluice.sources.delta.offset import Offset, before_all, read_offset, write_offset
+from sluice.sources.delta.offset import Offset, before_all, last_version, read_offset, write_offset
 from sluice.sources.delta.refusals import (
     behind,
     excluded_rewritten,
@@ -98,6 +99,9 @@ class DeltaSource(Source):
     @property
     def location(self) -> str:
         return self.path
+
+    def datasets(self, end: Any) -> tuple[Dataset, ...]:
+        return (replace(dataset_at(self.path), version=last_version(end)),)
 
     @property
     def reading(self) -> tuple[object, ...]:

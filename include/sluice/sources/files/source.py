@@ -20,6 +20,7 @@ from sluice.amounts import known
 from sluice.checkpoint.manifest import read_manifest
 from sluice.checkpoint.offsets import logged_offset
 from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
+from sluice.datasets import Dataset, dataset_at
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.locations import join, spark_location
@@ -108,6 +109,9 @@ class FilesSource(LoggingSource):
     @property
     def location(self) -> str:
         return self.path
+
+    def datasets(self, end: Any) -> tuple[Dataset, ...]:
+        return (dataset_at(fixed_part(self.path)),)
 
     @property
     def reading(self) -> tuple[object, ...]:

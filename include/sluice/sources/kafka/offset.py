@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import msgspec
 
+from sluice.datasets import Dataset
 from sluice.errors import RefusedError
 from sluice.kafka.cluster import Offsets, Partition
+from sluice.kafka.settings import topic_dataset
 from sluice.sources.contract import offset_of_another_kind
 from sluice.typed_json import decode_as
 
@@ -39,6 +44,18 @@ def write_offset(offsets: Offsets) -> str:
     for (topic, number), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(number)] = offset
     return msgspec.json.encode(found).decode()
+
+
+def topic_datasets(servers: str, end: Any, declared: Iterable[str]) -> tuple[Dataset, ...]:
+    """The topics that were read, as other tools name them.
+
+    Args:
+        servers: Where the cluster is.
+        end: The newest offset, decoded: a pattern is no topic, and there were those that it has.
+        declared: The topics to name where no offset is known.
+    """
+    topics = tuple(end) if isinstance(end, Mapping) and end else declared
+    return tuple(topic_dataset(servers, topic) for topic in topics)
 
 
 def _number(key: str) -> int:

@@ -17,6 +17,7 @@ import msgspec
 
 from sluice.amounts import known
 from sluice.checkpoint.source_log import LogAddition
+from sluice.datasets import Dataset
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.kafka.cluster import Cluster, Edges, Offsets, Partition, Topic, cluster
@@ -24,7 +25,7 @@ from sluice.kafka.settings import expanded, for_planner, for_spark
 from sluice.sources.contract import SOURCE_TAG, Available, Bound, ExpiringSource, Position, Slice, Starting, Step
 from sluice.sources.kafka.limits import steps
 from sluice.sources.kafka.lost_records import Lost, check_kept_whole, needed, shortly_before
-from sluice.sources.kafka.offset import read_offset, write_offset
+from sluice.sources.kafka.offset import read_offset, topic_datasets, write_offset
 from sluice.sources.kafka.refusals import (
     backfill_records_gone,
     backfill_topics_gone,
@@ -85,8 +86,10 @@ class KafkaSource(ExpiringSource):
 
     @property
     def location(self) -> str:
-        what = self.pattern if self.pattern is not None else ",".join(self.topics)
-        return f"{_SCHEME}{self.servers}/{what}"
+        return f"{_SCHEME}{self.servers}/{self.pattern or ','.join(self.topics)}"
+
+    def datasets(self, end: Any) -> tuple[Dataset, ...]:
+        return topic_datasets(self.servers, end, self.topics)
 
     @property
     def reading(self) -> tuple[object, ...]:
@@ -471,8 +474,7 @@ def _gone(start: Offsets, edges: Edges, end: Offsets | None = None) -> dict[Part
     """By partition, what lies between the offset that is to be read next and the first one that is there."""
     found = {}
     for one, first in edges.first.items():
-        begins = start.get(one, 0)
-        after = first if end is None else min(first, end[one])
+        begins, after = start.get(one, 0), first if end is None else min(first, end[one])
         if begins < after:
             found[one] = begins, after
     return found

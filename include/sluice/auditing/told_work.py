@@ -1,0 +1,56 @@
+"""Tells lineage servers of audits and releases, as they begin and as they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sluice.foreign_code import described
+from sluice.gate.release_record import Release
+from sluice.lineage.sending import tell_work
+from sluice.lineage.table_work import TableWork
+from sluice.project import Project
+from sluice.stream import Stream
+from sluice.times import Clock, parse_time
+
+
+@contextmanager
+def told_work(project: Project, stream: Stream, begun: TableWork, clock: Clock) -> Iterator[list[TableWork]]:
+    """Tell that something begins, and at the end of the block what is done by then, or why it failed.
+
+    Args:
+        project: The project.
+        stream: The stream whose tables it is about.
+        begun: What begins.
+        clock: Tells the time.
+
+    Yields:
+        A list that takes what is done.
+    """
+    tell_work(project, stream, begun)
+    done: list[TableWork] = []
+    try:
+        yield done
+    except BaseException as exc:
+        tell_work(project, stream, replace(begun, ended_at=clock(), error=described(exc)))
+        raise
+    for work in done:
+        tell_work(project, stream, replace(work, ended_at=clock()))
+
+
+def works_of(releases: Iterable[Release], project: Project, stream: Stream, clock: Clock) -> Iterator[TableWork]:
+    """Releases, each from the quarantine into the sink as they were declared for it, where they are known outside."""
+    for release in releases:
+        table = stream.quarantine_table if release.quarantine is None else release.quarantine.sink(project)
+        sink = stream.sink if release.sink is None else release.sink.sink(project)
+        if table is not None and table.dataset is not None:
+            yield TableWork(
+                kind="release",
+                work_id=release.release_id,
+                # Documents of former versions may not tell.
+                began_at=parse_time(release.began_at) or clock(),
+                reads=table.dataset,
+                writes=sink.dataset,
+                rows=release.rows if release.is_over else None,
+            )

@@ -1,0 +1,37 @@
+"""What data is called outside: OpenLineage's names of datasets, the same for every tool that reads or writes them.
+
+A name has two parts, as its specification lays down: `s3://bucket` and `lake/visits`, `kafka://broker:9092` and
+`visits`, `file` and `/data/lake/visits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluice.locations import is_local, local_path
+
+_SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
+"""Schemes that mean the same store; the names have one of them."""
+_WITH_ROOTS = ("hdfs", "viewfs")
+"""File systems whose paths begin with a slash; what is in a bucket or a container has a key."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One dataset."""
+
+    namespace: str
+    """The store that it is in."""
+    name: str
+    version: int | None = None
+    """Which version of it is meant; None for what has none, and where it is not known."""
+
+
+def dataset_at(location: str) -> Dataset:
+    """The dataset at a location: a folder, a file, or a table by its path."""
+    if is_local(location):
+        return Dataset("file", local_path(location).rstrip("/") or "/")
+    scheme, _, rest = location.partition("://")
+    store, _, path = rest.partition("/")
+    scheme, path = _SPELLINGS.get(scheme, scheme), path.strip("/")
+    return Dataset(f"{scheme}://{store}", f"/{path}" if scheme in _WITH_ROOTS or not path else path)
