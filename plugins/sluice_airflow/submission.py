@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 
 from sluice.auditing.table_audit import TableAuditRequest
 from sluice.errors import DeclarationError, RunError
+from sluice.lineage.settings import given_environment
 from sluice.planning.verdict import Request
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.submit import AUDIT_WHERE
@@ -105,7 +106,7 @@ def _submission(project: Project, stream: Stream, arguments: Sequence[str], conn
     connection = _connection(conn_id)
     given = ["--project", project.root, "--stream", stream.name, *arguments]
     # What the worker itself was told of Spark is not what the connection says.
-    inherited = {name: value for name, value in os.environ.items() if name not in _OTHER_SPARKS}
+    inherited = {name: value for name, value in os.environ.items() if name not in _OTHER_SPARKS} | given_environment()
     ours = [sys.executable, str(_entry()), *given]
     if connection.conn_type == _SPARK_CONNECT:
         yield _Submission(ours, inherited | _connect_environment(conn_id))

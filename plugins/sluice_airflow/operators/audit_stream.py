@@ -20,6 +20,7 @@ from sluice.runs.record import describe_quality
 from sluice.spark.query_words import QueryWords
 from sluice.spark.shown_log import shown_lines, words_of_stream
 from sluice_airflow.arguments import check_task_arguments
+from sluice_airflow.lineage import ToldByProvider, lineage_of_task
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.outcomes import as_airflow_errors
 from sluice_airflow.projects import task_project
@@ -35,7 +36,7 @@ _WORTHLESS_RETRIES = (2, 3)
 """Exit codes of a driver that say that a person has to do something."""
 
 
-class AuditStreamOperator(BaseOperator):
+class AuditStreamOperator(ToldByProvider, BaseOperator):
     """Checks the Delta table of a stream as it stands, with the stream's suite or another one.
 
     All of it, the rows that meet a condition, or what versions added. Spark is started through the same connection as
@@ -59,6 +60,7 @@ class AuditStreamOperator(BaseOperator):
     ui_color = "#e4f3e1"
 
     _driver: subprocess.Popen[str] | None = None
+    _audit_id: str | None = None
     _is_killed = False
 
     def __init__(
@@ -91,12 +93,12 @@ class AuditStreamOperator(BaseOperator):
             AirflowFailException: The verdict is `fail`, or trying again would not help.
             AirflowException: It failed; a retry may succeed.
         """
-        with as_airflow_errors():
+        with as_airflow_errors(), lineage_of_task(context, self):
             project = task_project(self.project)
             request = self._request(project)
             home = project.stream_home(request.stream)
             check_audit(project, request)
-            audit_id = new_audit_id()
+            self._audit_id = audit_id = new_audit_id()
             with (
                 _open_log(home, audit_id) as log,
                 audit_driver(project, request, audit_id, self.conn_id) as driver,
@@ -121,6 +123,11 @@ class AuditStreamOperator(BaseOperator):
         self._is_killed = True
         if self._driver is not None and self._driver.poll() is None:
             os.killpg(self._driver.pid, signal.SIGKILL)
+
+    @property
+    def followed_run(self) -> tuple[str, str] | None:
+        """The stream and the audit of its table; see `ToldByProvider`."""
+        return None if self._audit_id is None else (self.stream, self._audit_id)
 
     def _request(self, project: Project) -> TableAuditRequest:
         return TableAuditRequest(

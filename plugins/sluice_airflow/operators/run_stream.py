@@ -35,6 +35,7 @@ from sluice.times import parse_time
 from sluice_airflow.arguments import PLANNED, check_task_arguments, check_trigger
 from sluice_airflow.assets import emit_events
 from sluice_airflow.deferring import default_deferrable
+from sluice_airflow.lineage import ToldByProvider, lineage_of_task
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import NotedRun, note_run
 from sluice_airflow.outcomes import as_airflow_errors, conclude
@@ -69,7 +70,7 @@ _EXECUTORS_THAT_END_DRIVERS = ("Kubernetes", "Ecs", "Batch", "Lambda")
 """What runs each task in a container of its own, by parts of their names."""
 
 
-class RunStreamOperator(BaseOperator):
+class RunStreamOperator(ToldByProvider, BaseOperator):
     """Runs a stream up to a bound, and stops. In a run of a backfill, recomputes the rows of its data interval instead.
 
     Plans in the worker; when there is nothing to do, the task is skipped without a JVM and the log says why.
@@ -157,7 +158,7 @@ class RunStreamOperator(BaseOperator):
             AirflowFailException: It failed, and trying again would not help.
             AirflowException: It failed; a retry may succeed.
         """
-        with as_airflow_errors():
+        with as_airflow_errors(), lineage_of_task(context, self):
             project = task_project(self.project)
             while True:
                 try:
@@ -205,6 +206,7 @@ class RunStreamOperator(BaseOperator):
             project = task_project(self.project)
             # By its name: the declaration may be gone, or wrong, by now.
             home = project.home_named(self.stream)
+            self._following = home, event["run_id"]
             try:
                 return self._end(context, project, home, event["run_id"])
             except LeaseTakenError as exc:
@@ -223,6 +225,11 @@ class RunStreamOperator(BaseOperator):
         if self._following is not None:
             home, run_id = self._following
             request_stop(home, run_id, requested_by="Airflow: the task was killed", now=datetime.now(UTC))
+
+    @property
+    def followed_run(self) -> tuple[str, str] | None:
+        """The stream and its run; see `ToldByProvider`."""
+        return None if self._following is None else (self.stream, self._following[1])
 
     def _check_alive(self) -> None:
         # Airflow tells of the kill, and lets the task go on for some seconds.
