@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import types
 import typing
@@ -20,6 +21,7 @@ import pytest
 from openlineage.client import facet_v2
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 
+from sluice.lineage import sending
 from sluice.lineage.jobs import SluiceRunFacet
 from sluice.times import parse_time
 
@@ -208,14 +210,16 @@ def lineage_server() -> Iterator[LineageServer]:
         thread.join()
 
 
-def forget_lineage(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """Let nothing outside say where events go, and nothing be known of what was sent before."""
-    import os
+def forget_lineage(monkeypatch: pytest.MonkeyPatch, home: Path | None = None) -> None:
+    """Let nothing outside say where events go, and nothing be known of what was sent before.
 
-    from sluice.lineage import sending
-
+    Args:
+        monkeypatch: Brings back what there was.
+        home: A folder in which no file says so; drivers, which need their user's own, have none to look for it.
+    """
     for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.chdir(home)
+    if home is not None:
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.chdir(home)
     monkeypatch.setattr(sending, "_sender", sending._Sender())

@@ -56,14 +56,14 @@ QUERIES: Mapping[str, tuple[str, Same, dict[str, list[str]]]] = {
         {"filter": ["clicks.name"]},
     ),
     "aggregated": (
-        "select window(at, '10 seconds').start as since, count(name) as n, max(id) as most from stream(clicks)"
-        " watermark at delay of interval 5 seconds group by window(at, '10 seconds')",
+        """select window(at, '10 seconds').start as since, count(name) as n, max(id) as most
+        from stream(clicks) watermark at delay of interval 5 seconds group by window(at, '10 seconds')""",
         {"since": (["clicks.at"], False), "n": (["clicks.name"], False), "most": (["clicks.id"], False)},
         {"group_by": ["clicks.at"]},
     ),
     "joined": (
-        "select c.id, s.name as shown, concat(c.name, s.name) as both from stream(clicks) c"
-        " join stream(shows) s on c.id = s.id",
+        """select c.id, s.name as shown, concat(c.name, s.name) as both
+        from stream(clicks) c join stream(shows) s on c.id = s.id""",
         {
             "id": (["clicks.id"], True),
             "shown": (["shows.name"], True),
