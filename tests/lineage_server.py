@@ -59,6 +59,12 @@ FACETS = {
 """What each facet may be, by where it stands; the client's classes are made from the schemas of the specification."""
 
 
+_SPELLED_BY_THE_CLIENT = [
+    f"{where}{what}" for where in ("", "TRANSPORTS__DEFAULT_HTTP__") for what in ("TYPE", "URL", "AUTH", "ENDPOINT")
+]
+"""As what else the client spells `OPENLINEAGE_URL` and its like, in this process's environment."""
+
+
 def check_event(event: dict[str, Any]) -> None:
     """Make sure that an event is one of the specification's, and that all facets in it are.
 
@@ -217,7 +223,10 @@ def forget_lineage(monkeypatch: pytest.MonkeyPatch, home: Path | None = None) ->
         monkeypatch: Brings back what there was.
         home: A folder in which no file says so; drivers, which need their user's own, have none to look for it.
     """
-    for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:
+    spelled = (f"OPENLINEAGE__TRANSPORT__{name}" for name in _SPELLED_BY_THE_CLIENT)
+    for name in {*spelled, *(name for name in os.environ if name.startswith("OPENLINEAGE"))}:
+        # So that it is gone again afterwards, if it comes meanwhile.
+        monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     if home is not None:
         monkeypatch.setenv("HOME", str(home))

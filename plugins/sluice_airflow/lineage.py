@@ -6,6 +6,8 @@ whose events name the run and none of its data: so nothing is told twice.
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import logging
 import os
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
 
-from sluice.lineage.settings import LineageSettings, Parent, using
+from sluice.lineage.settings import SILENT, LineageSettings, Parent, using
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -34,31 +36,38 @@ def lineage_of_task(context: Context, operator: BaseOperator) -> Iterator[None]:
 
 def _settings(context: Context, operator: BaseOperator) -> LineageSettings | None:
     """What the provider says; None where it is not installed, or not set up: then the environment counts."""
-    try:
-        from airflow.providers.openlineage import conf as provider
-        from airflow.providers.openlineage.plugins import macros
-        from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
-        from airflow.providers.openlineage.utils.emission_policy import resolve_task_emission_policy
-    except ImportError:
+    if importlib.util.find_spec("airflow.providers.openlineage") is None:
         return None
     try:
+        from airflow.providers.openlineage import conf as provider
+
         if conf.getboolean(_SECTION, "disabled", fallback=False):
-            return LineageSettings(is_disabled=True)
+            return SILENT
         if provider.is_disabled():
+            # What more it has takes a second to import.
             return None
-        ti: Any = context["ti"]
-        if not resolve_task_emission_policy(operator, ti.dag_id, ti.task_id).emit:
-            return LineageSettings(is_disabled=True)
-        return LineageSettings(
-            namespace=conf.get(_SECTION, "namespace", fallback="") or os.environ.get("OPENLINEAGE_NAMESPACE"),
-            parent=Parent.parse(macros.lineage_parent_id(ti)),
-            root=Parent.parse(macros.lineage_root_parent_id(ti)),
-            config=OpenLineageAdapter().get_openlineage_config(),
-        )
+        return _settings_of_provider(context["ti"], operator)
     except Exception:
         # A connection that is missing, a file that can't be read: no run fails for its lineage.
         logger.warning("what the OpenLineage provider is set up with could not be told to the run", exc_info=True)
         return None
+
+
+def _settings_of_provider(ti: Any, operator: BaseOperator) -> LineageSettings:
+    from airflow.providers.openlineage.plugins import macros
+    from airflow.providers.openlineage.plugins.adapter import OpenLineageAdapter
+    from airflow.providers.openlineage.utils.emission_policy import resolve_task_emission_policy
+
+    if not resolve_task_emission_policy(operator, ti.dag_id, ti.task_id).emit:
+        return SILENT
+    config = OpenLineageAdapter().get_openlineage_config()
+    return LineageSettings(
+        namespace=conf.get(_SECTION, "namespace", fallback="") or os.environ.get("OPENLINEAGE_NAMESPACE"),
+        parent=Parent.parse(macros.lineage_parent_id(ti)),
+        root=Parent.parse(macros.lineage_root_parent_id(ti)),
+        # As a driver will read it: what can't be spelled for one must not come to light when it is started.
+        config=None if config is None else json.loads(json.dumps(config)),
+    )
 
 
 class ToldByProvider:

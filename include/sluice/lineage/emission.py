@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,25 @@ from sluice.project import Project
 from sluice.redaction import redacted
 
 
-def make_client(config: Mapping[str, Any] | None) -> OpenLineageClient:
-    """The client of a configuration; of OpenLineage's variables and files where there is none."""
-    return OpenLineageClient(config=None if config is None else dict(config))
+@contextmanager
+def emitting(project: Project, config: Mapping[str, Any] | None) -> Iterator[Callable[[RunEvent], None]]:
+    """What sends events of a project's streams; at the end, all are sent, also by a transport that does so later.
 
-
-def emit(client: OpenLineageClient, event: RunEvent, project: Project) -> None:
-    """Send an event.
+    Args:
+        project: The project.
+        config: OpenLineage's configuration; its own variables and files say it where there is none.
 
     Raises:
-        Exception: Whatever the client raises: it could not be sent.
+        Exception: Whatever the client raises: something could not be sent.
     """
+    client = OpenLineageClient(config=None if config is None else dict(config))
+    try:
+        yield partial(_emit, client, project)
+    finally:
+        client.close()
+
+
+def _emit(client: OpenLineageClient, project: Project, event: RunEvent) -> None:
     location = _source_code(project)
     if location is not None and not client.config.facets.source_code_location.disabled:
         event.job.facets = {**(event.job.facets or {}), "sourceCodeLocation": location}

@@ -49,8 +49,10 @@ class SluiceRunFacet(RunFacet):
     """Spark's, of the checkpoint."""
     strategy: str | None = attr.field(default=None)
     reason: str | None = attr.field(default=None)
-    batches: list[int] | None = attr.field(default=None)
-    """The ids of those that are done."""
+    batches: int | None = attr.field(default=None)
+    """How many are done."""
+    lastBatch: int | None = attr.field(default=None)  # noqa: N815
+    """The id of the newest of them, as Spark has it."""
     gate: str | None = attr.field(default=None)
     """The verdict of the suite."""
 
@@ -175,6 +177,7 @@ def run_facet(record: RunRecord) -> SluiceRunFacet:
         queryId=record.query_id,
         strategy=record.plan.strategy or None,
         reason=record.plan.reason or None,
-        batches=[batch.batch_id for batch in record.batches],
+        batches=len(record.batches),
+        lastBatch=max((batch.batch_id for batch in record.batches), default=None),
         gate=record.quality.verdict if record.quality is not None else None,
     )

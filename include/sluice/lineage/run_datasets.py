@@ -50,7 +50,13 @@ def inputs_of(stream: Stream, record: RunRecord) -> list[InputDataset]:
 
 def datasets_of(stream: Stream, record: RunRecord) -> dict[str, tuple[Dataset, ...]]:
     """What each source is called outside, by the source's name."""
-    return {name: source.datasets(_end(record, name)) for name, source in stream.sources.items()}
+    found = {name: source.datasets(_end(record, name)) for name, source in stream.sources.items()}
+    slices = {} if record.plan.sources is UNSET else record.plan.sources
+    versions = {name: taken.version for name, taken in slices.items() if taken.version is not None}
+    return {
+        name: tuple(replace(one, version=versions.get(name, one.version)) for one in datasets)
+        for name, datasets in found.items()
+    }
 
 
 def outputs_of(stream: Stream, record: RunRecord) -> list[OutputDataset]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice.foreign_code import described
 from sluice.lineage.settings import LineageSettings, lineage_settings
@@ -22,7 +22,6 @@ from sluice.runs.record import RunRecord
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
-    from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import RunEvent
 
     from sluice.lineage.jobs import StreamJob
@@ -113,7 +112,6 @@ class _Sender:
     """Why something was lost that nobody has heard of yet."""
     _has_failed: bool = False
     _thread: threading.Thread | None = None
-    _clients: list[tuple[Mapping[str, Any] | None, OpenLineageClient]] = field(default_factory=list)
 
     def put(self, telling: _Telling) -> None:
         with self._changed:
@@ -146,7 +144,7 @@ class _Sender:
         while True:
             telling = self._waiting.get()
             try:
-                self._send(telling)
+                _send(telling)
                 failure = None
             except BaseException as exc:  # whatever it is, the run must not hear of it
                 failure = described(exc)
@@ -154,21 +152,19 @@ class _Sender:
                 if self._thread is not own:
                     return
                 self._unsent -= 1
+                self._has_failed = failure is not None
                 if failure is not None:
-                    self._lost, self._reason, self._has_failed = self._lost + 1, self._reason or failure, True
+                    self._lost, self._reason = self._lost + 1, self._reason or failure
                 self._changed.notify_all()
 
-    def _send(self, telling: _Telling) -> None:
-        from sluice.lineage.emission import emit, make_client
-        from sluice.lineage.jobs import StreamJob
 
-        config = telling.settings.config
-        client = next((client for known, client in self._clients if known == config), None)
-        if client is None:
-            client = make_client(config)
-            self._clients.append((config, client))
+def _send(telling: _Telling) -> None:
+    from sluice.lineage.emission import emitting
+    from sluice.lineage.jobs import StreamJob
+
+    with emitting(telling.project, telling.settings.config) as emit:
         for event in telling.made(StreamJob(telling.project, telling.stream, telling.settings)):
-            emit(client, event, telling.project)
+            emit(event)
 
 
 _sender = _Sender()

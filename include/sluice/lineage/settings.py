@@ -65,6 +65,8 @@ class LineageSettings:
         return {**said, **config}
 
 
+SILENT = LineageSettings(is_disabled=True)
+"""Nobody is told: of runs that are no work of anybody's, such as those of tests."""
 _given: ContextVar[LineageSettings | None] = ContextVar("lineage settings", default=None)
 
 

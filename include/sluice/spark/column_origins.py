@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -41,13 +42,10 @@ def _read(query: Query) -> RecordedColumns:
     traced = TracedColumns(root, source_prefixes(root, whole_plan(query.frame, plans), [*named, named[0]]))
     sources = {name: dict(frame.dtypes) for name, frame in query.frames.items()}
     origins = _Origins(sources)
-    types = dict(query.frame.dtypes[:_MOST_COLUMNS])
-    made = traced.made_of(root)[: len(types)]
-    columns = made if len(made) == len(types) else [None] * len(types)
+    types, made = query.frame.dtypes, traced.made_of(root)
+    told = zip(types, made if len(made) == len(types) else [None] * len(types), strict=True)
     return RecordedColumns(
-        result=tuple(
-            origins.column(name, type_, column) for (name, type_), column in zip(types.items(), columns, strict=True)
-        ),
+        result=tuple(origins.column(*type_, column) for type_, column in islice(told, _MOST_COLUMNS)),
         sources={name: dict([*found.items()][:_MOST_COLUMNS]) for name, found in sources.items()},
         rows_by={how: found for how, found in origins.of_rows(root, traced) if found},
         tables=dict(plans.static_versions(query.frame)),
@@ -85,7 +83,8 @@ class _Origins:
     def _mentioned(self, text: str) -> Iterator[ColumnOrigin]:
         for found in _SOURCE.finditer(text):
             source, rest = found["source"], text[found.end() :]
-            # A column may be called as another one begins.
-            names = [name for name in self.columns.get(source, ()) if rest.startswith(name)]
+            known = self.columns.get(source, {})
+            # Mostly it is a column alone; in an expression, one may be called as another one begins.
+            names = [rest] if rest in known else [name for name in known if rest.startswith(name)]
             if names:
                 yield ColumnOrigin(source, max(names, key=len))

@@ -17,6 +17,7 @@ import msgspec
 
 from sluice.documents import encode_document
 from sluice.errors import LaunchProfileError, SluiceError
+from sluice.lineage.settings import SILENT, using
 from sluice.spark.driver_jvm import Gateway, attach, launch_jvm
 from sluice.spark.launch_profile import MAIN_CLASS, LaunchProfile, ProfileRecord, current_profile, profiles_folder
 from sluice.storage import Storage
@@ -116,7 +117,8 @@ def _build(profile: LaunchProfile, folder: Path, train: Callable[[], None]) -> N
             [*java, *_GENTLE, f"-XX:ArchiveClassesAtExit={archive}", MAIN_CLASS, "pyspark-shell"], log=log
         )
         attach(gateway)
-        train()
+        with using(SILENT):
+            train()
         _end(gateway)
         if not archive.exists():
             log.seek(0)

@@ -100,6 +100,7 @@ class TracedColumns:
 
     def __post_init__(self) -> None:
         self._names: dict[str, set[str]] = {}
+        self._names_of_leaves: dict[int, dict[str, str]] = {}
         self._known: dict[tuple[int, str], Column | None] = {}
         self._made = {id(node): aliases(node) for node in self.root.walk()}
         self._given = {number: made["name"] for found in self._made.values() for number, made in found.items()}
@@ -209,8 +210,13 @@ class TracedColumns:
         return self._below(node, number)
 
     def _of_leaf(self, leaf: Node, number: str) -> Column | None:
-        named = (_NAMED.fullmatch(item) for listed in lists(leaf.rest) for item in listed)
-        name = next((found["name"] for found in named if found is not None and found["id"] == number), None)
+        names = self._names_of_leaves.get(id(leaf))
+        if names is None:
+            named = (_NAMED.fullmatch(item) for listed in lists(leaf.rest) for item in listed)
+            # Of two with one number, the first counts.
+            names = {found["id"]: found["name"] for found in reversed([*filter(None, named)])}
+            self._names_of_leaves[id(leaf)] = names
+        name = names.get(number)
         if name is None:
             return None
         return Column(name, (f"{self.prefixes.get(id(leaf), '')}{name}",), is_plain=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import DeclarationError
 from sluice.home import StreamHome
+from sluice.lineage.settings import SILENT, using
 from sluice.locations import local_path
 from sluice.monitoring.progress import read_progress
 from sluice.planning.planner import Limits
@@ -140,14 +141,15 @@ class OpenedStream:
     def _run(self, until: datetime | None, stop_after: int | None = None) -> RunRecord:
         activate(self.session)
         stop = StopEvent()
-        return run_stream(
-            self.project,
-            Request(self.stream, Limits(Bound(until))),
-            session=self.session,
-            observer=StopAfter(stop, stop_after),
-            stop=stop,
-            clock=self.clock,
-        )
+        with using(SILENT):
+            return run_stream(
+                self.project,
+                Request(self.stream, Limits(Bound(until))),
+                session=self.session,
+                observer=StopAfter(stop, stop_after),
+                stop=stop,
+                clock=self.clock,
+            )
 
     @contextmanager
     def _stamping(self) -> Iterator[None]:

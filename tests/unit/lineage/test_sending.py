@@ -50,9 +50,11 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_run_is_told_in_order(monkeypatch: pytest.MonkeyPatch, server: LineageServer) -> None:
-    """By the variable that every tool takes; each event as the specification has it."""
-    monkeypatch.setenv("OPENLINEAGE_URL", server.url)
+@pytest.mark.parametrize("transport", ["http", "async_http"])
+def test_a_run_is_told_in_order(monkeypatch: pytest.MonkeyPatch, server: LineageServer, transport: str) -> None:
+    """By the variables that every tool takes, also by a transport that sends later; each as specified."""
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", transport)
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", server.url)
 
     with lineage_sent():
         for status in ("planned", "running", "succeeded"):

@@ -49,8 +49,8 @@ def read_offset(offset: str, path: str) -> Offset:
 def last_version(end: Any) -> int | None:
     """The last version of which something was read, by an offset that was decoded; None where it does not tell."""
     try:
-        offset = msgspec.convert(end, Offset)
-    except msgspec.ValidationError:
+        offset = decode_as(msgspec.json.encode(end), Offset)
+    except (msgspec.DecodeError, RecursionError):
         return None
     # `{V + 1, -1}` stands for all of version V.
     return offset.reservoir_version - 1 if offset.index == -1 else offset.reservoir_version
