@@ -73,13 +73,13 @@ def _settings_of_provider(ti: Any, operator: BaseOperator) -> LineageSettings:
 class ToldByProvider:
     """What the provider asks an operator for. The run itself is told of by whoever runs it."""
 
-    def get_openlineage_facets_on_start(self) -> OperatorLineage:
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
         """Nothing yet: what the task will run is to be found out."""
         from airflow.providers.openlineage.extractors import OperatorLineage
 
         return OperatorLineage()
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
         """Which run the task has followed."""
         from airflow.providers.openlineage.extractors import OperatorLineage
 
