@@ -229,17 +229,8 @@ def build_query(
         )
     folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
     sql = transform.sql if isinstance(transform, SqlTransform) else None
-    return Query(
-        project,
-        stream,
-        frame,
-        lines,
-        has_timers(parse_plan(analysed)),
-        plans.watermarks(frame),
-        folders,
-        sql=sql,
-        frames=frames,
-    )
+    timers = has_timers(parse_plan(analysed))
+    return Query(project, stream, frame, lines, timers, plans.watermarks(frame), folders, sql=sql, frames=frames)
 
 
 def build_batch(project: Project, stream: Stream, session: SparkSession, taken: Mapping[str, Slice]) -> DataFrame:
