@@ -6,6 +6,7 @@ sent is said once, when the run is over.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -83,9 +84,12 @@ def lineage_sent(seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
 
 
 def _tell(project: Project, stream: Stream, made: _Made) -> None:
-    settings = lineage_settings()
-    if settings is not None:
-        _sender.put(_Telling(project, stream, settings, made))
+    try:
+        settings = lineage_settings()
+        if settings is not None:
+            _sender.put(_Telling(project, stream, settings, made))
+    except Exception:  # as where no thread can be started: no run fails for it
+        logger.warning("lineage: an event could not be made, and is lost", exc_info=True)
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,12 @@ class _Sender:
 
     def put(self, telling: _Telling) -> None:
         with self._changed:
-            self._unsent += 1
-            self._waiting.put(telling)
             if self._thread is None or not self._thread.is_alive():
                 # Nor is it alive in a process that was forked.
                 self._thread = threading.Thread(target=self._send_all, name="sluice-lineage", daemon=True)
                 self._thread.start()
+            self._unsent += 1
+            self._waiting.put(telling)
 
     def wait(self, seconds: float) -> None:
         with self._changed:
@@ -131,8 +135,9 @@ class _Sender:
                 self._has_failed = True
                 reason = reason or f"the server has not answered in {patience:g} s"
                 # What is under way may arrive yet; what waits behind it is not worth more of anybody's time.
-                while not self._waiting.empty():
-                    self._waiting.get_nowait()
+                with contextlib.suppress(queue.Empty):
+                    while True:
+                        self._waiting.get_nowait()
                 self._unsent = 0
                 self._thread = None
             self._lost, self._reason = 0, None

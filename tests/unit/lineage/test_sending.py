@@ -144,6 +144,21 @@ def test_a_configuration_that_is_wrong_fails_nothing(caplog: pytest.LogCaptureFi
     assert said.endswith("ImportError: Failed to import carrier pigeon")
 
 
+def test_a_process_without_room_for_a_thread_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system may refuse one."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with using(telling_to(closed_port())):
+        tell_run(JOB.project, STREAM, make_record())
+
+    assert caplog.records[0].getMessage() == "lineage: an event could not be made, and is lost"
+
+
 def test_no_event_has_a_secret(server: LineageServer, tmp_path: Path) -> None:
     """Not in a message, a query, nor in the address of the repository, which the client itself would look up."""
     secret = "correct-horse-battery"
