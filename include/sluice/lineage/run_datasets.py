@@ -60,13 +60,14 @@ def datasets_of(stream: Stream, record: RunRecord) -> dict[str, tuple[Dataset, .
 
 
 def outputs_of(stream: Stream, record: RunRecord) -> list[OutputDataset]:
-    """What a run writes: its sink, and the quarantine, if it is declared or has got something."""
+    """What a run writes: its sink, the tables beside it, and the quarantine, if it is declared or has got something."""
     dataset, found = stream.sink.dataset, list[OutputDataset]()
     if dataset is not None:
         rows, version = _written(stream, record)
         output = written_dataset(replace(dataset, version=version), rows)
         output.facets = {**(output.facets or {}), **_told_of_result(stream, record)}
         found.append(output)
+    found += [written_dataset(dataset_at(place), None) for place in stream.sink.side_tables.values()]
     quarantined = _quarantined(record)
     table = stream.quarantine_table if quarantined else stream.quarantine
     if table is not None and table.dataset is not None:

@@ -296,6 +296,16 @@ def test_a_backfill() -> None:
     assert event["job"]["name"] == "shop.visits"
 
 
+def test_the_tables_beside_a_sink_are_written_as_well() -> None:
+    """Those of the deletes of a table of changes."""
+    changed = sinks.delta("/out", changes=sinks.changes(keys=["id"], sequence_by="at"))
+    stream = Stream(**{**vars(make_job().stream), "sink": changed, "output_mode": "append"})
+
+    event = only(make_job(stream), make_record())
+
+    assert [found["name"] for found in event["outputs"]] == ["/out", "/out_tombstones"]
+
+
 def test_what_kind_of_job_it_is() -> None:
     """A live run's query is kept at work; every other one ends by itself."""
     live = LiveTrigger(kind="processing-time", interval_ms=1000, run_for_ms=60_000)
