@@ -90,6 +90,43 @@ def forgetful(numbers: DataFrame) -> DataFrame:
     return numbers.groupBy("id").transformWithState(Forgetful(), "id long", "append", "ProcessingTime")
 
 
+class Patient(StatefulProcessor):
+    """Wakes up in event time, a day after its row."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+        assert list(rows)
+        self._handle.registerTimer(86_400_000)
+        yield Row(id=key[0] + 100)
+
+    def close(self) -> None:
+        pass
+
+
+class Plain(StatefulProcessor):
+    """Goes by no time."""
+
+    def init(self, handle: Any) -> None:
+        self._seen = handle.getValueState("seen", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+        self._seen.update((sum(1 for _ in rows),))
+        yield Row(id=key[0] + 200)
+
+    def close(self) -> None:
+        pass
+
+
+def side_by_side(numbers: DataFrame) -> DataFrame:
+    """Processors of all three kinds."""
+    timed = numbers.select("id", F.timestamp_seconds("id").alias("at")).withWatermark("at", "1 second")
+    patient = timed.groupBy("id").transformWithState(Patient(), "id long", "append", "EventTime")
+    plain = numbers.groupBy("id").transformWithState(Plain(), "id long", "append", "None")
+    return quiet_timers(numbers).union(patient).union(plain)
+
+
 def word(numbers: DataFrame) -> DataFrame:
     """A state whose plan has the word in it, as a text."""
     dated = numbers.select("id", F.timestamp_seconds("id").alias("at"), F.lit("ProcessingTime").alias("mode"))
@@ -102,7 +139,7 @@ def declared(transform: str) -> Stream:
         sources={"numbers": sources.files("land", format="json", schema="id bigint")},
         transform=f"{__name__}:{transform}",
         sink=sinks.delta("out"),
-        conf={STATE_STORE: ROCKSDB} if transform in {"quiet_timers", "forgetful"} else {},
+        conf={STATE_STORE: ROCKSDB} if transform in {"quiet_timers", "forgetful", "side_by_side"} else {},
     )
 
 
@@ -213,6 +250,16 @@ def test_what_is_kept_for_a_while_alone_begins_no_run(lab: Lab) -> None:
     arrive(lab, 1)
     assert kinds(lab, stream, SECONDS + 2) == ["data"]
     assert out(lab) == [1, 1]
+
+
+def test_processors_that_go_by_another_time_or_none(lab: Lab) -> None:
+    """Their timers are not asked for: of some there are none, and others wait for the watermark."""
+    stream = declared("side_by_side")
+    arrive(lab, 1)
+    assert kinds(lab, stream, 0) == ["data"]
+    assert kinds(lab, stream, SECONDS + 1) == ["no_data"]
+    assert kinds(lab, stream, SECONDS + 2) == []
+    assert out(lab) == [-1, 1, 101, 201]
 
 
 def test_the_word_in_a_plan_is_no_timer(lab: Lab) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.errors import BatchFailedError, SluiceError
+from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError
 from sluice.running import runner, try_before
 from sluice.running.query_starts import QueryStarts
+from sluice.sinks.contract import Sink
 from sluice.sinks.delta.sink import DeltaSink
-from tests.spark.lab import Lab, ids, write_files, write_numbers
+from tests.remedies import read_remedy
+from tests.spark.lab import FIRST_MTIME, Lab, ids, write_files, write_numbers
 from tests.spark.power_cuts import let_leases_run_out
 
 pytestmark = pytest.mark.spark
@@ -27,12 +31,12 @@ def plain(numbers: DataFrame) -> DataFrame:
     return numbers
 
 
-def declared(transform: str) -> Stream:
+def declared(transform: str, sink: Sink | None = None, **options: Any) -> Stream:
     return Stream(
         name="s",
-        sources={"numbers": sources.files("land", format="json", schema="id bigint")},
+        sources={"numbers": sources.files("land", format="json", schema="id bigint", **options)},
         transform=f"{__name__}:{transform}",
-        sink=sinks.delta("out"),
+        sink=sink or sinks.delta("out"),
     )
 
 
@@ -129,3 +133,81 @@ def test_just_before_the_batch_is_done_again(lab: Lab, transform: str, step: str
             lab.run(stream)
     lab.run(stream)
     check(lab, stream)
+
+
+def stand_still_at_the_start(lab: Lab, stream: Stream, meanwhile: Callable[[], object]) -> SluiceError:
+    """Let a run stand still once all of its checks are done, just before Spark starts; gives what it ends by."""
+    start = QueryStarts.start
+
+    def starting(*args: Any, **kwargs: Any) -> Any:
+        patch.setattr(QueryStarts, "start", start)
+        let_leases_run_out(lab.root / "home")
+        meanwhile()
+        return start(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueryStarts, "start", starting)
+        with pytest.raises(SluiceError) as raised:
+            lab.run(stream)
+    return raised.value
+
+
+@pytest.mark.parametrize("sink", [sinks.files("out", format="parquet"), sinks.delta("out")], ids=lambda sink: sink.kind)
+@pytest.mark.parametrize("sleeps", ["once", "twice"])
+def test_spark_does_no_batch_of_its_own(lab: Lab, monkeypatch: pytest.MonkeyPatch, sink: Sink, sleeps: str) -> None:
+    """Where its batch is done, Spark would take all that lies there: what is held back, and from before the start."""
+    if sleeps == "twice":
+        # Then nobody sees in time that the lease is lost.
+        monkeypatch.setattr(QueryStarts, "_check_lease", lambda *_: None)
+    stream = declared("plain", sink, starting=datetime.fromtimestamp(FIRST_MTIME, UTC))
+    write_numbers(lab.root / "land", 1, rows=3)
+    lab.run(stream)
+    write_numbers(lab.root / "land", 1, first=1, rows=3)
+
+    def take_over() -> None:
+        (lab.root / "land" / "0000.json").rename(lab.root / "land" / "renamed.json")
+        assert [batch.batch_id for batch in lab.run(stream).batches] == [1]
+
+    failed = stand_still_at_the_start(lab, stream, take_over)
+
+    assert isinstance(failed, LeaseLostError)
+    found = lab.spark.read.parquet(str(lab.root / "out")) if sink.kind == "files" else lab.table("out")
+    assert ids(found) == list(range(6))
+    assert not (lab.checkpoint(stream) / "commits" / "2").exists()
+
+
+def test_what_spark_has_planned_from_before_the_start(lab: Lab) -> None:
+    """It is not done as logged; an empty file in its place lets the stream go on."""
+    stream = declared("plain", starting=datetime.fromtimestamp(FIRST_MTIME, UTC))
+    [old] = write_files(lab.root / "land", {"old.json": '{"id": -7}'}, first=-9)
+    write_numbers(lab.root / "land", 1, rows=3)
+    lab.run(stream)
+    write_numbers(lab.root / "land", 1, first=1, rows=3)
+    with pytest.MonkeyPatch.context() as patch:
+        # As if the driver stood still once more, before it saw that its lease was lost.
+        patch.setattr(QueryStarts, "_check_lease", lambda *_: None)
+        stand_still_at_the_start(lab, stream, lambda: lab.run(stream))
+    assert ids(lab.table("out")) == list(range(6))
+    if not (lab.checkpoint(stream) / "offsets" / "2").exists():
+        pytest.fail("Spark has planned nothing: the case has gone")
+    with pytest.raises(RefusedError) as refused:
+        lab.run(stream)
+    said = read_remedy(refused.value, "INPUT_BEFORE_START", "move the file away, and put an empty one of the same name")
+    assert said.file == f"file://{old}"
+    assert lab.plan(stream).problem == said
+
+    old.rename(lab.root / "kept.json")
+    write_files(lab.root / "land", {"old.json": ""}, first=-9)
+    write_numbers(lab.root / "land", 1, first=2, rows=3)
+    lab.run(stream)
+    assert ids(lab.table("out")) == list(range(9))
+    assert lab.plan(stream).verdict == "skip"
+
+
+@pytest.mark.parametrize("transform", ["plain", "once_each"])
+def test_spark_s_own_writers_run_what_was_planned(lab: Lab, transform: str) -> None:
+    """What tells the planned batch from another one changes nothing of it."""
+    stream = declared(transform, sinks.files("out", format="parquet"), max_files_per_batch=1)
+    write_numbers(lab.root / "land", 3, rows=3)
+    assert [batch.output_rows for batch in lab.run(stream).batches] == [3, 3, 3]
+    assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == list(range(9))

@@ -42,6 +42,7 @@ class _StateVariable(msgspec.Struct, rename="camel"):
 
 class _OperatorProperties(msgspec.Struct, rename="camel"):
     state_variables: list[_StateVariable] = []
+    time_mode: str = ""
 
 
 class _OperatorMetadata(msgspec.Struct, rename="camel"):
@@ -50,13 +51,12 @@ class _OperatorMetadata(msgspec.Struct, rename="camel"):
     operator_properties_json: str = ""
 
     @property
-    def variables(self) -> tuple[str, ...]:
-        """Those that a processor of `transformWithState` names; Spark's own begin with a dollar."""
+    def properties(self) -> _OperatorProperties:
+        """Those of a processor of `transformWithState`."""
         try:
-            found = decode_as(self.operator_properties_json or "{}", _OperatorProperties)
+            return decode_as(self.operator_properties_json or "{}", _OperatorProperties)
         except (msgspec.DecodeError, RecursionError):
-            return ()
-        return tuple(one.state_name for one in found.state_variables if not one.state_name.startswith("$"))
+            return _OperatorProperties()
 
 
 def has_state(checkpoint: str, *, storage: Storage) -> bool:
@@ -109,7 +109,9 @@ class Operator:
     latest_version: int | None
     """The newest version that every partition has: batch N leaves version N + 1."""
     variables: tuple[str, ...] = ()
-    """The names of the variables of a processor of `transformWithState`."""
+    """The names of the variables of a processor of `transformWithState`; Spark's own, with a dollar, are left out."""
+    time_mode: str = ""
+    """Of such a processor: `None`, `ProcessingTime` or `EventTime`."""
 
 
 @dataclass(frozen=True)
@@ -242,8 +244,9 @@ def _read_operator(
                 problems.append(_unloadable(place, needed_version))
     latest = None if not newest or None in newest else min(version for version in newest if version is not None)
     name = metadata.operator_info.operator_name if metadata else None
-    variables = metadata.variables if metadata else ()
-    return Operator(operator_id, name, partitions, tuple(stores), latest, variables), problems
+    properties = metadata.properties if metadata else _OperatorProperties()
+    variables = tuple(one.state_name for one in properties.state_variables if not one.state_name.startswith("$"))
+    return Operator(operator_id, name, partitions, tuple(stores), latest, variables, properties.time_mode), problems
 
 
 def _has_no_keys(location: str, storage: Storage) -> bool:

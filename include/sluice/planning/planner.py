@@ -12,6 +12,7 @@ from sluice.checkpoint.reader import restored_id
 from sluice.errors import DeclarationError, Problem, StorageError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
+from sluice.planning.batch_clock import batch_clock_ms
 from sluice.planning.edited_sources import exchanged_sources, filtered_otherwise, read_by_another
 from sluice.planning.generation_sink import sink_replaced
 from sluice.planning.kept_mode import mode_changed
@@ -326,7 +327,7 @@ def _is_no_data_due(seen: Survey, now: datetime) -> bool:
 
 def _clock(seen: Survey, now: datetime) -> int:
     """The time of a batch: never before that of the batch in front of it."""
-    return max(int(now.timestamp() * 1000), seen.checkpoint.planned.timestamp_ms if seen.checkpoint.planned else 0)
+    return batch_clock_ms(now, seen.checkpoint.planned)
 
 
 def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:

@@ -19,7 +19,7 @@ from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state, lacks_state_of
 from sluice.checkpoint.writer import write_planned_batch
-from sluice.errors import Problem, RefusedError
+from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.gate.decided_batch import read_decision
 from sluice.home import SourceLine
 from sluice.plan import Plan, PlannedBatch, SourceRange
@@ -40,7 +40,7 @@ from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import BatchSink
 from sluice.sources.contract import SOURCE_METRICS, LoggingSource, Position
 from sluice.spark.progress import ProgressLog, Report, kept_state, late_rows, progress_of, source_metric
-from sluice.spark.query import Query, run_through
+from sluice.spark.query import ANOTHER_BATCH, Query, run_through
 from sluice.spark.session import pinned_conf
 from sluice.spark.watermark_log import WatermarkLog, came_out_otherwise, not_kept
 from sluice.times import Clock, iso_millis
@@ -177,10 +177,7 @@ class BatchRunner:
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), partial(self._due_files, batch, taken)
         )
-        query = self._starts.start(written, trigger="once")
-        self._starts.wait(query)
-        if self._query.knows_files and self._query.newest_batch(query) is None:
-            raise committed_meanwhile(batch.batch_id, self._state.location)
+        query = self._run_through(replace(written, only_at_ms=planned.timestamp_ms), batch.batch_id)
         committed = self._logs.check_committed(batch.batch_id)
         self._query = replace(self._query, fits_state=True)
         reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
@@ -214,6 +211,24 @@ class BatchRunner:
         )
         if failure is not None:
             raise failure
+
+    def _run_through(self, written: Query, batch_id: int) -> StreamingQuery:
+        """One start of Spark, which runs the batch that is logged.
+
+        Raises:
+            BatchFailedError: It failed; or somebody else has done that batch just now.
+            LeaseLostError: Another run goes on with the checkpoint.
+        """
+        query = self._starts.start(written, trigger="once")
+        try:
+            self._starts.wait(query)
+        except BatchFailedError as exc:
+            if ANOTHER_BATCH in str(exc.__cause__):
+                raise committed_meanwhile(batch_id, self._state.location) from exc
+            raise
+        if self._query.knows_files and self._query.newest_batch(query) is None:
+            raise committed_meanwhile(batch_id, self._state.location)
+        return query
 
     def _due_files(self, batch: PlannedBatch, taken: Sequence[str], batch_id: int) -> Sequence[str]:
         """What a batch must read that Spark has begun; where the one that was to run is done, it plans another."""

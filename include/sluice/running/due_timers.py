@@ -11,6 +11,7 @@ import msgspec
 from sluice.checkpoint.reader import CheckpointState
 from sluice.home import Generation
 from sluice.plan_notes import KnownTimers
+from sluice.planning.batch_clock import batch_clock_ms
 from sluice.planning.timers import is_timer_due
 from sluice.running.known_generation import KnownGeneration
 from sluice.spark.query import Query
@@ -43,7 +44,7 @@ class DueTimers:
         if not self.query.has_timers or state.planned is None or state.is_pending:
             return None
         self._look(state)
-        clock_ms = max(int(self.clock().timestamp() * 1000), state.planned.timestamp_ms)
+        clock_ms = batch_clock_ms(self.clock(), state.planned)
         if self._has_fired or not is_timer_due(state, self.known.generation, clock_ms):
             return None
         self._has_fired = True

@@ -51,11 +51,14 @@ class QueryStarts:
         if function is not None and not is_connected(query.frame.sparkSession):
             query = replace(query, write=self._while_held(function))
         try:
-            return query.start(self.logs.location, trigger=trigger)
+            started = query.start(self.logs.location, trigger=trigger)
         except SluiceError:
             raise
         except Exception as exc:
             raise self._failed(exc) from exc
+        # Whoever stood still just before has to know before Spark commits anything.
+        self._check_lease(started)
+        return started
 
     def wait(self, query: StreamingQuery) -> None:
         """Wait for the end of a query.

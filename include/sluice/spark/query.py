@@ -36,11 +36,15 @@ from sluice.spark.start_trigger import StartTrigger, trigger_words
 from sluice.spark.timers import has_timers, next_timer_ms
 from sluice.spark.transform import SqlTransform, load_transform
 from sluice.spark_setting import spark_setting
+from sluice.sql_text import string_literal
 from sluice.storage import Storage
 from sluice.stream import Stream
 
 _MOST_EXPLAIN = 50_000
 """How many characters of Spark's plan are kept: a record is written anew with every batch."""
+
+ANOTHER_BATCH = "sluice: another batch than the planned one"
+"""What Spark raises where a query runs one that it may not."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +76,8 @@ class Query:
     """Writes a batch, in the place of the sink's own stream writer."""
     passes_rows: bool = False
     """Whether Spark passes each row on as it comes: no function of ours sees a batch."""
+    only_at_ms: int | None = None
+    """The clock of the one batch that it may run, in milliseconds since the epoch; None for whichever Spark plans."""
     fits_state: bool = False
     """Whether it is known to go on with the state of its checkpoint: Spark need not look whether it does."""
     sql: DeclaredSql | None = None
@@ -86,12 +92,22 @@ class Query:
         elif self.passes_rows and isinstance(self.stream.sink, RowSink):
             writer = self.stream.sink.row_writer(self.frame)
         else:
-            writer = self.stream.sink.writer(self.frame, load_function=self._load_sink_function)
+            writer = self.stream.sink.writer(self._only_planned(), load_function=self._load_sink_function)
         writer = writer.outputMode(self.stream.output_mode).option("checkpointLocation", spark_location(checkpoint))
         given: Any = trigger_words(trigger)
         writer = writer.trigger(**given)
         with spark_setting(self.frame.sparkSession, _CHECKS_STATE, "false") if self.fits_state else nullcontext():
             return writer.start()
+
+    def _only_planned(self) -> DataFrame:
+        """Its result, no row of which can be computed in another batch than the planned one.
+
+        Where that is committed by then, Spark plans another one, of whatever is there; its clock tells them apart.
+        """
+        if self.only_at_ms is None:
+            return self.frame
+        is_planned = f"current_timestamp() = timestamp_millis({self.only_at_ms})"
+        return self.frame.where(f"assert_true({is_planned}, {string_literal(ANOTHER_BATCH)}) IS NULL")
 
     def function_of_batches(self) -> Callable[[DataFrame, int], None] | None:
         """The function that writes its batches, if one does."""

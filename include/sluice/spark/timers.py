@@ -36,8 +36,7 @@ def next_timer_ms(session: SparkSession, checkpoint: str, *, storage: Storage) -
 
     Args:
         session: Spark.
-        checkpoint: Of a query that has timers in processing time. Where another operator has some in event time, they
-            count, too: a batch too many fires nothing.
+        checkpoint: Of a query that has timers in processing time.
         storage: Where it is.
 
     Returns:
@@ -56,7 +55,7 @@ def _waiting(session: SparkSession, checkpoint: str, storage: Storage) -> Iterat
     for operator in read_state_layout(join(checkpoint, "state"), None, storage=storage).operators:
         name = operator.name or ""
         reader: Any = session.read.format(_FORMAT).option("operatorId", operator.operator_id)
-        if name.startswith("transformWithState"):
+        if name.startswith("transformWithState") and operator.time_mode == "ProcessingTime":
             timers = reader.option("readRegisteredTimers", "true").load(spark_location(checkpoint))
             yield timers.selectExpr(f"expiration_timestamp_ms AS {_DUE}")
         elif name in {"applyInPandasWithState", "flatMapGroupsWithState"}:

@@ -426,6 +426,7 @@ ELSEWHERE = {
     "FILE_NOT_READ": "tests/spark/test_vanished_files.py::test_one_that_is_back_under_its_name",
     "HELD_BY_QUALITY": "tests/spark/test_deleted_records.py::test_a_held_stream_is_released",
     "HOME_MISSING": "tests/unit/planning/test_missing_home.py::test_a_sink_that_a_stream_has_written",
+    "INPUT_BEFORE_START": "tests/spark/test_wakes_meanwhile.py::test_what_spark_has_planned_from_before_the_start",
     "INPUT_IS_PATTERN": "tests/spark/test_edited_files_sources.py::test_a_batch_with_a_name_that_is_a_pattern_by_now",
     "INPUT_LEFT_OUT": "tests/spark/test_edited_files_sources.py::test_a_batch_that_the_sink_has_and_a_state_needs",
     "INPUT_RENAMED": "tests/spark/test_renamed_in_drains.py::test_before_the_batch_counts",

@@ -94,6 +94,18 @@ def read_as(path: str, old: str) -> str:
     return f"{path} under this name" if path == old else f"{path} was {old}"
 
 
+def input_before_start(path: str, count: int) -> Problem:
+    """A batch of Spark's own planning reads files from before where the stream begins."""
+    return Problem(
+        code="INPUT_BEFORE_START",
+        file=path,
+        cause=f"a planned batch reads {count:,} files from before `starting`: Spark has planned it itself, which heeds"
+        " no `starting`, when a driver that had stood still went on behind another one's batch",
+        consequence="rows that the stream is not to have would come into the sink",
+        remedy="move the file away, and put an empty one of the same name in its place",
+    )
+
+
 def input_read_before(path: str, old: str, *, is_in_sink: bool = False) -> Problem:
     """A file of a batch that Spark planned itself was read before."""
     known = f"it has the time and the size of {old}, which was read and is not there any more: it was probably renamed"

@@ -58,6 +58,7 @@ from sluice.sources.files.refusals import (
     check_no_table,
     folder_is_no_column,
     hidden_by_age,
+    input_before_start,
     input_changed,
     input_read_before,
     path_changed,
@@ -241,7 +242,16 @@ class FilesSource(LoggingSource):
             # Spark takes files that are gone for empty; what was read twice before is there twice.
             again = inputs.read_before(planned)
             return tuple(input_read_before(path, old, is_in_sink=True) for path, old in again.items())
-        return tuple(inputs.problems(planned))
+        return (*inputs.problems(planned), *self._before_start(planned, position, inputs))
+
+    @staticmethod
+    def _before_start(planned: Iterable[LogEntry], position: Position, inputs: Inputs) -> Iterator[Problem]:
+        """What Spark has planned itself that is from before `starting`; an empty file in its place does no harm."""
+        from_ms = position.started_at.get("from_ms", -math.inf)
+        older = [entry for entry in planned if entry.timestamp_ms < from_ms]
+        taken = [entry.path for entry in older if (there := inputs.taken.there(entry)) is not None and there.size_bytes]
+        if taken:
+            yield input_before_start(taken[0], len(taken))
 
     def read_otherwise(self, position: Position, end: str, storage: Storage) -> tuple[Problem, ...]:
         taken = self._inputs(position, storage).taken
