@@ -211,3 +211,25 @@ def test_spark_s_own_writers_run_what_was_planned(lab: Lab, transform: str) -> N
     write_numbers(lab.root / "land", 3, rows=3)
     assert [batch.output_rows for batch in lab.run(stream).batches] == [3, 3, 3]
     assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == list(range(9))
+
+
+def test_a_taker_whose_batch_is_done_as_it_starts(lab: Lab) -> None:
+    """It still has its lease, and says what has happened."""
+    stream = declared("plain", sinks.files("out", format="parquet"))
+    write_numbers(lab.root / "land", 1, rows=3)
+    lab.run(stream)
+    write_numbers(lab.root / "land", 1, first=1, rows=3)
+    start = QueryStarts.start
+
+    def starting(*args: Any, **kwargs: Any) -> Any:
+        patch.setattr(QueryStarts, "start", start)
+        start(*args, **kwargs).awaitTermination()
+        write_numbers(lab.root / "land", 1, first=2, rows=3)
+        return start(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueryStarts, "start", starting)
+        with pytest.raises(BatchFailedError, match="was done by the driver of a try before"):
+            lab.run(stream)
+    lab.run(stream)
+    assert ids(lab.spark.read.parquet(str(lab.root / "out"))) == list(range(9))

@@ -40,7 +40,7 @@ from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import BatchSink
 from sluice.sources.contract import SOURCE_METRICS, LoggingSource, Position
 from sluice.spark.progress import ProgressLog, Report, kept_state, late_rows, progress_of, source_metric
-from sluice.spark.query import ANOTHER_BATCH, Query, run_through
+from sluice.spark.query import RAN_ANOTHER_BATCH, Query, run_through
 from sluice.spark.session import pinned_conf
 from sluice.spark.watermark_log import WatermarkLog, came_out_otherwise, not_kept
 from sluice.times import Clock, iso_millis
@@ -223,7 +223,7 @@ class BatchRunner:
         try:
             self._starts.wait(query)
         except BatchFailedError as exc:
-            if ANOTHER_BATCH in str(exc.__cause__):
+            if RAN_ANOTHER_BATCH in str(exc.__cause__):
                 raise committed_meanwhile(batch_id, self._state.location) from exc
             raise
         if self._query.knows_files and self._query.newest_batch(query) is None:

@@ -43,8 +43,9 @@ from sluice.stream import Stream
 _MOST_EXPLAIN = 50_000
 """How many characters of Spark's plan are kept: a record is written anew with every batch."""
 
-ANOTHER_BATCH = "sluice: another batch than the planned one"
-"""What Spark raises where a query runs one that it may not."""
+_ANOTHER_BATCH = "sluice: another batch than the planned one"
+RAN_ANOTHER_BATCH = f"[USER_RAISED_EXCEPTION] {_ANOTHER_BATCH}"
+"""What Spark says where a query runs one that it may not; its plan, which errors quote as well, has half of it."""
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ class Query:
         if self.only_at_ms is None:
             return self.frame
         is_planned = f"current_timestamp() = timestamp_millis({self.only_at_ms})"
-        return self.frame.where(f"assert_true({is_planned}, {string_literal(ANOTHER_BATCH)}) IS NULL")
+        return self.frame.where(f"assert_true({is_planned}, {string_literal(_ANOTHER_BATCH)}) IS NULL")
 
     def function_of_batches(self) -> Callable[[DataFrame, int], None] | None:
         """The function that writes its batches, if one does."""
