@@ -11,6 +11,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from tests.airflow_tables import airflow_tables
+from tests.engine_verdicts import Verdicts, takes_all_tests
 from tests.spark_session import lab, spark
 
 __all__ = ["airflow_tables", "lab", "spark"]
@@ -26,6 +27,11 @@ class _FilesTogether(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
     return _FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if takes_all_tests(config):
+        config.pluginmanager.register(Verdicts())
 
 
 def pytest_collection_finish() -> None:
