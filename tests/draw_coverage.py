@@ -21,6 +21,14 @@ Each system of Spark's streaming engine, how Sluice shows it, and the tests that
 name of a stream. The page comes from `tests/engine_systems.toml` by `python -m tests.draw_coverage`. `passes` is said
 of `make test`, which fails if a test that is named here did not run, was skipped, or did not pass.
 """
+_END = """
+## Without a row
+
+No test shows these through a run of Sluice: what the console sink prints; Spark's own web UI, which runs leave off, and
+its log; its registry of where state is loaded, which each commit unloads; `awaitAnyTermination` and what else a program
+does with several queries at once; the inner messages of a continuous query. Scala's typed API and its memory source
+have no counterpart in Python.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,7 @@ def _lines(found: tuple[System, ...]) -> Iterator[str]:
         tests = ", ".join(map(_link, system.tests))
         verdict = f"passes. {system.remark}" if system.remark else "passes"
         yield f"| {system.name} | {system.shown_by} | {tests} | {verdict} |\n"
+    yield _END
 
 
 def _link(node: str) -> str:
