@@ -19,7 +19,7 @@ _HEAD = """\
 
 Each system of Spark's streaming engine, how Sluice shows it, and the tests that fail if it does not work. `S` is the
 name of a stream. The page comes from `tests/engine_systems.toml` by `python -m tests.draw_coverage`. `passes` is said
-of `make test`, which fails if a test that is named here did not run, was skipped, or did not pass.
+of `make test`, which fails if a test that is named here did not run, or of which no case passed.
 """
 _END = """
 ## Without a row

@@ -125,19 +125,19 @@ def audit_table(
         finally:
             if session is None:
                 close_session(opened)
+        audit = TableAudit(
+            audit_id=audit_id,
+            stream=stream.name,
+            table=stream.sink.location or "",
+            version=version,
+            from_version=request.from_version,
+            where=request.where,
+            started_at=started_at,
+            ended_at=clock(),
+            quality=quality,
+        )
+        home.storage.replace(_file(home, audit.audit_id), encode_document(audit))
         told.append(replace(begun, quality=quality))
-    audit = TableAudit(
-        audit_id=audit_id,
-        stream=stream.name,
-        table=stream.sink.location or "",
-        version=version,
-        from_version=request.from_version,
-        where=request.where,
-        started_at=started_at,
-        ended_at=clock(),
-        quality=quality,
-    )
-    home.storage.replace(_file(home, audit.audit_id), encode_document(audit))
     return audit
 
 

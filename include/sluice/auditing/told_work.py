@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from sluice.foreign_code import described
+from sluice.errors import SluiceError
 from sluice.gate.release_record import Release
 from sluice.lineage.sending import tell_work
 from sluice.lineage.table_work import TableWork
 from sluice.project import Project
+from sluice.redaction import redacted
 from sluice.stream import Stream
 from sluice.times import Clock, parse_time
 
@@ -33,7 +34,9 @@ def told_work(project: Project, stream: Stream, begun: TableWork, clock: Clock) 
     try:
         yield done
     except BaseException as exc:
-        tell_work(project, stream, replace(begun, ended_at=clock(), error=described(exc)))
+        # Where it went wrong may be a condition, which tells what others must not read.
+        told = redacted(exc.problem) if isinstance(exc, SluiceError) else type(exc).__name__
+        tell_work(project, stream, replace(begun, ended_at=clock(), error=told))
         raise
     for work in done:
         tell_work(project, stream, replace(work, ended_at=clock()))

@@ -142,7 +142,7 @@ class StreamJob:
         except SluiceError:
             # Whoever runs it has said so; here it is only not told.
             return None
-        return None if found is None else found.text
+        return None if found is None else found.without_literals
 
     def _parent(self) -> parent_run.ParentRunFacet | None:
         parent, root = self.settings.parent, self.settings.root or self.settings.parent

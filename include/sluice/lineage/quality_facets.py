@@ -14,12 +14,12 @@ from sluice.quality.sentences import rule
 from sluice.runs.record import CheckRecord, QualityRecord
 
 _STATISTICS = {
-    "expect_column_min_to_be_between": "min",
-    "expect_column_max_to_be_between": "max",
     "expect_column_sum_to_be_between": "sum",
     "expect_column_unique_value_count_to_be_between": "distinctCount",
 }
 """Expectations that measure a column, and what OpenLineage calls the number."""
+_OF_ONE_ROW = {"expect_column_min_to_be_between", "expect_column_max_to_be_between"}
+"""What these measure is a value that some row has."""
 _NOT_NULL = "expect_column_values_to_not_be_null"
 
 M = TypeVar("M", metrics.ColumnMetrics, input_metrics.ColumnMetrics)
@@ -105,7 +105,9 @@ def _severity(check: CheckRecord) -> str:
 
 
 def _actual(check: CheckRecord) -> str | None:
-    """What was counted or measured, where that is a number: all else may be a value of a row."""
+    """What was counted or measured, where that is a number and of many rows: all else may be a value of one."""
+    if check.type in _OF_ONE_ROW:
+        return None
     for name in ("unexpected_count", "observed_value"):
         if _is_number(check.result.get(name)):
             return str(check.result[name])

@@ -133,7 +133,8 @@ def _statistics(
         known = {unit: count_in(amounts, unit) for unit in ("rows", "bytes", "files")}
     if len(stream.sources) == 1 and record.batches:
         # Spark counts them; of several sources it counts all together.
-        known["rows"] = _total(batch.input_rows for batch in record.batches) or known.get("rows")
+        counted_rows = _total(batch.input_rows for batch in record.batches)
+        known["rows"] = known.get("rows") if counted_rows is None else counted_rows
     if all(count is None for count in known.values()):
         return None
     return input_statistics_input_dataset.InputStatisticsInputDatasetFacet(

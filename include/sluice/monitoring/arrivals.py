@@ -57,7 +57,8 @@ def find_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
     if not ids and _is_yet_to_begin(seen):
         ids = {"beginning"}
     if is_timer_due(seen.checkpoint, seen.record, int(now.timestamp() * 1000)):
-        ids.add(f"time-out\0{seen.checkpoint.planned_id}")
+        known = seen.record.timers if seen.record is not None else None
+        ids.add(f"time-out\0{known.due_ms if known is not None else ''}")
     return Arrivals(
         ids=frozenset(ids),
         is_pending=seen.checkpoint.is_pending,

@@ -81,9 +81,9 @@ def operators_document(stream: str, operators: Sequence[Operator]) -> dict[str, 
 
 def _check_fits(view: StateView, operator: Operator) -> None:
     asked = {"--side": (view.side is not None, operator.name == JOIN, "joins have sides")}
-    has_variables = bool(operator.variables)
-    asked["--variable"] = (view.variable is not None, has_variables, "processors of transformWithState have variables")
-    asked["--timers"] = (view.timers, has_variables, "processors of transformWithState have timers")
+    goes_by_time = operator.time_mode not in {"", "None"}
+    asked["--variable"] = (view.variable is not None, bool(operator.variables), "processors that name some have them")
+    asked["--timers"] = (view.timers, goes_by_time, "processors of transformWithState that go by a time have timers")
     for option, (is_given, is_fit, why) in asked.items():
         if is_given and not is_fit:
             raise DeclarationError(
@@ -117,5 +117,5 @@ def _rows(
     try:
         found = frame.limit(most).select(document).collect()
     except PySparkException as exc:
-        raise state_unreadable(operator, exc, where=_WHERE) from exc
+        raise state_unreadable(operator, exc, view.options, where=_WHERE) from exc
     return frame.columns, [json.loads(row[0]) for row in found]

@@ -80,6 +80,16 @@ class DeclaredSql:
         return "".join([*parts, self.text[end:]]).strip()
 
     @property
+    def without_literals(self) -> str:
+        """The text for others to read: what it has in quotes may be a secret."""
+        parts, end = list[str](), 0
+        for token in self._tokens():
+            is_quoted = token.kind == "quoted"
+            parts += [self.text[end : token.start], "'?'" if is_quoted else self.text[token.start : token.end]]
+            end = token.end
+        return "".join([*parts, self.text[end:]])
+
+    @property
     def words(self) -> set[str]:
         """Everything in it that may be a name."""
         return set(re.findall(r"[^\W\d]\w*", self._masked))

@@ -226,7 +226,8 @@ class BatchRunner:
             if RAN_ANOTHER_BATCH in str(exc.__cause__):
                 raise committed_meanwhile(batch_id, self._state.location) from exc
             raise
-        if self._query.knows_files and self._query.newest_batch(query) is None:
+        newest = self._query.newest_batch(query) if self._query.knows_files else (batch_id, frozenset())
+        if newest is None or newest[0] != batch_id:
             raise committed_meanwhile(batch_id, self._state.location)
         return query
 

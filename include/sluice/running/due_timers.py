@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from sluice.checkpoint.reader import CheckpointState
+from sluice.errors import StorageError
 from sluice.home import Generation
 from sluice.plan_notes import KnownTimers
 from sluice.planning.batch_clock import batch_clock_ms
@@ -51,11 +52,12 @@ class DueTimers:
         return clock_ms
 
     def _look(self, state: CheckpointState) -> None:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         try:
             due_ms = self.query.next_timer_ms(state.location, self.known.home.storage)
-        except PySparkException as exc:
+        except (PySparkException, Py4JError, StorageError) as exc:
             # The next run begins a batch, then, whether one is due or not.
             logger.warning("Spark does not tell when the next time-out is due: %s", spark_message(exc))
             return

@@ -211,6 +211,8 @@ class _Run:
         self.query = query = build_query(project, as_begun(stream, begun), session, self.seen.starts)
         if has_gone_on(self.seen.checkpoint, storage=home.storage):
             self._plan_anew()
+            # Whoever has gone on may have begun the checkpoint.
+            self.query = query = build_query(project, as_begun(stream, self.seen.record), session, self.seen.starts)
         seen = self.seen
         if self.plan.trigger is not None:
             check_live(query, self.plan.trigger)

@@ -54,5 +54,5 @@ def committed_meanwhile(batch_id: int | None, checkpoint: str) -> BatchFailedErr
     return BatchFailedError(
         f"batch {batch_id} was done by the driver of a try before, which had stood still, while this run began",
         where=checkpoint,
-        remedy="this run has written nothing; the next try goes on behind that batch",
+        remedy="the next try goes on behind what is committed",
     )

@@ -101,9 +101,10 @@ class Query:
             return writer.start()
 
     def _only_planned(self) -> DataFrame:
-        """Its result, no row of which can be computed in another batch than the planned one.
+        """Its result, of which no row comes out in another batch than the planned one.
 
-        Where that is committed by then, Spark plans another one, of whatever is there; its clock tells them apart.
+        Where that is committed by then, Spark plans another one, of whatever is there; its clock tells them apart. What
+        comes out of state in a later batch alone, such a batch still takes in.
         """
         if self.only_at_ms is None:
             return self.frame

@@ -90,15 +90,17 @@ def read_state(
     try:
         return _side_by_side(reader.load(spark_location(checkpoint.location)))
     except PySparkException as exc:
-        raise state_unreadable(operator, exc, where=where) from exc
+        raise state_unreadable(operator, exc, options, where=where) from exc
 
 
-def state_unreadable(operator: Operator, exc: BaseException, *, where: str) -> DeclarationError:
+def state_unreadable(
+    operator: Operator, exc: BaseException, options: Mapping[str, str], *, where: str
+) -> DeclarationError:
     """What to raise where Spark does not read a state."""
     remedy = "look at the operators and their batches with `sluice inspect`"
-    if operator.name == JOIN:
+    if operator.name == JOIN and not {"joinSide", "storeName"} & options.keys():
         remedy = "a join has sides: say which (`left` or `right`)"
-    elif operator.variables:
+    elif operator.variables and not {"stateVarName", "readRegisteredTimers"} & options.keys():
         remedy = f"a processor has variables, and timers: say which ({', '.join(operator.variables)})"
     return DeclarationError(
         f"Spark does not read the state of operator {operator.operator_id} so: {spark_message(exc)}",

@@ -21,7 +21,7 @@ _MODES: Mapping[str, str] = {
 }
 """By the operator, the word in its line of the analysed plan which says that it goes by the clock of the batches."""
 _FORMAT = "statestore"
-_NEVER = -1
+_TIMEOUT, _NEVER = "timeoutTimestamp", -1
 """Spark's `timeoutTimestamp` of a key that has none."""
 _DUE = "due_ms"
 
@@ -59,5 +59,7 @@ def _waiting(session: SparkSession, checkpoint: str, storage: Storage) -> Iterat
             timers = reader.option("readRegisteredTimers", "true").load(spark_location(checkpoint))
             yield timers.selectExpr(f"expiration_timestamp_ms AS {_DUE}")
         elif name in {"applyInPandasWithState", "flatMapGroupsWithState"}:
-            keys = reader.load(spark_location(checkpoint)).selectExpr(f"value.timeoutTimestamp AS {_DUE}")
-            yield keys.where(f"{_DUE} <> {_NEVER}")
+            state = reader.load(spark_location(checkpoint))
+            # One without time-outs keeps none.
+            if _TIMEOUT in state.schema["value"].dataType.names:
+                yield state.selectExpr(f"value.{_TIMEOUT} AS {_DUE}").where(f"{_DUE} <> {_NEVER}")

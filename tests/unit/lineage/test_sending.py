@@ -165,7 +165,7 @@ def test_no_event_has_a_secret(server: LineageServer, tmp_path: Path) -> None:
     remember_secrets([secret])
     for words in ("init --quiet", f"remote add origin https://me:{secret}@example.org/shop.git"):
         subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
-    stream = replace(STREAM, transform=None, sql=f"select '{secret}' from stream(visits)")
+    stream = replace(STREAM, transform=None, sql=f"select 'a salt', `{secret}` from stream(visits)")
     record = make_record(status="failed", error=replace_message(f"the token is {secret}"))
 
     with_code = telling_to(server.url, facets={"source_code_location": {"disabled": False}})
@@ -177,10 +177,11 @@ def test_no_event_has_a_secret(server: LineageServer, tmp_path: Path) -> None:
     events = server.told.of("shop.visits")
     assert len(events) == 2
     assert secret not in str(events)
+    assert "a salt" not in str(events)
     assert {event["job"]["facets"]["sourceCodeLocation"]["repoUrl"] for event in events} == {
         f"https://{MASK}@example.org/shop.git"
     }
-    assert events[0]["job"]["facets"]["sql"]["query"] == f"select '{MASK}' from stream(visits)"
+    assert events[0]["job"]["facets"]["sql"]["query"] == f"select '?', `{MASK}` from stream(visits)"
 
 
 def replace_message(message: str) -> RecordedError:

@@ -75,7 +75,7 @@ def test_a_time_out_that_is_due(tmp_path: Path) -> None:
     lab.run()
     assert look(lab).digest is None
     lab.now += timedelta(minutes=2)
-    assert look(lab).ids == {"time-out\x000"}
+    assert look(lab).ids == {f"time-out\0{lab.timer_ms}"}
     lab.timer_ms = None
     lab.run()
     assert look(lab).digest is None
