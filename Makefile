@@ -34,8 +34,8 @@ check: setup ## Lint, check the format and the types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: setup ## Run every test, Spark and Airflow included (about 25 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+test: setup ## Run every test, Spark and Airflow included (about 30 minutes on 2 cores)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: setup ## Run the tests that need no JVM and no Airflow (seconds)
 	$(BIN)/python -m pytest -m "not spark and not airflow"

@@ -115,7 +115,9 @@ def test_from_files_through_a_table_to_another(lab: Lab, server: LineageServer) 
     assert (rows(out), out["facets"]["version"]["datasetVersion"]) == (3, str(record.batches[-1].sink_version))
     assert (aside["name"], rows(aside)) == (str(lab.root / "out_quarantine"), 1)
     checks = out["facets"]["dataQualityAssertions"]["assertions"]
-    assert [(one["column"], one["success"], one["actual"]) for one in checks] == [("id", False, "1"), ("id", True, "3")]
+    # The largest is a value that some row has.
+    found = [(one["column"], one["success"], one.get("actual")) for one in checks]
+    assert found == [("id", False, "1"), ("id", True, None)]
     assert complete["run"]["facets"]["processing_engine"]["name"] == "spark"
     counted = ends(server, "lab.counts")[0]
     assert (counted["inputs"][0]["namespace"], counted["inputs"][0]["name"]) == (out["namespace"], out["name"])
