@@ -44,7 +44,13 @@ def is_nothing(amount: Amount) -> bool:
 def count_in(amounts: Iterable[Amount], unit: str) -> int | None:
     """How much there is of a unit in some amounts together; None where one of them is not known in it."""
     counts = [0 if is_nothing(amount) else amount.get(unit) for amount in amounts]
-    return None if None in counts else sum(count for count in counts if count is not None)
+    return known_sum(counts)
+
+
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """All counts together; None where one of them is not known."""
+    found = list(counts)
+    return None if None in found else sum(count for count in found if count is not None)
 
 
 def least_in(amounts: Iterable[Amount], unit: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from sluice.amounts import Amount, count_in, in_document
+from sluice.checkpoint.offsets import decoded_offset
 from sluice.checkpoint.source_log import LogAddition
 from sluice.errors import Problem
 from sluice.plan_document import (
@@ -51,7 +52,7 @@ class SourceRange:
     @property
     def document(self) -> RangeDocument:
         """As documents have it."""
-        return RangeDocument(start=_decoded(self.start), end=_decoded(self.end), **in_document(self.amount))
+        return RangeDocument(start=decoded_offset(self.start), end=decoded_offset(self.end), **in_document(self.amount))
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,3 @@ def watermarks_document(outlook: WatermarkOutlook) -> WatermarksDocument:
             for known in outlook.known.inputs
         ),
     )
-
-
-def _decoded(offset: str | None) -> Any:
-    return None if offset is None else msgspec.json.decode(offset)

@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeVar
 from airflow.configuration import conf
 from airflow.sdk.observability import stats
 
-from sluice.amounts import total
+from sluice.amounts import known_sum, total
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, stream_lag
 from sluice.monitoring.progress import read_progress
@@ -185,8 +185,7 @@ def _status(record: RunRecord | None, outcome: str) -> str:
 
 def _rows(record: RunRecord, which: Literal["input_rows", "output_rows"]) -> int | None:
     """The rows of all batches; None when those of one are not known."""
-    rows = [getattr(batch, which) for batch in record.batches]
-    return None if None in rows else sum(rows)
+    return known_sum(getattr(batch, which) for batch in record.batches)
 
 
 def _send(measured: Measurement, stream: str, dag_id: str) -> None:

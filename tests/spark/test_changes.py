@@ -16,13 +16,12 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError
-from sluice.planning.planner import Limits
 from sluice.testing.session import forget_tables
 from tests.campaign import CAMPAIGN, in_campaigns, rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, rows, write_files
+from tests.spark.merge_lives import live_through
 from tests.spark.power_cuts import Cut
-from tests.spark.test_live_runs import live
 from tests.spark.test_mended_files import cut_run
 from tests.unit.quality.suites import document, row
 
@@ -282,35 +281,14 @@ def check_history(lab: Lab, seed: int) -> None:
     """Random changes, batches, cuts and runs of either strategy: the table is the batch over what was read."""
     chance = random.Random(seed)
     kept: Kept = 2 if seed % 2 else 1
-    stream, feed = declared(kept), list[list[Change]]()
-    (lab.root / "in").mkdir()
-    for _ in range(chance.randint(3, 5)):
-        some = [
-            [
-                (chance.choice("abc"), chance.randint(1, 8), chance.choice(["x", "y", None]), chance.random() < 0.3)
-                for _ in range(chance.randint(1, 6))
-            ]
-            for _ in range(chance.randint(0, 2))
-        ]
-        arrive(lab, len(feed), *some)
-        feed += some
-        limits = Limits(strategy=chance.choice(["drain", None]))
-        if chance.random() < 0.6:
-            match = chance.choice(["", "Delta's merge", "Spark's commit", "Spark's save"])
-            cut_run(
-                lab,
-                stream,
-                Cut(match, chance.randint(1, 12 if not match else 3), chance.choice(["before", "middle", "after"])),
-                limits,
-            )
-        else:
-            if chance.random() < 0.3:
-                # Which may end before all that has arrived is read.
-                lab.run(stream, live("500ms", "processing-time=0s"))
-            lab.run(stream, limits)
-            assert not feed or held(lab) == expected(kept, [change for batch in feed for change in batch]), (seed, feed)
-    lab.run(stream)
-    assert not feed or held(lab) == expected(kept, [change for batch in feed for change in batch]), (seed, feed)
+
+    def draw() -> Change:
+        return chance.choice("abc"), chance.randint(1, 8), chance.choice(["x", "y", None]), chance.random() < 0.3
+
+    def check(feed: list[list[Change]]) -> None:
+        assert not feed or held(lab) == expected(kept, [change for batch in feed for change in batch]), (seed, feed)
+
+    live_through(lab, declared(kept), chance, draw, arrive, check=check, most_writes=3)
 
 
 @pytest.mark.parametrize("seed", [2, *rarely(1)])

@@ -29,8 +29,8 @@ from sluice.testing.session import forget_tables
 from tests.campaign import CAMPAIGN, in_campaigns
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, rows, write_files
+from tests.spark.merge_lives import live_through
 from tests.spark.power_cuts import Cut
-from tests.spark.test_live_runs import live
 from tests.spark.test_mended_files import cut_run
 from tests.unit.quality.suites import document, row
 
@@ -492,33 +492,15 @@ def same(sales: DataFrame) -> DataFrame:
 def check_history(lab: Lab, seed: int) -> None:
     """Random batches, cuts at random writes, and runs of either strategy: the table is the batch over what was read."""
     chance = random.Random(seed)
-    (lab.root / "in").mkdir()
-    stream, batches = declared(chance.choice(["of_users", "per_user_without_nulls"])), list[list[Sale]]()
-    for _ in range(chance.randint(3, 5)):
-        some = [
-            [sale(chance.choice("abcde"), chance.randint(1, 9)) for _ in range(chance.randint(1, 6))]
-            for _ in range(chance.randint(0, 2))
-        ]
-        arrive(lab, len(batches), *some)
-        batches += some
-        limits = Limits(strategy=chance.choice(["drain", None]))
-        if chance.random() < 0.6:
-            match = chance.choice(["", "Delta's merge", "Spark's commit", "Spark's save"])
-            cut_run(
-                lab,
-                stream,
-                Cut(match, chance.randint(1, 12 if not match else 2), chance.choice(["before", "middle", "after"])),
-                limits,
-            )
-        else:
-            if chance.random() < 0.3:
-                # Which may end before all that has arrived is read.
-                lab.run(stream, live("500ms", "processing-time=0s"))
-            lab.run(stream, limits)
-            if batches:
-                assert held(lab) == totals(*batches), (seed, batches)
-    lab.run(stream)
-    assert not batches or held(lab) == totals(*batches), (seed, batches)
+    stream = declared(chance.choice(["of_users", "per_user_without_nulls"]))
+
+    def check(batches: list[list[Sale]]) -> None:
+        assert not batches or held(lab) == totals(*batches), (seed, batches)
+
+    def draw() -> Sale:
+        return sale(chance.choice("abcde"), chance.randint(1, 9))
+
+    live_through(lab, stream, chance, draw, arrive, check=check, most_writes=2)
 
 
 def per_user_without_nulls(sales: DataFrame) -> DataFrame:

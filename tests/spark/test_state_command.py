@@ -76,8 +76,14 @@ def arrive(lab: Lab, *ids: int, source: str = "numbers") -> None:
     write_files(lab.root / source, {f"{number}.json": "\n".join(f'{{"id": {key}}}' for key in ids)}, first=number)
 
 
+def document(lab: Lab, stream: Stream, view: StateView, *, most: int) -> dict[str, Any]:
+    resolved = lab.project.resolve(stream)
+    checkpoint, _ = stateful_operators(lab.project.stream_home(resolved))
+    return state_document(lab.project, resolved, checkpoint, view, most=most, session=lab.spark)
+
+
 def rows(lab: Lab, stream: Stream, **view: Any) -> list[dict[str, Any]]:
-    found = state_document(lab.project, lab.project.resolve(stream), StateView(**view), most=100, session=lab.spark)
+    found = document(lab, stream, StateView(**view), most=100)
     assert found["columns"] == list(found["rows"][0])
     return sorted(found["rows"], key=str)
 
@@ -112,7 +118,7 @@ def test_windows(lab: Lab) -> None:
     assert [operator["latest_version"] for operator in told["operators"]] == [4]
     assert [(kept["rows"], kept["removed_rows"]) for kept in told["state"]] == [(1, 2)]
     assert [found["input"] for found in told["watermarks"]["inputs"]] == ["numbers.at"]
-    limited = state_document(lab.project, stream, StateView(batch=0), most=1, session=lab.spark)
+    limited = document(lab, stream, StateView(batch=0), most=1)
     assert (len(limited["rows"]), limited["has_more"]) == (1, True)
 
 
@@ -146,8 +152,9 @@ def test_a_stream_without_state(lab: Lab) -> None:
     """There is nothing to look at, and Spark is not started."""
     arrive(lab, 1)
     lab.run(declared("plain"))
+    checkpoint, _ = stateful_operators(lab.project.stream_home(declared("plain")))
     with pytest.raises(DeclarationError, match="the stream keeps no state"):
-        state_document(lab.project, declared("plain"), StateView(), most=1)
+        state_document(lab.project, declared("plain"), checkpoint, StateView(), most=1)
 
 
 def test_what_happened_between_two_batches(lab: Lab) -> None:

@@ -64,7 +64,7 @@ from sluice.sinks.contract import SinkBatch, SplittingSink
 from sluice.sinks.delta.replacement import RELEASE_PREFIX
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import spark_failed
-from sluice.spark.session import close_session, open_session
+from sluice.spark.session import opened_session
 from sluice.spark.shown_error import spark_message
 from sluice.spark.writers import name_writer, open_journal
 from sluice.sql_text import any_of
@@ -159,16 +159,13 @@ def release_rows(
 @contextmanager
 def _spark(project: Project, stream: Stream, session: SparkSession | None) -> Iterator[SparkSession]:
     """Spark, of which each failure says that asking again goes on."""
-    opened = session or open_session(project, stream)
-    try:
-        yield opened
-    except SluiceError:
-        raise
-    except Exception as exc:
-        raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=_ASK_AGAIN) from exc
-    finally:
-        if session is None:
-            close_session(opened)
+    with opened_session(project, stream, session) as opened:
+        try:
+            yield opened
+        except SluiceError:
+            raise
+        except Exception as exc:
+            raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=_ASK_AGAIN) from exc
 
 
 def _tables(declared: Declared) -> tuple[Suite, SplittingSink, SplittingSink]:

@@ -115,11 +115,14 @@ def encode_offset_file(planned: OffsetFile) -> bytes:
     return "\n".join(["v1", msgspec.json.encode(metadata).decode(), *lines]).encode()
 
 
+def decoded_offset(offset: str | None) -> Any:
+    """An offset as documents show it; None for none yet."""
+    return None if offset is None else msgspec.json.decode(offset)
+
+
 def logged_offset(offset: str | None) -> int | None:
     """The `logOffset` of a file source's offset; None for offsets of other kinds."""
-    if offset is None:
-        return None
-    document = msgspec.json.decode(offset)
+    document = decoded_offset(offset)
     found = document.get("logOffset") if isinstance(document, dict) else None
     return found if isinstance(found, int) else None
 

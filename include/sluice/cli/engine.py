@@ -9,7 +9,7 @@ import typer
 
 from sluice.cli.opening import opened
 from sluice.cli.options import AsJson, ProjectFolder, StreamName
-from sluice.cli.printing import cell, print_json, spark_log_aside
+from sluice.cli.printing import cell, print_json, print_table, spark_log_aside
 from sluice.errors import DeclarationError
 from sluice.extras import check_extra
 
@@ -68,7 +68,7 @@ def state(
     declared, home = opened(project, stream, None)
     if side not in {None, "left", "right"}:
         raise DeclarationError(f"there is no side `{side}`", where="--side", remedy="write left or right")
-    operators = stateful_operators(home)[1]
+    checkpoint, operators = stateful_operators(home)
     if operator is None and len(operators) > 1:
         _show_operators(operators_document(stream, operators), as_json=as_json)
         return
@@ -76,12 +76,10 @@ def state(
     only = operators[0].operator_id if operators else 0
     view = StateView(only if operator is None else operator, batch, changes_since, side, variable, timers)
     with spark_log_aside("state"):
-        document = state_document(find_project(project), declared, view, most=limit)
+        document = state_document(find_project(project), declared, checkpoint, view, most=limit)
     if as_json:
         print_json(document)
         return
-    from sluice.cli.printing import print_table
-
     what = "changes" if changes_since is not None else "state"
     title = f"{what} of operator {document['operator_id']} ({document['name']}), batch {document['batch']}"
     print_table(
@@ -106,8 +104,6 @@ def diff(
     if as_json:
         print_json(document)
         return
-    from sluice.cli.printing import print_table
-
     print_table(
         f"{stream}: behind batch {first}, up to batch {last}",
         ("", f"batch {first}", f"batch {last}"),
@@ -137,10 +133,8 @@ def _show_operators(document: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
-    from sluice.cli.printing import print_table
-
     rows = [tuple(map(cell, operator.values())) for operator in document["operators"]]
-    columns = ("operator", "name", "partitions", "stores", "newest version", "variables")
+    columns = ("operator", "name", "partitions", "stores", "newest version", "variables", "time")
     print_table("Stateful operators (--operator shows the rows of one)", columns, rows)
 
 

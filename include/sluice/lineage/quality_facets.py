@@ -43,7 +43,7 @@ def assertions_facet(quality: QualityRecord) -> assertions.DataQualityAssertions
     )
 
 
-def test_facet(quality: QualityRecord | None) -> test_run.TestRunFacet | None:
+def checks_facet(quality: QualityRecord | None) -> test_run.TestRunFacet | None:
     """The same for the run; None where none was judged."""
     if quality is None:
         return None

@@ -17,7 +17,7 @@ from openlineage.client.facet_v2 import (
     schema_dataset,
 )
 
-from sluice.amounts import Amount, count_in
+from sluice.amounts import Amount, count_in, known_sum
 from sluice.datasets import Dataset, dataset_at
 from sluice.gate.audit_record import counted
 from sluice.lineage.quality_facets import assertions_facet, metrics_facet
@@ -41,7 +41,7 @@ def inputs_of(stream: Stream, record: RunRecord) -> list[InputDataset]:
                 input_.inputFacets = {"inputStatistics": statistics}
             # What two sources read has one name: of neither the rows are told then.
             key = dataset.namespace, dataset.name
-            found[key] = replace_statistics(found[key]) if key in found else input_
+            found[key] = _without_statistics(found[key]) if key in found else input_
     for location, version in columns.tables.items():
         dataset = replace(dataset_at(location), version=version)
         found.setdefault((dataset.namespace, dataset.name), read_dataset(dataset))
@@ -90,7 +90,7 @@ def written_dataset(dataset: Dataset, rows: int | None, columns: Mapping[str, st
     return output
 
 
-def replace_statistics(found: InputDataset) -> InputDataset:
+def _without_statistics(found: InputDataset) -> InputDataset:
     """The same without a count of its rows."""
     return InputDataset(found.namespace, found.name, facets=found.facets)
 
@@ -133,7 +133,7 @@ def _statistics(
         known = {unit: count_in(amounts, unit) for unit in ("rows", "bytes", "files")}
     if len(stream.sources) == 1 and record.batches:
         # Spark counts them; of several sources it counts all together.
-        counted_rows = _total(batch.input_rows for batch in record.batches)
+        counted_rows = known_sum(batch.input_rows for batch in record.batches)
         known["rows"] = known.get("rows") if counted_rows is None else counted_rows
     if all(count is None for count in known.values()):
         return None
@@ -157,7 +157,7 @@ def _written(stream: Stream, record: RunRecord) -> tuple[int | None, int | None]
         return record.backfill.rows_written, record.backfill.sink_version
     batches: Sequence[BatchRecord] = counted(record.batches, stream.output_mode)
     versions = [batch.sink_version for batch in record.batches if batch.sink_version is not None]
-    rows = _total(batch.output_rows for batch in batches) if batches else None
+    rows = known_sum(batch.output_rows for batch in batches) if batches else None
     return rows, max(versions, default=None)
 
 
@@ -208,9 +208,3 @@ def _column_lineage(
     return column_lineage_dataset.ColumnLineageDatasetFacet(
         {name: found for name, found in made.items() if found.inputFields}, rows
     )
-
-
-def _total(counts: Iterable[int | None]) -> int | None:
-    """All of them together; None where one is not known."""
-    known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)

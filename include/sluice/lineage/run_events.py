@@ -6,7 +6,7 @@ from openlineage.client.event_v2 import RunEvent, RunState
 from openlineage.client.facet_v2 import nominal_time_run
 
 from sluice.lineage.jobs import StreamJob, error_facet, run_facet
-from sluice.lineage.quality_facets import test_facet
+from sluice.lineage.quality_facets import checks_facet
 from sluice.lineage.run_datasets import inputs_of, outputs_of
 from sluice.runs.record import RunRecord
 from sluice.times import iso_time
@@ -50,7 +50,7 @@ def _event(job: StreamJob, record: RunRecord, state: RunState, at: str) -> RunEv
             "sluice": run_facet(record),
             "nominalTime": nominal,
             "errorMessage": error_facet(error),
-            "test": test_facet(record.quality if is_over else None),
+            "test": checks_facet(record.quality if is_over else None),
         },
         inputs=inputs_of(job.stream, record),
         outputs=outputs_of(job.stream, record),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from openlineage.client.event_v2 import InputDataset, RunEvent, RunState
 
 from sluice.lineage.jobs import SluiceRunFacet, StreamJob, error_facet
-from sluice.lineage.quality_facets import assertions_facet, input_metrics_facet, test_facet
+from sluice.lineage.quality_facets import assertions_facet, checks_facet, input_metrics_facet
 from sluice.lineage.run_datasets import read_dataset, written_dataset
 from sluice.lineage.table_work import TableWork
 from sluice.times import iso_time
@@ -26,7 +26,7 @@ def table_event(job: StreamJob, work: TableWork) -> RunEvent:
         {
             "sluice": SluiceRunFacet(runId=work.work_id, stream=job.stream.name, gate=verdict),
             "errorMessage": error_facet(work.error),
-            "test": test_facet(work.quality),
+            "test": checks_facet(work.quality),
         },
         inputs=[_read(work)],
         outputs=[] if work.writes is None else [written_dataset(work.writes, work.rows)],

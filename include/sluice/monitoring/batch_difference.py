@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from sluice.amounts import known_sum
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.offsets import OffsetFile, read_commit_file, read_offset_file
+from sluice.checkpoint.offsets import OffsetFile, decoded_offset, read_commit_file, read_offset_file
 from sluice.errors import DeclarationError
 from sluice.home import Generation, StreamHome
 from sluice.locations import join
@@ -60,7 +61,7 @@ def batch_difference(stream: str, home: StreamHome, first: int, last: int) -> di
         "declared": {} if known is None else _differing(known.declared_at(first), known.declared_at(last)),
         "state": _state(every.get(first), every.get(last)),
         "batches": [_batch(batch_id, *records[batch_id]) for batch_id in sorted(records)],
-        "totals": {name: _total(records, name) for name in _COUNTS},
+        "totals": {name: known_sum(getattr(batch, name) for _, batch in records.values()) for name in _COUNTS},
         "not_known": [*_gone(first, before), *_gone(last, after), *_unrecorded(missing), *map(str, damaged)],
     }
 
@@ -89,11 +90,7 @@ def _sources(
     names = lines if len(lines) == len(after.offsets) else list(after.offsets)
     starts = list(before.offsets.values()) if before is not None else [None] * len(names)
     ends = list(after.offsets.values())
-    return {name: {"from": _decoded(starts[at]), "to": _decoded(ends[at])} for at, name in enumerate(names)}
-
-
-def _decoded(offset: str | None) -> Any:
-    return None if offset is None else msgspec.json.decode(offset)
+    return {name: {"from": decoded_offset(starts[at]), "to": decoded_offset(ends[at])} for at, name in enumerate(names)}
 
 
 def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, dict[str, str | None]]:
@@ -123,11 +120,6 @@ def _rows_kept(batch: BatchRecord | None) -> dict[str, int]:
 def _batch(batch_id: int, run: RunRecord, batch: BatchRecord) -> dict[str, Any]:
     rows = sum(kept.rows for kept in batch.state) if batch.state else None
     return {"run_id": run.run_id, **msgspec.to_builtins(batch), "batch_id": batch_id, "state_rows": rows}
-
-
-def _total(records: Mapping[int, tuple[RunRecord, BatchRecord]], name: str) -> int | None:
-    found = [getattr(batch, name) for _, batch in records.values()]
-    return None if not found or any(count is None for count in found) else sum(found)
 
 
 def _gone(batch_id: int, planned: OffsetFile | None) -> Iterator[str]:

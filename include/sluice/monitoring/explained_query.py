@@ -15,7 +15,7 @@ from sluice.planning.begun_stream import as_begun
 from sluice.project import Project
 from sluice.spark.java_options import Work
 from sluice.spark.query import build_query
-from sluice.spark.session import close_session, open_session
+from sluice.spark.session import opened_session
 from sluice.stream import Stream
 from sluice.times import iso_millis
 
@@ -64,12 +64,8 @@ def explained_query(project: Project, stream: Stream, *, session: SparkSession |
         DeclarationError: The transform can't be called, or Spark does not run its result as a stream.
         BatchFailedError: Spark does not start.
     """
-    opened = open_session(project, stream, work=Work(0)) if session is None else session
-    try:
-        home = project.stream_home(stream)
-        record = home.generation(home.current_generation())
+    home = project.stream_home(stream)
+    record = home.generation(home.current_generation())
+    with opened_session(project, stream, session, work=Work(0)) as opened:
         query = build_query(project, as_begun(stream, record), opened, {})
         return {"stream": stream.name, "physical": query.explain()}
-    finally:
-        if session is None:
-            close_session(opened)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from sluice.amounts import Amount, amount_json
+from sluice.checkpoint.offsets import decoded_offset
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import RefusedError, SluiceError
 from sluice.home import StreamHome
@@ -137,10 +138,7 @@ def _document(
         "planned": checkpoint.planned_id,
         "committed": checkpoint.committed_id,
         "watermark": iso_millis(checkpoint.watermark_ms) if checkpoint.watermark_ms else None,
-        "sources": {
-            key: None if offset is None else msgspec.json.decode(offset)
-            for key, offset in zip(keys, offsets.values(), strict=True)
-        },
+        "sources": {key: decoded_offset(offset) for key, offset in zip(keys, offsets.values(), strict=True)},
         "operators": [
             {
                 "operator_id": operator.operator_id,

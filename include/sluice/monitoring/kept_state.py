@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +14,7 @@ from sluice.errors import DeclarationError
 from sluice.home import StreamHome, log_keys
 from sluice.project import Project
 from sluice.spark.java_options import Work
-from sluice.spark.session import close_session, open_session
+from sluice.spark.session import opened_session
 from sluice.spark.state_rows import JOIN, StateView, find_operator, read_state, state_unreadable
 from sluice.stream import Stream
 
@@ -38,13 +37,20 @@ def stateful_operators(home: StreamHome) -> tuple[CheckpointState, Sequence[Oper
 
 
 def state_document(
-    project: Project, stream: Stream, view: StateView, *, most: int, session: SparkSession | None = None
+    project: Project,
+    stream: Stream,
+    checkpoint: CheckpointState,
+    view: StateView,
+    *,
+    most: int,
+    session: SparkSession | None = None,
 ) -> dict[str, Any]:
     """Rows of the state of an operator, in the keys of `sluice state --json`.
 
     Args:
         project: The project.
         stream: The stream.
+        checkpoint: Its checkpoint.
         view: What is looked at.
         most: How many rows.
         session: A Spark to use in place of one that the project's settings describe.
@@ -53,14 +59,13 @@ def state_document(
         DeclarationError: There is no such operator, or Spark does not have what is asked for.
         BatchFailedError: Spark does not start.
     """
-    checkpoint, operators = stateful_operators(project.stream_home(stream))
-    if not operators:
+    if checkpoint.committed_id is None or not checkpoint.operators:
         raise DeclarationError(
             "the stream keeps no state", where=f"{_WHERE} {stream.name}", remedy="look at it with `sluice inspect`"
         )
     operator = find_operator(checkpoint, view.operator, where=_WHERE)
     _check_fits(view, operator)
-    with _session(project, stream, session) as opened:
+    with opened_session(project, stream, session, work=Work(0)) as opened:
         columns, rows = _rows(checkpoint, opened, operator, view, most + 1)
     return {
         "stream": stream.name,
@@ -91,18 +96,6 @@ def _check_fits(view: StateView, operator: Operator) -> None:
                 where=f"{_WHERE} {option}",
                 remedy="leave it out",
             )
-
-
-@contextmanager
-def _session(project: Project, stream: Stream, session: SparkSession | None) -> Iterator[SparkSession]:
-    if session is not None:
-        yield session
-        return
-    opened = open_session(project, stream, work=Work(0))
-    try:
-        yield opened
-    finally:
-        close_session(opened)
 
 
 def _rows(

@@ -19,7 +19,7 @@ from sluice.planning.kept_mode import mode_changed
 from sluice.planning.live import live_obstacle, live_reason, other_engine
 from sluice.planning.next_watermark import is_measured, is_no_data_due, watermark_outlook
 from sluice.planning.survey import Survey, positions
-from sluice.planning.timers import due_timers, is_timer_due, later_timers
+from sluice.planning.timers import NEVER_ENDS, due_timers, is_timer_due, later_timers
 from sluice.sources.contract import Available, Bound, Step
 from sluice.trigger import LiveTrigger
 
@@ -222,7 +222,7 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
     elif limits.is_bounded:
         obstacle = "AvailableNow keeps no bound"
     elif seen.record is not None and seen.record.has_timers:
-        obstacle = "AvailableNow never ends on processing-time timers"
+        obstacle = NEVER_ENDS
     else:
         obstacle = next((found.undrainable for found in seen.available.values() if found.undrainable), None)
         obstacle = obstacle or _blind_obstacle(seen)

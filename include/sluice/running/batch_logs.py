@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from sluice.checkpoint.log import list_log
-from sluice.checkpoint.offsets import CommitFile, OffsetFile, read_commit_file, read_offset_file
+from sluice.checkpoint.offsets import CommitFile, OffsetFile, decoded_offset, read_commit_file, read_offset_file
 from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.home import SourceLine, lines_by_log
 from sluice.locations import join
@@ -73,7 +70,7 @@ class BatchLogs:
         """What to raise of a committed batch that Spark reports otherwise than it was planned."""
         # Spark reports a source once however often the plan reads it; an offset file has a line each time.
         offsets = list(planned.offsets.values())
-        ends = [_decoded(offsets[index]) for index, _ in lines_by_log(self.lines).values()]
+        ends = [decoded_offset(offsets[index]) for index, _ in lines_by_log(self.lines).values()]
         reported = [source.get("endOffset") for source in report.get("sources", [])]
         if not report or reported == ends:
             return None
@@ -92,7 +89,7 @@ class BatchLogs:
 
     def has_moved(self, batch_id: int) -> bool:
         """Whether a batch ends elsewhere than the one before it."""
-        before, after = (list(map(_decoded, self.offsets(number))) for number in (batch_id - 1, batch_id))
+        before, after = (list(map(decoded_offset, self.offsets(number))) for number in (batch_id - 1, batch_id))
         return before != after
 
     def newest_commit(self) -> int:
@@ -114,10 +111,6 @@ class BatchLogs:
             where=self.location,
             remedy="look at the checkpoint with `sluice inspect`, and find out who else writes it",
         )
-
-
-def _decoded(offset: str | None) -> Any:
-    return None if offset is None else msgspec.json.decode(offset)
 
 
 def _foreign_writer(file: str, cause: str) -> Problem:

@@ -17,7 +17,7 @@ from sluice.quality.suite import Suite
 from sluice.spark.first_batch import first_batch_checked
 from sluice.spark.java_options import Work
 from sluice.spark.query import Query, build_query
-from sluice.spark.session import close_session, open_session
+from sluice.spark.session import opened_session
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -71,8 +71,7 @@ def _check_stream(
         if suite is not None:
             choose_gate(project, stream, suite, (), storage=storage)
         if analyse:
-            session = open_session(project, stream, work=Work(0))
-            try:
+            with opened_session(project, stream, work=Work(0)) as session:
                 home = project.stream_home(stream)
                 record = home.generation(home.current_generation())
                 query = build_query(project, as_begun(stream, record), session, {})
@@ -82,8 +81,6 @@ def _check_stream(
                 stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=storage)
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)
-            finally:
-                close_session(session)
     except SluiceError as exc:
         return exc
     return None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 
 from sluice.checkpoint.reader import CheckpointState
 from sluice.errors import StorageError
-from sluice.home import Generation
 from sluice.plan_notes import KnownTimers
 from sluice.planning.batch_clock import batch_clock_ms
 from sluice.planning.timers import is_timer_due
@@ -63,8 +61,4 @@ class DueTimers:
             return
         if state.planned is not None:
             timers = KnownTimers(state.planned.batch_id, state.planned.timestamp_ms, due_ms)
-            self.known.keep(partial(_with_timers, timers=timers))
-
-
-def _with_timers(known: Generation, *, timers: KnownTimers) -> Generation:
-    return msgspec.structs.replace(known, timers=timers)
+            self.known.keep(lambda known: msgspec.structs.replace(known, timers=timers))

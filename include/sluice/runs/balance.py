@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from sluice.amounts import known_sum
 from sluice.errors import Problem
 
 if TYPE_CHECKING:
@@ -100,15 +101,15 @@ def _of_batches(batches: Iterable[BatchRecord]) -> Balance | None:
     if not counted:
         return None
     read = sum(batch.input_rows or 0 for batch in counted)
-    published = _sum(batch.output_rows for batch in counted)
+    published = known_sum(batch.output_rows for batch in counted)
     quarantined = sum(batch.quarantined_rows for batch in counted)
     dropped = sum(batch.dropped_rows for batch in counted)
-    unmatched = _sum(batch.unmatched_rows for batch in counted)
+    unmatched = known_sum(batch.unmatched_rows for batch in counted)
     places = f"{_count(published)} published + {quarantined:,} put into quarantine + {dropped:,} dropped"
     if unmatched is not None:
         told = f"{read:,} rows read = {places} + {unmatched:,} not matched by the transform"
     else:
-        made = _sum(map(_made, counted))
+        made = known_sum(map(_made, counted))
         told = f"{read:,} rows read; {_count(made)} made of them = {places}; what the transform left out is not known"
     broken = [str(batch.batch_id) for batch in counted if is_broken(batch)]
     if broken:
@@ -139,11 +140,6 @@ def _made(batch: CountedBatch) -> int | None:
 
 def _gone(batch: CountedBatch) -> int | None:
     return None if batch.output_rows is None else batch.output_rows + batch.quarantined_rows + batch.dropped_rows
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    found = list(counts)
-    return None if None in found else sum(count for count in found if count is not None)
 
 
 def _count(count: int | None) -> str:

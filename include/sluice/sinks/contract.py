@@ -327,6 +327,11 @@ class BatchSink(Sink):
 class KeyedSink(BatchSink):
     """Base of the sinks in which rows replace others by their keys. No stream writer of Spark's writes them."""
 
+    needs_own_spark: ClassVar[bool] = True
+
+    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
+        raise TypeError(self.named)  # pragma: no cover - Spark has none
+
     @property
     @abstractmethod
     def key_columns(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sluice.errors import DeclarationError, QueryRefusedError
+from sluice.planning.timers import NEVER_ENDS
 from sluice.spark.plan_tree import Node, parse_plan
 from sluice.spark.query import Query, plan_reader
 from sluice.spark.shown_error import spark_message
@@ -39,7 +40,7 @@ def check_drained(query: Query) -> None:
     """
     if query.has_timers:
         raise DeclarationError(
-            "the run can't be drained: AvailableNow never ends on processing-time timers",
+            f"the run can't be drained: {NEVER_ENDS}",
             where=query.stream.place,
             remedy="leave out the strategy; where a source is read by Spark alone, run it for a time:"
             " `--trigger processing-time=10s --for 5m`",

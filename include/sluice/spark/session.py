@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sluice.amounts import Amount, least_in
@@ -187,6 +188,19 @@ def close_session(session: SparkSession) -> None:
     """End a session that `open_session` opened on a server. A Spark in this process stays warm."""
     if is_connected(session):
         close_remote(session)
+
+
+@contextmanager
+def opened_session(
+    project: Project, stream: Stream, given: SparkSession | None = None, *, work: Work | None = None
+) -> Iterator[SparkSession]:
+    """A session for as long as this lasts, as `open_session` opens it; one that is given is taken, and left open."""
+    session = given or open_session(project, stream, work=work)
+    try:
+        yield session
+    finally:
+        if given is None:
+            close_session(session)
 
 
 def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkSession:

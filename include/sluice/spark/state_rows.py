@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 JOIN = "symmetricHashJoin"
 """Spark's name of a join of two streams."""
 _FORMAT = "statestore"
+"""Spark's reader of state."""
 _PARTITION = "partition_id"
 
 
@@ -84,13 +85,22 @@ def read_state(
     """
     from pyspark.errors import PySparkException
 
+    try:
+        return _side_by_side(open_state(session, checkpoint.location, operator, options))
+    except PySparkException as exc:
+        raise state_unreadable(operator, exc, options, where=where) from exc
+
+
+def open_state(session: SparkSession, checkpoint: str, operator: Operator, options: Mapping[str, str]) -> DataFrame:
+    """The rows of an operator's state as Spark's reader gives them.
+
+    Raises:
+        pyspark.errors.PySparkException: Spark does not read it so.
+    """
     # In a Spark that has run no stream yet, nobody would know where states are.
     _ = session.streams
     reader = session.read.format(_FORMAT).option("operatorId", operator.operator_id).options(**options)
-    try:
-        return _side_by_side(reader.load(spark_location(checkpoint.location)))
-    except PySparkException as exc:
-        raise state_unreadable(operator, exc, options, where=where) from exc
+    return reader.load(spark_location(checkpoint))
 
 
 def state_unreadable(

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.checkpoint.state_store import read_state_layout
-from sluice.locations import join, spark_location
+from sluice.locations import join
 from sluice.spark.plan_tree import Node
+from sluice.spark.state_rows import open_state
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ _MODES: Mapping[str, str] = {
     "TransformWithState": "ProcessingTime",
 }
 """By the operator, the word in its line of the analysed plan which says that it goes by the clock of the batches."""
-_FORMAT = "statestore"
 _TIMEOUT, _NEVER = "timeoutTimestamp", -1
 """Spark's `timeoutTimestamp` of a key that has none."""
 _DUE = "due_ms"
@@ -54,12 +54,11 @@ def _waiting(session: SparkSession, checkpoint: str, storage: Storage) -> Iterat
     """The time-outs and timers of each operator that has any."""
     for operator in read_state_layout(join(checkpoint, "state"), None, storage=storage).operators:
         name = operator.name or ""
-        reader: Any = session.read.format(_FORMAT).option("operatorId", operator.operator_id)
         if name.startswith("transformWithState") and operator.time_mode == "ProcessingTime":
-            timers = reader.option("readRegisteredTimers", "true").load(spark_location(checkpoint))
+            timers = open_state(session, checkpoint, operator, {"readRegisteredTimers": "true"})
             yield timers.selectExpr(f"expiration_timestamp_ms AS {_DUE}")
         elif name in {"applyInPandasWithState", "flatMapGroupsWithState"}:
-            state = reader.load(spark_location(checkpoint))
+            keys: Any = open_state(session, checkpoint, operator, {})
             # One without time-outs keeps none.
-            if _TIMEOUT in state.schema["value"].dataType.names:
-                yield state.selectExpr(f"value.{_TIMEOUT} AS {_DUE}").where(f"{_DUE} <> {_NEVER}")
+            if _TIMEOUT in keys.schema["value"].dataType.names:
+                yield keys.selectExpr(f"value.{_TIMEOUT} AS {_DUE}").where(f"{_DUE} <> {_NEVER}")

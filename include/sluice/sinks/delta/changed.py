@@ -32,7 +32,6 @@ from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 START, END = "__START_AT", "__END_AT"
 """From which sequence on a row of a history was so, and up to which."""
@@ -46,7 +45,6 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     """Declared by `sinks.delta` with `changes`."""
 
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append",)
-    needs_own_spark: ClassVar[bool] = True
 
     changes: Changes = field(kw_only=True)
 
@@ -200,9 +198,6 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
                 f"the condition is of type {kind}", where=where, remedy="write what is true of a delete"
             )
 
-    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
-        raise TypeError(self.named)  # pragma: no cover - Spark has none
-
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
@@ -264,10 +259,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         columns = list(map(identifier, self.changes.kept_columns(frame.columns)))
         if self._is_history:
             columns += [f"{order} AS {START}", f"{order} AS {END}"]
-        writer = frame.selectExpr(*columns).where("false").write.format("delta").mode("errorifexists")
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
-        writer.save(spark_location(self.path))
+        self._batch_writer(frame.selectExpr(*columns).where("false"), "errorifexists").save(spark_location(self.path))
 
     def _events(self, frame: DataFrame) -> DataFrame:
         """The columns that the table has, with the sequence of each change, and whether it is a delete."""

@@ -24,7 +24,6 @@ from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 HEEDED_OPTIONS = frozenset({"mergeSchema"})
 """The options of Delta's writer that a merge heeds."""
@@ -35,7 +34,6 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
     """Declared by `sinks.delta` with `merge_on`."""
 
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append", "update", "complete")
-    needs_own_spark: ClassVar[bool] = True
 
     keys: tuple[str, ...] = field(kw_only=True)
 
@@ -96,16 +94,14 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
     def _takes_new_columns(self, setting: Callable[[str, str], str | None]) -> bool:
         return "true" in {self.options.get("mergeSchema"), (setting(AUTO_MERGE, "false") or "").lower()}
 
-    def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
-        raise TypeError(self.named)  # pragma: no cover - Spark has none
-
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
         rows = check_keys(frame, self.keys, batch.batch_id, place=self.path)
         table = find_table(self.path, storage=storage)
         if table is None:
-            self._make(frame, batch)
+            new = self._batch_writer(frame, "errorifexists").option("txnAppId", batch.query_id)
+            new.option("txnVersion", batch.batch_id).save(spark_location(self.path))
             return
         if last_transaction(table, self.path, batch.query_id, storage=storage) is None:
             there = frame.sparkSession.read.format("delta").load(spark_location(self.path))
@@ -127,11 +123,3 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             batch=batch,
             evolves=self._takes_new_columns(frame.sparkSession.conf.get),
         )
-
-    def _make(self, frame: DataFrame, batch: SinkBatch) -> None:
-        """Make the table of the first batch, in one commit; fails where one is there meanwhile."""
-        writer = frame.write.format("delta").mode("errorifexists")
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
-        writer = writer.option("txnAppId", batch.query_id).option("txnVersion", batch.batch_id)
-        writer.save(spark_location(self.path))

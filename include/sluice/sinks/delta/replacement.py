@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from sluice.amounts import known_sum
 from sluice.delta_table import (
     Commit,
     DeltaLog,
@@ -192,7 +193,7 @@ def publish(location: str, wanted: Replacement, aside: Aside, *, storage: Storag
         return None
     partitions = table.metadata().partition_columns
     added, rows_written = parquet_aside.find_added(location, aside, partitions, storage=storage)
-    rows_replaced = None if None in files.values() else sum(rows for rows in files.values() if rows is not None)
+    rows_replaced = known_sum(files.values())
     note = _note(wanted, rows_replaced=rows_replaced, rows_written=rows_written)
     start, end = (moment.astimezone(UTC).date().isoformat() for moment in (wanted.interval.start, wanted.interval.end))
     failed = "the replacement could not be committed"

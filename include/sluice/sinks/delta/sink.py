@@ -80,11 +80,8 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
 
     def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"
-        writer = frame.write.format("delta").mode(mode).options(**self.options)
         # Whatever the session says: all rows are replaced, also those of partitions that have none any more.
-        writer = writer.option("partitionOverwriteMode", "static")
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
+        writer = self._batch_writer(frame, mode).options(**self.options).option("partitionOverwriteMode", "static")
         # The transaction that Delta's own stream writer leaves: a batch is known by it, whoever wrote it.
         writer.option("txnAppId", batch.query_id).option("txnVersion", batch.batch_id).save(spark_location(self.path))
 
@@ -146,9 +143,7 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         return sealing.seal(self.path, application, number, session, after=after, storage=storage)
 
     def replace_where(self, frame: DataFrame, condition: str, *, application: str, version: int) -> None:
-        writer = frame.write.format("delta").mode("overwrite").options(**self.options)
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
+        writer = self._batch_writer(frame, "overwrite").options(**self.options)
         writer = writer.option("replaceWhere", condition).option("partitionOverwriteMode", "static")
         writer = writer.option("txnAppId", application)
         writer.option("txnVersion", version).save(spark_location(self.path))

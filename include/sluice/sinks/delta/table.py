@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from sluice.amounts import known_sum
 from sluice.delta_table import (
     Commit,
     find_table,
@@ -29,7 +30,7 @@ from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Spark's id of a query; other writers that name their transactions choose names of their own."""
@@ -132,6 +133,11 @@ class DeltaTableSink(BatchSink, ReadableSink):
                 return None
         return None
 
+    def _batch_writer(self, rows: DataFrame, mode: str) -> DataFrameWriter:
+        """A writer of rows into the table, or into a new one; `errorifexists` fails where one is there meanwhile."""
+        writer = rows.write.format("delta").mode(mode)
+        return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
     def read_table(self, spark: SparkSession, version: int) -> DataFrame:
         return published_batch.read_table(self.path, spark, version)
 
@@ -146,5 +152,4 @@ def _output_rows(commit: Commit) -> int | None:
     if all(isinstance(count, str | int) and str(count).isdigit() for count in rows):
         return sum(int(str(count)) for count in rows)
     # A commit of metadata has no metrics of a write; its files say how many rows they have.
-    counts = [file.rows for file in commit.files]
-    return None if None in counts else sum(count for count in counts if count is not None)
+    return known_sum(file.rows for file in commit.files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from sluice.amounts import known
+from sluice.amounts import known, known_sum
 from sluice.delta_table import AddedFile
 from sluice.sources.contract import Step
 from sluice.sources.delta.offset import Offset, write_offset
@@ -76,12 +76,11 @@ class BatchLimits:
 
 
 def _step(position: Offset, files: list[AddedFile]) -> Step:
-    rows = [file.rows for file in files]
     return Step(
         end=write_offset(position),
         amount=known(
             files=len(files),
             bytes=sum(file.size_bytes for file in files),
-            rows=None if None in rows else sum(row for row in rows if row is not None),
+            rows=known_sum(file.rows for file in files),
         ),
     )
