@@ -72,6 +72,6 @@ def _run(session: SparkSession, root: Path, side: str, number: int) -> float:
     began = time.perf_counter()
     record = run_stream(project, Request(project.resolve(stream)), session=session)
     took = time.perf_counter() - began
-    if record.quality is not None and (record.quality.gate, record.quality.verdict) != (side, "pass"):
-        raise RuntimeError(f"the gate is {record.quality.gate}, the verdict {record.quality.verdict}")
+    if record.quality is not None and (record.quality.where, record.quality.verdict) != (side, "pass"):
+        raise RuntimeError(f"the gate is {record.quality.where}, the verdict {record.quality.verdict}")
     return took

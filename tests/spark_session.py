@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sluice import Stream, sinks, sources
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from tests.python_workers import importing_tests
 
 if TYPE_CHECKING:

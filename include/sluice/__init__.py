@@ -46,5 +46,5 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LATER[name]), name)
     if name in import_module("sluice.other_names").KIND_WORDS["sluice"]:
         # Not an AttributeError, of which `from sluice import ...` would leave nothing but that there is no such name.
-        raise import_module("sluice.declaring").no_such_kind("sluice", name)
+        raise import_module("sluice.declaration_checks").no_such_kind("sluice", name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from sluice.declaring import missing_kind
+from sluice.declaration_checks import missing_kind
 from sluice.errors import DeclarationError, SluiceError
 from sluice.foreign_code import described, error_line, foreign_code, is_failure
 from sluice.locations import is_local, is_within, real_location
@@ -23,7 +23,7 @@ from sluice.stream import Stream
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredStream:
     """A stream with absolute locations, and the file that declares it."""
 
     stream: Stream
@@ -42,7 +42,7 @@ class Unusable:
 class Declarations:
     """What the files of a project declare, in the order of files and lines."""
 
-    streams: dict[str, Declared]
+    streams: dict[str, DeclaredStream]
     """By name, those that can be used."""
     unusable: dict[str, Unusable]
     """By name, those that can't: declared twice, with the checkpoint of another one, at a place outside the project."""
@@ -93,11 +93,11 @@ def read_declarations(
                 declared[stream.name] = stream, file
     for name, error in _shared_checkpoints(declared, root).items():
         unusable.setdefault(name, Unusable(error, declared[name][1]))
-    streams: dict[str, Declared] = {}
+    streams: dict[str, DeclaredStream] = {}
     for name, (stream, file) in declared.items():
         if name not in unusable and wanted in {None, name}:
             try:
-                streams[name] = Declared(_resolve(stream, file, root, moving_folder), file)
+                streams[name] = DeclaredStream(_resolve(stream, file, root, moving_folder), file)
             except DeclarationError as exc:
                 unusable[name] = Unusable(exc, file)
     return Declarations(streams, unusable, unreadable, tuple(declared))

@@ -44,13 +44,12 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import Problem, RefusedError
+from sluice.generation_notes import DropsDuplicates, KeptState, KnownTimers, WrittenBatch
 from sluice.locations import is_local, join, real_location
-from sluice.plan_notes import DropsDuplicates, KeptState, KnownTimers
 from sluice.storage import Storage
-from sluice.taken_notes import TakenNotes
+from sluice.taken_file_notes import TakenNotes
 from sluice.times import iso_time
 from sluice.watermarks import Watermarks
-from sluice.written_batch import WrittenBatch
 
 _GENERATION = re.compile(r"(.+)/generations/(\d{4})")
 """Where the checkpoint of a generation is, in whatever home."""

@@ -15,8 +15,8 @@ from sluice.checkpoint.source_log import LogAddition
 from sluice.errors import Problem
 from sluice.plan_document import (
     BatchDocument,
-    GateDocument,
     InputDocument,
+    JudgingDocument,
     PlanDocument,
     ProblemDocument,
     RangeDocument,
@@ -30,8 +30,8 @@ from sluice.watermarks import WatermarkOutlook
 Verdict = Literal["skip", "resume", "run", "refuse"]
 Strategy = Literal["exact", "drain", "live"]
 BatchKind = Literal["data", "no_data", "uncommitted"]
-Gate = Literal["publish", "cache", "write"]
-Measured = Literal["observe", "pass"]
+JudgedAt = Literal["publish", "cache", "write"]
+Measured = Literal["observe", "afterwards"]
 
 
 @dataclass(frozen=True)
@@ -82,25 +82,26 @@ class PlannedBatch:
 
 
 @dataclass(frozen=True)
-class GateChoice:
+class Judging:
     """Where and how a run is judged, and why so."""
 
     suite: str
     """The name of the suite."""
     checks: int
-    gate: Gate
+    where: JudgedAt
     """`publish`: a batch is written aside, audited, then published by a commit of metadata. `cache`: it is kept by
     Spark, audited, then written. `write`: it is written, and audited afterwards."""
     measured: Measured
-    """`observe`: while the batch is written. `pass`: in a pass of its own over what was kept or written."""
+    """`observe`: while the batch is written. `afterwards`: by reading what was kept or written once more."""
     rereads: int
     """How many expectations Great Expectations measures itself, on the rows that the run wrote."""
     reason: str
 
     @property
-    def document(self) -> GateDocument:
+    def document(self) -> JudgingDocument:
         """As documents have it."""
-        return GateDocument(**asdict(self))
+        measured = "pass" if self.measured == "afterwards" else self.measured
+        return JudgingDocument(**{**asdict(self), "measured": measured})
 
 
 StageKind = Literal["lease", "session", "settle", "begin", "batch", "drain", "live", "no_data", "audit", "record"]
@@ -145,7 +146,7 @@ class Plan:
     """What was noticed on the way and does not keep the run from going on."""
     started_at: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By source, what `starting` resolves to; kept when the first run begins."""
-    quality: GateChoice | None = None
+    quality: Judging | None = None
     """Where the run is judged; None without a suite, and when nothing is to be run."""
     watermarks: WatermarkOutlook | None = None
     """How far each `withWatermark` has come; None without one, and when nothing was measured."""

@@ -77,13 +77,14 @@ class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**problem.as_json())
 
 
-class GateDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run is judged, how it is measured, and why so; see `plan.GateChoice`."""
+class JudgingDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run is judged, how it is measured, and why so; see `plan.Judging`."""
 
     suite: str = ""
     checks: int = 0
-    gate: str = ""
+    where: str = msgspec.field(default="", name="gate")
     measured: str = ""
+    """`observe`, or `pass`: afterwards."""
     rereads: int = 0
     reason: str = ""
 
@@ -147,7 +148,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[BatchDocument, ...] = ()
     problem: ProblemDocument | None = None
     warnings: tuple[ProblemDocument, ...] = ()
-    quality: GateDocument | None = None
+    quality: JudgingDocument | None = None
     watermarks: WatermarksDocument | UnsetType | None = UNSET
     """Of a run of the live stream."""
     stages: tuple[StageDocument, ...] | UnsetType = UNSET

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sluice.declaring import refuse_name, snake_case
+from sluice.declaration_checks import refuse_name, snake_case
 from sluice.errors import DeclarationError
 from sluice.option_values import (
     Check,

@@ -17,8 +17,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
 
+from sluice.declaration_checks import check_call, check_reference, declaring_line, no_column
 from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check_setting, setting_text
-from sluice.declaring import check_call, check_reference, declaring_line, no_column
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
 from sluice.sinks.contract import OutputMode, Sink, SplittingSink

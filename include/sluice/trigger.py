@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal, get_args
 
@@ -44,6 +45,11 @@ class LiveTrigger(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.word} for {duration(self.run_for_ms)}"
+
+
+StartTrigger = Literal["once", "available-now"] | LiveTrigger
+"""`once` runs the planned batch and stops; `available-now` stops once all is read; a live one goes on."""
+_SPARK_WORDS = {"processing-time": "processingTime", "continuous": "continuous", "real-time": "realTime"}
 
 
 def duration(milliseconds: int) -> str:
@@ -84,6 +90,13 @@ def parse_live_trigger(text: str, run_for: str | timedelta | None, *, names: tup
         interval_ms=_interval_ms(kind, interval, run_for_ms, trigger),
         run_for_ms=run_for_ms,
     )
+
+
+def trigger_words(trigger: StartTrigger) -> Mapping[str, bool | str]:
+    """What Spark's `DataStreamWriter.trigger` takes, which is exactly one keyword."""
+    if isinstance(trigger, LiveTrigger):
+        return {_SPARK_WORDS[trigger.kind]: f"{trigger.interval_ms} milliseconds"}
+    return {"once": True} if trigger == "once" else {"availableNow": True}
 
 
 def _unknown(kind: str, trigger: str) -> DeclarationError:

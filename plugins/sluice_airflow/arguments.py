@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator
 
-from sluice.declaring import refuse_name
+from sluice.declaration_checks import refuse_name
 from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
 from sluice.planning.triggers import triggered

@@ -17,7 +17,7 @@ from airflow.sdk import DAG
 from airflow_project import StreamProject, make_stream_project
 
 from sluice.lineage.settings import given_environment
-from sluice_airflow.lineage import lineage_of_task
+from sluice_airflow.openlineage_provider import lineage_of_task
 from sluice_airflow.operators.run_stream import RunStreamOperator
 from tests.airflow_tables import copy_tables
 from tests.lineage_server import Told, check_event, forget_lineage, read_events, states

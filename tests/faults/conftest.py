@@ -8,7 +8,7 @@ import pytest
 from numbers_project import STREAM, Numbers, make_numbers
 from pyspark.sql import SparkSession
 
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.session import open_session
 from tests.python_workers import importing_tests
 

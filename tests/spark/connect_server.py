@@ -16,7 +16,7 @@ from pathlib import Path
 import pyspark
 
 from sluice.spark import jars
-from sluice.spark.java_options import Work, java_options
+from sluice.spark.java import Work, java_options
 from sluice.spark.launch_profile import usable_profile
 
 DELTA = {

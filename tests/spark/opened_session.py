@@ -15,7 +15,7 @@ from pyspark.sql import functions
 
 from sluice import Stream, sinks, sources
 from sluice.project import Project
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.launch_profile import current_profile
 from sluice.spark.session import jvm_pid, open_session
 

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
-from sluice.monitoring.kept_state import state_document
+from sluice.monitoring.state_document import state_document
 from sluice.runs.stop import StopEvent
-from sluice.spark.first_batch import ROCKSDB, STATE_STORE
+from sluice.spark.first_batch_check import ROCKSDB, STATE_STORE
 from sluice.spark.session import SHUFFLE_PARTITIONS
 from sluice.spark.state_rows import StateView
 from sluice.spark_setting import spark_setting

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, QueryRefusedError
 from sluice.running.check import check_project
-from sluice.spark.first_batch import ROCKSDB, STATE_STORE
+from sluice.spark.first_batch_check import ROCKSDB, STATE_STORE
 from tests.builders import put
 from tests.spark.lab import Lab, rows, write_numbers
 from tests.spark.state_processors import Counter

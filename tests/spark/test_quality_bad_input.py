@@ -259,7 +259,7 @@ def test_batches_without_rows(lab: Lab) -> None:
         declare_suite(lab, up_to(1), gate=gate)
         record = lab.run(stream())
         assert record.quality is not None
-        assert (record.quality.verdict, record.quality.rows, record.quality.gate) == ("pass", 0, gate)
+        assert (record.quality.verdict, record.quality.rows, record.quality.where) == ("pass", 0, gate)
     assert ids(lab) == [0]
 
 
@@ -297,7 +297,7 @@ def test_a_result_that_is_complete_in_every_batch(lab: Lab, transform: str) -> N
 
     assert len(record.batches) == 3
     assert record.quality is not None
-    assert (record.quality.verdict, record.quality.rows, record.quality.gate) == ("pass", 3, "cache")
+    assert (record.quality.verdict, record.quality.rows, record.quality.where) == ("pass", 3, "cache")
     assert ids(lab) == [0, 1, 2]
     declare_suite(lab, up_to(1, "quarantine"))
     write_numbers(lab.root / "land", 1, first=3)

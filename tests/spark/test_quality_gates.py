@@ -73,9 +73,9 @@ def test_a_batch_is_published_by_a_commit_of_metadata(lab: Lab) -> None:
 
     assert ids(lab) == [0, 1, 2, 3, 4, 5]
     assert record.plan.quality is not None
-    assert record.plan.quality.gate == "publish"
+    assert record.plan.quality.where == "publish"
     assert record.quality is not None
-    assert (record.quality.verdict, record.quality.rows, record.quality.gate) == ("pass", 4, "publish")
+    assert (record.quality.verdict, record.quality.rows, record.quality.where) == ("pass", 4, "publish")
     assert [check.result.get("element_count") for check in record.quality.checks] == [4, None]
     assert record.quality.checks[1].result == {"observed_value": 5}
     assert [batch.output_rows for batch in record.batches] == [2, 2]
@@ -191,7 +191,7 @@ def test_rows_are_dropped(lab: Lab) -> None:
     assert ids(lab) == [0, 1, 2]
     quality = record.quality
     assert quality is not None
-    assert (quality.verdict, quality.gate, quality.rows, quality.dropped) == ("pass", "publish", 5, 2)
+    assert (quality.verdict, quality.where, quality.rows, quality.dropped) == ("pass", "publish", 5, 2)
     assert quality.checks[0].result["unexpected_count"] == 2
 
 
@@ -271,7 +271,7 @@ def test_rows_that_are_not_in_the_result_end_no_batch(lab: Lab, measured: str) -
 
     assert (record.batches[0].input_rows, record.batches[0].output_rows) == (4, 2)
     assert record.plan.quality is not None
-    assert (record.plan.quality.gate, record.plan.quality.measured) == ("write", measured)
+    assert (record.plan.quality.where, record.plan.quality.measured) == ("write", measured)
     declare_suite(lab, up_to(0), measured=measured, gate="write")
     write_numbers(lab.root / "land", 1, first=1, rows=1)
     with pytest.raises(QualityFailedError):
@@ -305,7 +305,7 @@ def test_every_gate_measures_the_same(lab: Lab, gate: str) -> None:
 
     quality = record.quality
     assert quality is not None
-    assert (quality.gate, quality.rows) == (gate, 4)
+    assert (quality.where, quality.rows) == (gate, 4)
     assert quality.checks[0].result["unexpected_count"] == 2
     assert quality.checks[1].result["observed_value"] == 3.5
     assert json.loads(json.dumps(lab.records(stream())[-1]["plan"]["quality"]))["gate"] == gate
@@ -325,7 +325,7 @@ def jobs_of_a_batch(spark: SparkSession, root: Path, gate: str) -> int:
 
     started = scheduler.numTotalJobs() - before
     chosen = record.plan.quality
-    assert (None if chosen is None else (chosen.gate, chosen.measured)) == (
+    assert (None if chosen is None else (chosen.where, chosen.measured)) == (
         None if suite is None else (gate, "observe")
     )
     assert ids(lab) == [0, 1, 7]
@@ -362,7 +362,7 @@ def test_a_table_that_lacks_a_column(lab: Lab) -> None:
     write_numbers(lab.root / "land", 1, rows=2)
     write_deltalake(lab.root / "out", pa.table({"other": [1]}))
     declare_suite(lab, up_to(0))
-    assert lab.plan(stream()).quality.gate == "publish"  # type: ignore[union-attr]
+    assert lab.plan(stream()).quality.where == "publish"  # type: ignore[union-attr]
 
     with pytest.raises(QualityFailedError, match="1 unexpected in 2 rows"):
         lab.run(stream())

@@ -22,7 +22,7 @@ from sluice.auditing.suggestion import suggest
 from sluice.documents import encode_document
 from sluice.errors import DeclarationError
 from sluice.quality.compile import compile_suite
-from sluice.quality.gate import judge_run
+from sluice.quality.judgement import judge_run
 from sluice.quality.suite import parse_suite
 from tests.campaign import in_campaigns
 from tests.spark.lab import Lab, write_files, write_numbers

@@ -92,7 +92,7 @@ def test_what_was_not_observed_is_measured_again(lab: Lab, policy: str) -> None:
 
     assert time.monotonic() - began < 60
     assert record.quality is not None
-    assert (record.quality.gate, record.quality.rows) == ("publish", 4)
+    assert (record.quality.where, record.quality.rows) == ("publish", 4)
     assert record.quality.checks[0].result["unexpected_count"] == 2
     assert ids(lab) == ([0, 1, 2, 3] if policy == "drop" else [0, 1, 2, 3, 4, 5])
 
@@ -128,7 +128,7 @@ def test_a_batch_without_a_report_is_measured_in_the_table(lab: Lab, monkeypatch
     record = lab.run(stream())
 
     assert record.quality is not None
-    assert (record.quality.gate, record.quality.rows) == ("write", 6)
+    assert (record.quality.where, record.quality.rows) == ("write", 6)
     assert record.quality.checks[0].result["unexpected_count"] == 2
 
 

@@ -49,7 +49,7 @@ def test_the_rows_of_all_batches_of_a_run_are_read_together(lab: Lab, gate: str)
     record = lab.run(stream())
 
     assert record.quality is not None
-    assert (record.quality.gate, record.quality.verdict) == (gate, "warn")
+    assert (record.quality.where, record.quality.verdict) == (gate, "warn")
     (check,) = record.quality.checks
     assert (check.path, check.success) == ("reread", False)
     assert check.result == {

@@ -147,7 +147,7 @@ def test_what_was_decided_is_finished(split: Lab, changed: Stream, what: tuple[s
 
     record = split.run(changed)
 
-    told = plan.quality and (plan.quality.gate, plan.quality.reason)
+    told = plan.quality and (plan.quality.where, plan.quality.reason)
     assert told == (("cache", "batch 1 is split already") if changed.quality else None)
     assert ids(split) == GOOD
     assert ids(split, "out_quarantine") == REST

@@ -16,8 +16,8 @@ from sluice.errors import DeclarationError
 from sluice.monitoring.batch_difference import batch_difference
 from sluice.monitoring.explained_query import explained_batch, explained_query
 from sluice.monitoring.inspection import inspect_stream
-from sluice.monitoring.kept_state import state_document, stateful_operators
-from sluice.spark.first_batch import ROCKSDB, STATE_STORE
+from sluice.monitoring.state_document import state_document, stateful_operators
+from sluice.spark.first_batch_check import ROCKSDB, STATE_STORE
 from sluice.spark.state_rows import StateView
 from sluice.times import system_clock
 from tests.spark.lab import Lab, write_files

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError
-from sluice.plan_notes import KeptState, StatefulOperator
+from sluice.generation_notes import KeptState, StatefulOperator
 from sluice.runs.record import RunRecord
 from sluice.sinks.contract import OutputMode
 from sluice.spark.kept_state import read_kept_state

@@ -18,7 +18,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.planning.planner import Limits
 from sluice.running.due_timers import DueTimers
-from sluice.spark.first_batch import ROCKSDB, STATE_STORE
+from sluice.spark.first_batch_check import ROCKSDB, STATE_STORE
 from tests.spark.lab import Lab, ids, write_files
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

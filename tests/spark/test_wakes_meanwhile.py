@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError
-from sluice.running import runner, try_before
+from sluice.running import repeated_batch, runner
 from sluice.running.query_starts import QueryStarts
 from sluice.sinks.contract import Sink
 from sluice.sinks.delta.sink import DeltaSink
@@ -115,7 +115,7 @@ def test_just_before_the_batch_is_done_again(lab: Lab, transform: str, step: str
     """Then the run ends, with a word that leads to nothing wrong; the next one goes on."""
     with pytest.MonkeyPatch.context() as patch:
         stream, sleeper = begin(lab, transform, patch)
-        clear, start = try_before.clear_state_of_try, QueryStarts.start
+        clear, start = repeated_batch.clear_state_of_try, QueryStarts.start
 
         def clearing(*args: Any, **kwargs: Any) -> None:
             sleeper.wake()

@@ -17,9 +17,9 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from sluice import Stream
 from sluice.errors import DeclarationError
+from sluice.generation_notes import DropsDuplicates
 from sluice.home import Generation, SourceLine, StreamHome
 from sluice.interval import Interval
-from sluice.plan_notes import DropsDuplicates
 from sluice.planning.transform_text import transform_digest
 from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
@@ -168,7 +168,7 @@ def test_dry_run_says_how_it_is_judged(project: Path) -> None:
 
     told = sluice(project, "visits", *DAY, "--dry-run").stdout.splitlines()
 
-    assert told[2] == "  quality: 1 check of `s`; gate cache, pass"
+    assert told[2] == "  quality: 1 check of `s`; judged before it is written, measured by reading it once more"
     assert "before they replace any" in told[3]
 
 

@@ -286,4 +286,4 @@ def test_error_line_of_a_nested_call(tmp_path: Path) -> None:
     line = error_line(caught.value, __file__)
     assert line is not None
     assert line.startswith(f"{__file__}:")
-    assert (error_line(caught.value) or "").partition(":")[0].endswith("declaring.py")
+    assert (error_line(caught.value) or "").partition(":")[0].endswith("declaration_checks.py")

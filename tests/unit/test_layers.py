@@ -14,11 +14,11 @@ REPOSITORY = Path(__file__).parents[2]
 ROOTS = (REPOSITORY / "include" / "sluice", REPOSITORY / "plugins" / "sluice_airflow")
 
 GROUND = (
-    "errors", "amounts", "datasets", "extras", "redaction", "declaring", "other_names", "memory", "option_values",
-    "schema_text", "sql_text", "spark_conf_values", "declared_settings", "spark_master", "spark_options",
-    "spark_setting", "foreign_code", "exit_code", "times", "trigger", "interval", "paths", "locations", "local_disk",
-    "storage_failures", "storage", "storage_options", "typed_json", "documents", "delta_checkpoint", "delta_table",
-    "watermarks",
+    "errors", "amounts", "datasets", "extras", "redaction", "declaration_checks", "other_names", "free_memory",
+    "option_values", "schema_text", "sql_text", "spark_conf_values", "declared_settings", "spark_master",
+    "spark_options", "spark_setting", "foreign_code", "exit_code", "times", "trigger", "interval", "paths",
+    "locations", "local_disk", "storage_failures", "storage", "storage_options", "typed_json", "documents",
+    "delta_checkpoint", "delta_table", "watermarks",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,
@@ -27,7 +27,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("sources",),
     ("sinks",),
     ("stream",),
-    ("home", "plan_notes", "written_batch", "taken_notes"),
+    ("home", "generation_notes", "taken_file_notes"),
     ("project", "declarations", "project_code", "table_writers"),
     ("plan", "plan_document"),
     ("runs",),

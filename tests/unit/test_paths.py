@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.declaring import check_path
+from sluice.declaration_checks import check_path
 from sluice.errors import DeclarationError
 from sluice.paths import resolve_path
 from tests.fuzzing import outcome

@@ -100,7 +100,9 @@ def test_the_plan_says_where_a_run_is_judged(project: Path) -> None:
     told = sluice(project, "visits", command="plan").stdout.splitlines()
     plan = json.loads(sluice(project, "visits", "--json", command="plan").stdout)
 
-    line = told.index("  quality: 2 checks of `s`, 1 by Great Expectations; gate publish, observe")
+    line = told.index(
+        "  quality: 2 checks of `s`, 1 by Great Expectations; judged before it is published, measured on the way"
+    )
     assert told[line + 1].strip() == plan["quality"]["reason"]
     assert told[-2:] == ["    audit    judge the run by 2 checks", "    record   close the record"]
     assert plan["quality"]["reason"].startswith("nothing is published that fails; measured while it is written")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.declaring import snake_case
+from sluice.declaration_checks import snake_case
 from sluice.errors import DeclarationError
 from sluice.spark_options import FORMATS, check_format, spark_options
 

@@ -10,7 +10,7 @@ import pytest
 
 from sluice import sinks, sources
 from sluice.checkpoint.source_log import LogEntry, SourceLog
-from sluice.declaring import check_limit
+from sluice.declaration_checks import check_limit
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
 from sluice.sources.contract import parse_starting

@@ -33,7 +33,7 @@ from sluice.gate.audit_record import (
     together,
     with_measures,
 )
-from sluice.gate.choice import choose_gate
+from sluice.gate.judging import choose_judging
 from sluice.gate.state import (
     BatchAudit,
     carried_runs,
@@ -44,8 +44,8 @@ from sluice.gate.state import (
 )
 from sluice.gate.stopped_batch import key_of
 from sluice.home import StreamHome
-from sluice.plan import GateChoice, Plan
-from sluice.planning.declared import Declared
+from sluice.plan import Judging, Plan
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.recovered import done_by
 from sluice.planning.survey import Survey, rows_count
 from sluice.project import Project
@@ -80,7 +80,7 @@ class Audit:
     stream: Stream
     home: StreamHome
     plan: QualityPlan
-    choice: GateChoice
+    judging: Judging
     frame: DataFrame
     """The result of the transform."""
     query_id: str
@@ -130,9 +130,9 @@ class Audit:
             is_in_sink: Whether the sink holds the batch already: it is only measured, whichever way it went there.
         """
         self._note, sink = note, self.stream.sink
-        if self.choice.gate == "publish" and isinstance(sink, StagingSink):
+        if self.judging.where == "publish" and isinstance(sink, StagingSink):
             return replace(query, frame=self.frame, write=partial(self._publish, sink))
-        if self.choice.gate != "write" and isinstance(sink, BatchSink):
+        if self.judging.where != "write" and isinstance(sink, BatchSink):
             return replace(query, frame=self.frame, write=partial(self._write_cached, sink))
         if is_in_sink and not self.project.is_remote:
             return replace(query, frame=self.frame, write=self._recall)
@@ -150,7 +150,7 @@ class Audit:
         from pyspark.sql import functions
 
         # Where nothing is observed, Spark asks the checks of rows, too, that a join or a filter leaves out.
-        if self.choice.measured == "observe":
+        if self.judging.measured == "observe":
             frame = self.frame.observe(QUALITY_METRICS, *measures(self.plan))
         else:
             frame = self.frame.observe(_RESULT_METRICS, functions.count("*").alias("rows"))
@@ -227,7 +227,7 @@ class Audit:
 
     def recorded(self) -> QualityRecord:
         """The newest judgement as the run record has it."""
-        return self.gate.recorded(self.choice.gate)
+        return self.gate.recorded(self.judging.where)
 
     def _publish(self, sink: StagingSink, frame: DataFrame, batch_id: int) -> None:
         batch = self._batch(batch_id)
@@ -398,7 +398,7 @@ class Audit:
         return found
 
     def _observing(self, frame: DataFrame) -> tuple[Any, DataFrame]:
-        if self.choice.measured == "pass":
+        if self.judging.measured == "afterwards":
             return None, frame
         from pyspark.sql import Observation
 
@@ -415,7 +415,7 @@ class Audit:
 
 
 def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
-    declared: Declared,
+    declared: CheckedDeclaration,
     begun_with: Mapping[str, str],
     seen: Survey,
     query: Query,
@@ -447,7 +447,7 @@ def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
         return None
     compiled = fit_suite(suite, stream, query.frame, storage=home.storage)
     found = gate_to_go_on_with(read_gate(home), record.run_id)
-    choice = plan.quality or choose_gate(project, stream, suite, plan.batches, storage=home.storage)
+    chosen = plan.quality or choose_judging(project, stream, suite, plan.batches, storage=home.storage)
     is_planned = plan.batches and plan.strategy == "exact"
     emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
     run_gate = RunGate(
@@ -469,7 +469,7 @@ def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
         stream=stream,
         home=home,
         plan=compiled,
-        choice=choice,
+        judging=chosen,
         frame=query.frame,
         query_id=record.query_id,
         record=record,

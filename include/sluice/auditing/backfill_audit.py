@@ -19,10 +19,10 @@ from sluice.auditing.written_rows import measure
 from sluice.gate.audit_record import quality_record
 from sluice.gate.quarantine_places import note_quarantine
 from sluice.home import StreamHome
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.gate import Judgement, judge_run
+from sluice.quality.judgement import Judgement, judge_run
 from sluice.quality.reread import reread
 from sluice.runs.record import QualityRecord
 from sluice.sinks.replaceable import Replacement
@@ -72,7 +72,7 @@ class BackfillAudit:
 
 
 def audit_interval(
-    declared: Declared, frame: DataFrame, wanted: Replacement, *, now: datetime, storage: Storage
+    declared: CheckedDeclaration, frame: DataFrame, wanted: Replacement, *, now: datetime, storage: Storage
 ) -> BackfillAudit | None:
     """Measure and judge the rows of an interval; None for a stream without a suite.
 

@@ -12,7 +12,7 @@ from sluice.errors import BatchFailedError, HeldError
 from sluice.gate.audit_record import QUALITY_METRICS, is_measured, with_columns, with_measures
 from sluice.gate.unjudged_runs import held_by, judge_unsettled, settle
 from sluice.home import StreamHome
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import unsettled as find_unsettled_run
 from sluice.quality.compile import compile_suite
@@ -22,7 +22,7 @@ from sluice.runs.record import BatchRecord
 from sluice.spark.query import Query
 
 
-def settle_with_spark(declared: Declared, home: StreamHome, seen: Survey, query: Query, run_id: str) -> None:
+def settle_with_spark(declared: CheckedDeclaration, home: StreamHome, seen: Survey, query: Query, run_id: str) -> None:
     """Judge what another run wrote and nobody could judge without Spark; for the holder of the lease.
 
     What its driver did not live to measure, or to read again, is read from the sink. What can't be read fails.

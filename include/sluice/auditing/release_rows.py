@@ -48,10 +48,10 @@ from sluice.gate.release_record import (
 )
 from sluice.home import StreamHome
 from sluice.locations import spark_location
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
-from sluice.planning.past import past_problem
+from sluice.planning.missing_checkpoint import why_missing
 from sluice.project import Project
 from sluice.quality.compile import compile_suite
 from sluice.quality.suite import Suite
@@ -122,10 +122,10 @@ def release_rows(
             again finishes what was begun.
     """
     home = project.stream_home(stream)
-    declared = Declared.of(project, stream, project.streams())
+    declared = CheckedDeclaration.of(project, stream, project.streams())
     suite, sink, table = _tables(declared)
     declared.check_table(storage=home.storage)
-    if (problem := past_problem(project, stream, home)) is not None:
+    if (problem := why_missing(project, stream, home)) is not None:
         raise RefusedError(problem)
     journal = open_journal(project, stream, clock)
     release = Release(
@@ -168,7 +168,7 @@ def _spark(project: Project, stream: Stream, session: SparkSession | None) -> It
             raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=_ASK_AGAIN) from exc
 
 
-def _tables(declared: Declared) -> tuple[Suite, SplittingSink, SplittingSink]:
+def _tables(declared: CheckedDeclaration) -> tuple[Suite, SplittingSink, SplittingSink]:
     stream, suite, table = declared.stream, declared.suite, declared.stream.quarantine_table
     sink, problem, remedy = stream.sink, None, "declare `quality`, with the policy `quarantine`"
     if suite is None:

@@ -27,7 +27,14 @@ from sluice.gate.state import GateState, carried_runs, close_gate, excused, keep
 from sluice.gate.stopped_batch import StoppedBatch, key_of, not_let_through
 from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
-from sluice.quality.gate import Judgement, describe_failed, failing_columns, failing_results, judge_run, quality_failed
+from sluice.quality.judgement import (
+    Judgement,
+    describe_failed,
+    failing_columns,
+    failing_results,
+    judge_run,
+    quality_failed,
+)
 from sluice.quality.results import CheckResult
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
 from sluice.spark.fingerprints import read_by
@@ -187,11 +194,11 @@ class RunGate:
         else:
             keep_gate(self.home, msgspec.structs.replace(self.found, state="blocked"))
 
-    def recorded(self, gate: str) -> QualityRecord:
+    def recorded(self, where: str) -> QualityRecord:
         """The newest judgement as the run record has it."""
         judged = self.judged or Judgement("pass", (), None, {})
         by = releasers(self.found) if self._is_excused else None
-        return quality_record(judged, self.plan.suite.name, gate, self.columns, released_by=by)
+        return quality_record(judged, self.plan.suite.name, where, self.columns, released_by=by)
 
     def _stopped(self, judged: Judgement, batch_id: int) -> QualityFailedError:
         """Note that a batch was not published; gives what to raise."""

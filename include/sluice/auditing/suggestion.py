@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, SluiceError
 from sluice.locations import spark_location
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
 from sluice.quality.columns import Schema
 from sluice.quality.suggest import ROWS, few_valued, profile_measures, suggest_suite
@@ -51,7 +51,7 @@ def suggest(
         BatchFailedError: Spark failed.
     """
     storage = project.storage()
-    Declared.of(project, stream, project.streams()).check_table(storage=storage)
+    CheckedDeclaration.of(project, stream, project.streams()).check_table(storage=storage)
     with Drivers(project.stream_home(stream)).telling(new_run_id(now, None)):
         opened = session or open_session(project, stream)
         try:

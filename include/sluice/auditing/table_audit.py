@@ -25,10 +25,10 @@ from sluice.home import StreamHome
 from sluice.lineage.sending import lineage_sent
 from sluice.lineage.table_work import TableWork
 from sluice.locations import join
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.gate import judge_run
+from sluice.quality.judgement import judge_run
 from sluice.quality.report import JudgedRun
 from sluice.quality.reread import reread
 from sluice.quality.suite import Suite
@@ -148,7 +148,7 @@ def check_audit(project: Project, request: TableAuditRequest) -> tuple[Suite, Re
         StorageError: The table's log can't be read.
     """
     home = project.stream_home(request.stream)
-    declared = Declared.of(project, request.stream, project.streams())
+    declared = CheckedDeclaration.of(project, request.stream, project.streams())
     suite, (sink, version) = _suite(declared, request), _table(request, home)
     declared.check_table(storage=home.storage)
     return suite, sink, version
@@ -168,7 +168,7 @@ def _file(home: StreamHome, audit_id: str) -> str:
     return join(home.table_audits_folder(), f"{audit_id}.json")
 
 
-def _suite(declared: Declared, request: TableAuditRequest) -> Suite:
+def _suite(declared: CheckedDeclaration, request: TableAuditRequest) -> Suite:
     stream = request.stream
     if request.suite is not None:
         declared = replace(declared, stream=replace(stream, quality=request.suite))

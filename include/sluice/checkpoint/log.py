@@ -17,8 +17,8 @@ from typing import TypeVar
 import msgspec
 
 from sluice.errors import Problem, RefusedError, StorageError, TooLargeError
+from sluice.free_memory import available_bytes
 from sluice.locations import join
-from sluice.memory import available_bytes
 from sluice.storage import Storage
 
 MOST_BYTES = 64 * 1024 * 1024 * 1024

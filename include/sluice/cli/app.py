@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli import engine, installation, look, project, quality, runs
+from sluice.cli import engine, installation, overview, project, quality, runs
 from sluice.cli.answers import Answering, StreamFirst
 from sluice.cli.printing import print_error
 from sluice.errors import SluiceError
@@ -22,14 +22,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("init")(project.init_project)
-app.command("list")(look.list_streams)
+app.command("list")(overview.list_streams)
 app.command("check")(project.check)
 app.command("plan")(runs.plan)
 app.command("run")(runs.run)
 app.command("backfill")(runs.backfill)
-app.command("inspect")(look.inspect)
-app.command("runs")(look.runs)
-app.command("lag")(look.lag)
+app.command("inspect")(overview.inspect)
+app.command("runs")(overview.runs)
+app.command("lag")(overview.lag)
 app.command("explain")(engine.explain)
 app.command("state")(engine.state)
 app.command("diff")(engine.diff)

@@ -61,7 +61,7 @@ def state(
     as_json: AsJson = False,
 ) -> None:
     """Show the state that a stream's operators keep, by Spark's own reader; the operators, where there are several."""
-    from sluice.monitoring.kept_state import operators_document, state_document, stateful_operators
+    from sluice.monitoring.state_document import operators_document, state_document, stateful_operators
     from sluice.project import find_project
     from sluice.spark.state_rows import StateView
 

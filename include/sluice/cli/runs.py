@@ -207,13 +207,13 @@ def _read_record(project: Project, stream: Stream, run_id: str) -> Any:
 
 def _print_backfill_plan(plan: BackfillPlan) -> None:
     from sluice.planning.backfill import downstream_effect
-    from sluice.planning.explain import explain_gate, explain_problem, explain_stages
+    from sluice.planning.explain import explain_judging, explain_problem, explain_stages
     from sluice.times import iso_time
 
     print(f"{plan.stream}, generation {plan.generation}: {plan.verdict} ({plan.reason})")
     print(f"  from {iso_time(plan.interval.start)} to {iso_time(plan.interval.end)}, exclusive")
     if plan.quality is not None:
-        print("\n".join(explain_gate(plan.quality)))
+        print("\n".join(explain_judging(plan.quality)))
     for line in explain_stages(plan.stages):
         print(line)
     if plan.left_to_spark:

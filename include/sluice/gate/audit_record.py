@@ -11,7 +11,7 @@ import msgspec
 from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
-from sluice.quality.gate import Judgement, former_values
+from sluice.quality.judgement import Judgement, former_values
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.sinks.contract import OutputMode
 
@@ -29,14 +29,14 @@ def counted(batches: Sequence[T], output_mode: OutputMode) -> Sequence[T]:
 
 
 def quality_record(
-    judged: Judgement, suite: str, gate: str, columns: Mapping[str, str], *, released_by: str | None = None
+    judged: Judgement, suite: str, where: str, columns: Mapping[str, str], *, released_by: str | None = None
 ) -> QualityRecord:
     """A verdict as a run record has it."""
     return QualityRecord(
         verdict=judged.verdict,
         checks=tuple(result.record for result in judged.results),
         suite=suite,
-        gate=gate,
+        where=where,
         rows=judged.rows,
         dropped=judged.removed.get("drop", 0),
         quarantined=judged.removed.get("quarantine", 0),
@@ -68,8 +68,8 @@ def with_columns(record: RunRecord, suite: str, columns: Mapping[str, str]) -> R
     """The record of a run that died before it was judged, with what its rows are judged by."""
     if record.quality is not None:
         return record
-    gate = record.plan.quality.gate if record.plan.quality is not None else ""
-    quality = QualityRecord(verdict="pass", suite=suite, gate=gate, columns=dict(columns))
+    where = record.plan.quality.where if record.plan.quality is not None else ""
+    quality = QualityRecord(verdict="pass", suite=suite, where=where, columns=dict(columns))
     return msgspec.structs.replace(record, quality=quality)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from sluice.quality.compile import QualityPlan
-from sluice.quality.gate import Judgement
+from sluice.quality.judgement import Judgement
 from sluice.quality.remeasured import measured_otherwise
 from sluice.quality.results import CheckResult
 from sluice.quality.suite import Expectation

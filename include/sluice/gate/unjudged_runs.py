@@ -35,7 +35,7 @@ from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.plan_document import PlanDocument
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.gate import Judgement, describe_failed, failing_results, judge_run
+from sluice.quality.judgement import Judgement, describe_failed, failing_results, judge_run
 from sluice.quality.results import CheckResult, unmeasured, verdict, why_unmeasured
 from sluice.quality.suite import Suite
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords
@@ -255,8 +255,8 @@ def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
     changes: dict[str, Any] = {}
     if record.quality is not None and judged.results:
         by = releasers(unsettled.gate) if unsettled.is_excused else None
-        gate, columns = record.quality.gate, record.quality.columns
-        changes["quality"] = quality_record(judged, unsettled.suite_name, gate, columns, released_by=by)
+        where, columns = record.quality.where, record.quality.columns
+        changes["quality"] = quality_record(judged, unsettled.suite_name, where, columns, released_by=by)
     is_mended = record.error is not None and record.error.type == "QualityFailedError"
     if is_mended and not (unsettled.is_held or unsettled.is_blocked):
         changes |= {"status": "succeeded", "error": None, "passed_later": True}

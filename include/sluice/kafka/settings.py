@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from sluice.datasets import Dataset
-from sluice.declaring import refuse_name
+from sluice.declaration_checks import refuse_name
 from sluice.errors import DeclarationError
 from sluice.paths import expand
 from sluice.redaction import is_secret_name, remember_secrets

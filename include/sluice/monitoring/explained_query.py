@@ -13,7 +13,7 @@ from sluice.locations import join
 from sluice.monitoring.batch_records import recorded_batches
 from sluice.planning.begun_stream import as_begun
 from sluice.project import Project
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.query import build_query
 from sluice.spark.session import opened_session
 from sluice.stream import Stream

@@ -22,7 +22,7 @@ from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.home import StreamHome, log_keys
 from sluice.interval import Interval
 from sluice.locations import join, same_for_every_name
-from sluice.plan import GateChoice, Stage
+from sluice.plan import Judging, Stage
 from sluice.plan_document import DownstreamDocument, IntervalDocument, PlanDocument, ProblemDocument, SliceDocument
 from sluice.planning.backfill_inputs import BackfillInputs
 from sluice.planning.backfill_refusals import (
@@ -117,7 +117,7 @@ class BackfillPlan:
     """Looks at the sources again; None when nothing is read."""
     downstream: tuple[Downstream, ...] = ()
     problem: Problem | None = None
-    quality: GateChoice | None = None
+    quality: Judging | None = None
     """How its rows are judged before they replace any; None without a suite, and when nothing is to be done."""
     left_to_spark: tuple[str, ...] = ()
     """What only Spark can tell, and refuses at its start, before anything is replaced."""

@@ -7,10 +7,17 @@ from itertools import groupby
 
 from sluice.amounts import describe
 from sluice.errors import Problem
-from sluice.plan import GateChoice, Plan, PlannedBatch, Stage
-from sluice.plan_document import StageDocument
+from sluice.plan import Judging, Plan, PlannedBatch, Stage
+from sluice.plan_document import JudgingDocument, StageDocument
 from sluice.times import iso_millis, iso_time
 from sluice.watermarks import WatermarkOutlook
+
+_JUDGED = {
+    "publish": "before it is published",
+    "cache": "before it is written",
+    "write": "once it is written",
+}
+"""When a batch is judged, by where that is."""
 
 
 def explain(plan: Plan) -> Iterator[str]:
@@ -25,7 +32,7 @@ def explain(plan: Plan) -> Iterator[str]:
     if plan.watermarks is not None:
         yield from explain_watermarks(plan.watermarks)
     if plan.quality is not None:
-        yield from explain_gate(plan.quality)
+        yield from explain_judging(plan.quality)
     yield from explain_stages(plan.stages)
     if plan.problem is not None:
         yield from explain_problem(plan.problem, "refused")
@@ -49,12 +56,18 @@ def _event_time(milliseconds: int) -> str:
     return iso_millis(milliseconds) or "" if milliseconds else "none yet"
 
 
-def explain_gate(chosen: GateChoice) -> Iterator[str]:
+def explain_judging(chosen: Judging) -> Iterator[str]:
     """Where a run is judged, and why there."""
     rereads = f", {chosen.rereads} by Great Expectations" if chosen.rereads else ""
     checks = f"{chosen.checks} check{'s' if chosen.checks != 1 else ''}"
-    yield f"  quality: {checks} of `{chosen.suite}`{rereads}; gate {chosen.gate}, {chosen.measured}"
+    yield f"  quality: {checks} of `{chosen.suite}`{rereads}; {judged_words(chosen)}"
     yield f"    {chosen.reason}"
+
+
+def judged_words(judging: Judging | JudgingDocument) -> str:
+    """Where a run is judged, and how it is measured, for people."""
+    how = "on the way" if judging.measured == "observe" else "by reading it once more"
+    return f"judged {_JUDGED[judging.where]}, measured {how}" if judging.where in _JUDGED else "judged"
 
 
 def explain_stages(stages: Iterable[Stage]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sluice.plan import GateChoice, Plan, Stage
+from sluice.plan import Judging, Plan, Stage
 from sluice.planning.backfill import BackfillPlan
 from sluice.planning.survey import Survey
 from sluice.project import Project
@@ -12,7 +12,7 @@ from sluice.sinks.contract import BatchSink, StagingSink
 from sluice.storage import Storage
 from sluice.stream import Stream
 
-_MEASURED = {"observe": "measure it on the way", "pass": "measure it in a pass of its own"}
+_MEASURED = {"observe": "measure it on the way", "afterwards": "measure it by reading it once more"}
 
 
 def stages_of(
@@ -23,7 +23,7 @@ def stages_of(
     A run mends one refusal itself: of a checkpoint whose order of sources only the query can tell.
 
     Args:
-        plan: The plan, with the gate's choice.
+        plan: The plan, with where it is judged.
         project: The project of the stream.
         seen: What it was planned from.
         unjudged: A run before it, by its id, whose rows only Spark can judge; None when there is none.
@@ -113,14 +113,14 @@ def _published(project: Project, seen: Survey, storage: Storage) -> str:
     return "write it with the sink's own stream writer"
 
 
-def _checks(chosen: GateChoice) -> str:
+def _checks(chosen: Judging) -> str:
     return f"{chosen.checks} check{'' if chosen.checks == 1 else 's'}"
 
 
-def _judged(chosen: GateChoice) -> str:
+def _judged(chosen: Judging) -> str:
     measured = _MEASURED[chosen.measured]
-    if chosen.gate == "publish":
+    if chosen.where == "publish":
         return f"write it aside, {measured}, judge it, publish it by one commit of metadata"
-    if chosen.gate == "cache":
+    if chosen.where == "cache":
         return f"keep it, {measured}, judge it, write it"
     return f"write it, {measured}"

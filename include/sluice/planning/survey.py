@@ -16,9 +16,9 @@ from sluice.gate.decided_batch import is_pending_decided
 from sluice.home import Generation, SourceLine, StreamHome, log_keys
 from sluice.paths import check_folder
 from sluice.planning.forgotten_batches import pending_forgotten
+from sluice.planning.missing_checkpoint import writers_before
 from sluice.planning.next_watermark import usable
 from sluice.planning.older_table import older_table
-from sluice.planning.past import writers_before
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Available, Bound, OwnLog, Position

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sluice.checkpoint.reader import CheckpointState
+from sluice.generation_notes import KnownTimers
 from sluice.home import Generation
-from sluice.plan_notes import KnownTimers
 from sluice.times import iso_millis
 
 NEVER_ENDS = "AvailableNow never ends on processing-time timers"

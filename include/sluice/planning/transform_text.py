@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.planning.declared_sql import DeclaredSql, declared_sql
-from sluice.planning.written_words import WrittenWords
+from sluice.planning.module_words import ModuleWords
 from sluice.project import FILE_NAME, Project, no_plain_function
 from sluice.stream import Stream
 
@@ -136,9 +136,9 @@ def _file_below(roots: Iterable[str], module: str) -> str | None:
     return None
 
 
-def written_words(project: Project, stream: Stream) -> WrittenWords:
+def words_of_transform(project: Project, stream: Stream) -> ModuleWords:
     """The texts in the modules of a stream's functions; those that can't be found have none."""
-    found = WrittenWords()
+    found = ModuleWords()
     try:
         sql = declared_sql(project, stream)
     except DeclarationError:

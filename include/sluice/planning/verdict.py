@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sluice.errors import LeaseTakenError, Problem
-from sluice.gate.choice import choose_gate
 from sluice.gate.contracts import broken_contracts
 from sluice.gate.decided_batch import Decision, read_decision
+from sluice.gate.judging import choose_judging
 from sluice.gate.state import read_gate, with_stop
 from sluice.gate.unjudged_runs import Unsettled, find_unsettled, gated
 from sluice.home import StreamHome
 from sluice.plan import Plan
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.forgotten_batches import held_and_forgotten, pending_forgotten
 from sluice.planning.generation_sink import sink_moved
-from sluice.planning.past import renamed
+from sluice.planning.missing_checkpoint import renamed
 from sluice.planning.planner import Limits, build_plan
 from sluice.planning.recovered import done_batches, planned_for_good
 from sluice.planning.stages import stages_of
@@ -78,7 +78,7 @@ def plan_stream(project: Project, request: Request, *, clock: Clock = system_clo
     # Before anything is looked at: what is seen beside a run is its work in progress.
     taken = taken_lease(home, home.current_generation(), clock())
     wanted = Try.of(request, RunRecords(home), clock)
-    plan = survey_and_plan(home, wanted, Declared.of(project, request.stream, project.streams()))[1]
+    plan = survey_and_plan(home, wanted, CheckedDeclaration.of(project, request.stream, project.streams()))[1]
     return plan if taken is None else replace(plan, warnings=(*plan.warnings, taken))
 
 
@@ -104,7 +104,7 @@ def taken_lease(home: StreamHome, generation: int, now: datetime) -> Problem | N
     return None
 
 
-def survey_and_plan(home: StreamHome, wanted: Try, declared: Declared) -> tuple[Survey, Plan]:
+def survey_and_plan(home: StreamHome, wanted: Try, declared: CheckedDeclaration) -> tuple[Survey, Plan]:
     """Look at everything, and plan.
 
     Args:
@@ -119,7 +119,7 @@ def survey_and_plan(home: StreamHome, wanted: Try, declared: Declared) -> tuple[
     return seen, find_verdict(home, wanted, seen, declared)
 
 
-def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared) -> Plan:
+def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: CheckedDeclaration) -> Plan:
     """What a try of a run does, by what was seen; the gate, contracts and what was begun before count as much.
 
     Args:
@@ -129,7 +129,7 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared
         declared: The declaration, which was looked at first.
 
     Raises:
-        SluiceError: See `build_plan` and `Declared.check_table`.
+        SluiceError: See `build_plan` and `CheckedDeclaration.check_table`.
     """
     project, limits = declared.project, wanted.request.limits
     if limits.max_batches is not None and wanted.try_before is not None:
@@ -147,14 +147,14 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: Declared
         plan = replace(plan, warnings=(*plan.warnings, *unnamed))
     if declared.shared is not None:
         plan = replace(plan, warnings=(*plan.warnings, declared.shared))
-    plan = _with_gate_choice(_going_on(plan, seen, project, home), home, seen, declared)
+    plan = _with_judging(_going_on(plan, seen, project, home), home, seen, declared)
     unjudged = found.record.run_id if found is not None and found.judged is None else None
     is_own = wanted.try_before is not None and wanted.try_before.run_id == unjudged
     unjudged = None if is_own else unjudged
     return replace(plan, stages=stages_of(plan, project, seen, unjudged=unjudged, storage=home.storage))
 
 
-def unsettled(home: StreamHome, seen: Survey, declared: Declared) -> Unsettled | None:
+def unsettled(home: StreamHome, seen: Survey, declared: CheckedDeclaration) -> Unsettled | None:
     """The run before whose rows the gate has not passed; None when there is none.
 
     Raises:
@@ -226,16 +226,18 @@ def _quarantine_forgotten(seen: Survey, decided: Decision | None, project: Proje
     return pending_forgotten(seen.stream, table, state, seen.checkpoint, query_id, storage=home.storage)
 
 
-def _with_gate_choice(plan: Plan, home: StreamHome, seen: Survey, declared: Declared) -> Plan:
+def _with_judging(plan: Plan, home: StreamHome, seen: Survey, declared: CheckedDeclaration) -> Plan:
     """A plan that says where its rows are judged, refused where a source breaks its contract."""
     suite = declared.suite if plan.verdict in {"run", "resume"} else None
     if suite is None:
         return plan
     project, stream = declared.project, declared.stream
-    chosen = choose_gate(project, stream, suite, plan.batches, state=seen.sink, storage=home.storage)
+    chosen = choose_judging(project, stream, suite, plan.batches, state=seen.sink, storage=home.storage)
     decided = decided_before(plan, home)
     if decided is not None:
-        chosen = replace(chosen, gate="cache", measured="pass", reason=f"batch {decided.batch_id} is split already")
+        chosen = replace(
+            chosen, where="cache", measured="afterwards", reason=f"batch {decided.batch_id} is split already"
+        )
     broken = tuple(broken_contracts(stream, suite, plan.batches, storage=home.storage))
     blocking = next((problem for problem in broken if problem.is_blocking), None)
     if blocking is not None:

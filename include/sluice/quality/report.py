@@ -25,7 +25,8 @@ class JudgedRun:
     verdict: str
     checks: Sequence[CheckRecord]
     suite: str = ""
-    gate: str = ""
+    where: str = ""
+    """Where it was judged: `publish`, `cache` or `write`."""
     rows: int | None = None
     dropped: int = 0
     quarantined: int = 0

@@ -25,7 +25,7 @@ from sluice.planning.backfill_refusals import duplicates_problem
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.stages import stages_after_replacing
 from sluice.project import Project
-from sluice.quality.gate import quality_failed
+from sluice.quality.judgement import quality_failed
 from sluice.running.backfill_as_stream import run_bounded_stream
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, dropped_late
 from sluice.running.observers import Observer, Silent
@@ -37,7 +37,7 @@ from sluice.runs.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.sinks.replaceable import Replaced, Replacement
 from sluice.spark.duplicates import drops_duplicates, find_dropped
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, run_through, spark_failed
 from sluice.spark.session import close_session, open_session
 from sluice.spark.shown_error import unforeseen_words

@@ -14,7 +14,7 @@ import msgspec
 
 from sluice.auditing.dead_backfills import quarantine_left, seal_backfills
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
-from sluice.gate.choice import choose_backfill_gate
+from sluice.gate.judging import choose_backfill_judging
 from sluice.gate.quarantine_places import rows_elsewhere
 from sluice.gate.release_record import check_releases, read_releases
 from sluice.home import StreamHome
@@ -29,8 +29,8 @@ from sluice.planning.backfill import (
     survey_backfill,
 )
 from sluice.planning.backfill_refusals import duplicates_problem
-from sluice.planning.declared import Declared
-from sluice.planning.past import LEAVE_NO_RECORD, past_problem
+from sluice.planning.checked_declaration import CheckedDeclaration
+from sluice.planning.missing_checkpoint import LEAVE_NO_RECORD, why_missing
 from sluice.planning.stages import backfill_stages
 from sluice.planning.transform_text import transform_digest
 from sluice.project import Project
@@ -70,18 +70,18 @@ def plan_backfill(project: Project, request: BackfillRequest) -> BackfillPlan:
     """Plan a backfill without a JVM, and change nothing.
 
     Raises:
-        SluiceError: See `Declared`, `survey_backfill` and `build_backfill_plan`.
+        SluiceError: See `CheckedDeclaration`, `survey_backfill` and `build_backfill_plan`.
     """
     check_declaration(request.stream)
-    return _plan(Declared.of(project, request.stream, project.streams()), request.interval)
+    return _plan(CheckedDeclaration.of(project, request.stream, project.streams()), request.interval)
 
 
-def _plan(declared: Declared, interval: Interval) -> BackfillPlan:
+def _plan(declared: CheckedDeclaration, interval: Interval) -> BackfillPlan:
     project, stream = declared.project, declared.stream
     home = project.stream_home(stream)
     late_rows = partial(dropped_late, RunRecords(home))
     plan = build_backfill_plan(survey_backfill(stream, home, interval, declared.streams, late_rows=late_rows))
-    if plan.verdict == "skip" and (problem := past_problem(project, stream, home)) is not None:
+    if plan.verdict == "skip" and (problem := why_missing(project, stream, home)) is not None:
         return plan.refused(problem)
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
@@ -95,7 +95,7 @@ def _plan(declared: Declared, interval: Interval) -> BackfillPlan:
     plan = _with_what_spark_tells(project, stream, home, plan, late_rows)
     suite = declared.suite if plan.verdict == "run" else None
     if suite is not None:
-        plan = replace(plan, quality=choose_backfill_gate(project, stream, suite))
+        plan = replace(plan, quality=choose_backfill_judging(project, stream, suite))
     return replace(plan, stages=backfill_stages(plan, stream))
 
 
@@ -162,7 +162,7 @@ class BackfillPreparation:
     """The clock of the plan."""
     try_before: RunRecord | None
     """The record of the try before, where there was one."""
-    declared: Callable[[], Declared]
+    declared: Callable[[], CheckedDeclaration]
     """Looks at the declaration, once for all of the backfill; raises what is wrong with it."""
 
     @classmethod
@@ -175,7 +175,7 @@ class BackfillPreparation:
         check_declaration(request.stream)
         journal = open_journal(project, request.stream, clock)
         try_before = journal.records.find_try(request.run_key, _recorded(request.interval))
-        declared = cache(lambda: Declared.of(project, request.stream, project.streams()))
+        declared = cache(lambda: CheckedDeclaration.of(project, request.stream, project.streams()))
         return cls(project, request, journal, clock(), try_before, declared)
 
     @property

@@ -34,7 +34,7 @@ from sluice.running.planned_files import PlannedFiles, changed_at_work, check_un
 from sluice.running.published_batches import PublishedBatches
 from sluice.running.query_starts import QueryStarts
 from sluice.running.read_inputs import ReadInputs
-from sluice.running.try_before import check_uncommitted, committed_meanwhile
+from sluice.running.repeated_batch import check_uncommitted, committed_meanwhile
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import BatchSink

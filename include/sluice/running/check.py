@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from sluice.auditing.suite_fit import fit_suite
 from sluice.errors import SluiceError
 from sluice.extras import is_installed
-from sluice.gate.choice import choose_gate
+from sluice.gate.judging import choose_judging
 from sluice.planning.begun_stream import as_begun
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
-from sluice.quality.gate import failing_columns, quality_failed
+from sluice.quality.judgement import failing_columns, quality_failed
 from sluice.quality.suite import Suite
-from sluice.spark.first_batch import first_batch_checked
-from sluice.spark.java_options import Work
+from sluice.spark.first_batch_check import first_batch_checked
+from sluice.spark.java import Work
 from sluice.spark.query import Query, build_query
 from sluice.spark.session import opened_session
 from sluice.storage import Storage
@@ -61,7 +61,7 @@ def _check_stream(
     project: Project, stream: Stream, streams: Mapping[str, Stream], *, analyse: bool
 ) -> SluiceError | None:
     try:
-        declared = Declared.of(project, stream, streams)
+        declared = CheckedDeclaration.of(project, stream, streams)
         # Without Spark's packages hardly any transform can be imported; its text was read.
         for function in (stream.transform, stream.sink.function) if is_installed("spark") else ():
             project.check_function(function)
@@ -69,7 +69,7 @@ def _check_stream(
         declared.check_table(storage=storage)
         suite = declared.suite
         if suite is not None:
-            choose_gate(project, stream, suite, (), storage=storage)
+            choose_judging(project, stream, suite, (), storage=storage)
         if analyse:
             with opened_session(project, stream, work=Work(0)) as session:
                 home = project.stream_home(stream)

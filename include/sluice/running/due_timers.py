@@ -9,7 +9,7 @@ import msgspec
 
 from sluice.checkpoint.reader import CheckpointState
 from sluice.errors import StorageError
-from sluice.plan_notes import KnownTimers
+from sluice.generation_notes import KnownTimers
 from sluice.planning.batch_clock import batch_clock_ms
 from sluice.planning.timers import is_timer_due
 from sluice.running.known_generation import KnownGeneration

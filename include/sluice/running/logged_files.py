@@ -19,7 +19,7 @@ from sluice.sources.contract import LoggingSource, OwnLog, Position
 from sluice.sources.files.refusals import read_again_remedy, read_as
 from sluice.spark.progress import Report, source_metric
 from sluice.stream import Stream
-from sluice.taken_notes import TakenNotes
+from sluice.taken_file_notes import TakenNotes
 
 
 @dataclass(frozen=True)

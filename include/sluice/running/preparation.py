@@ -13,8 +13,8 @@ from sluice.gate.unjudged_runs import settle
 from sluice.home import StreamHome
 from sluice.lineage.sending import lineage_sent
 from sluice.plan import Plan
-from sluice.planning.declared import Declared
-from sluice.planning.past import LEAVE_NO_RECORD
+from sluice.planning.checked_declaration import CheckedDeclaration
+from sluice.planning.missing_checkpoint import LEAVE_NO_RECORD
 from sluice.planning.recovered import done_batches
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import Request, Try, survey_and_plan, unsettled
@@ -68,14 +68,14 @@ class Preparation:
     project: Project
     wanted: Try
     journal: Journal
-    declared: Callable[[], Declared]
+    declared: Callable[[], CheckedDeclaration]
     """Looks at the declaration, once for all of the run; raises what is wrong with it."""
 
     @classmethod
     def of(cls, project: Project, request: Request, clock: Clock) -> Preparation:
         """Prepare a run. A retry keeps the limits and the clock of the first try."""
         journal = open_journal(project, request.stream, clock)
-        declared = cache(lambda: Declared.of(project, request.stream, project.streams()))
+        declared = cache(lambda: CheckedDeclaration.of(project, request.stream, project.streams()))
         return cls(project, Try.of(request, journal.records, clock), journal, declared)
 
     @property

@@ -15,9 +15,8 @@ from sluice.runs.lease import Lease
 from sluice.spark.connect_session import is_connected
 from sluice.spark.query import Query, spark_failed
 from sluice.spark.query_end import ending_query, is_at_work
-from sluice.spark.start_trigger import StartTrigger
 from sluice.spark.state_check import state_changed
-from sluice.trigger import LiveTrigger
+from sluice.trigger import LiveTrigger, StartTrigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,6 +23,7 @@ from sluice.checkpoint.writer import write_metadata
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.gate import decided_batch
 from sluice.gate.decided_batch import Decision
+from sluice.generation_notes import WrittenBatch
 from sluice.home import Generation, log_keys, source_order
 from sluice.lineage.sending import lineage_sent
 from sluice.lineage.settings import lineage_settings
@@ -37,21 +38,21 @@ from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
+from sluice.running.repeated_batch import clear_state_of_try, has_gone_on
 from sluice.running.source_marks import source_marks
 from sluice.running.spark_batches import SparkBatches
-from sluice.running.try_before import clear_state_of_try, has_gone_on
 from sluice.runs.driver import following_requests
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
 from sluice.spark.column_origins import read_columns
+from sluice.spark.duplicates import noted_duplicates
 from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited
-from sluice.spark.first_batch import first_batch_checked
-from sluice.spark.java_options import Work
+from sluice.spark.first_batch_check import first_batch_checked
+from sluice.spark.java import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.live_query import check_drained, check_live
-from sluice.spark.noted_duplicates import noted_duplicates
 from sluice.spark.query import Query, build_query
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, row_flow
@@ -63,7 +64,6 @@ from sluice.spark.watermark_log import WatermarkLog
 from sluice.spark.writers import check_home, name_writer
 from sluice.times import Clock, iso_time, system_clock
 from sluice.trigger import LiveTrigger
-from sluice.written_batch import WrittenBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

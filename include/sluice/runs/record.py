@@ -139,7 +139,7 @@ class QualityRecord(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Literal["pass", "warn", "fail"]
     checks: tuple[CheckRecord, ...] = ()
     suite: str = ""
-    gate: str = ""
+    where: str = msgspec.field(default="", name="gate")
     """Where the run was judged: `publish`, `cache` or `write`."""
     rows: int | None = None
     """How many rows came in; None when they were not measured."""

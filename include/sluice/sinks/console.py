@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declaring import check_booleans, check_limit, declares
+from sluice.declaration_checks import check_booleans, check_limit, declares
 from sluice.other_names import SINK_WORDS
 from sluice.sinks.contract import FunctionLoader, Sink
 

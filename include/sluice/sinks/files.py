@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
 
 from sluice.checkpoint.manifest import files_of_batch, latest_batch, newest_file
-from sluice.declaring import check_path, column_names, declares
+from sluice.declaration_checks import check_path, column_names, declares
 from sluice.errors import DeclarationError
 from sluice.locations import is_local, join, local_path, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS

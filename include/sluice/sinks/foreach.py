@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.declaring import check_reference, declares
+from sluice.declaration_checks import check_reference, declares
 from sluice.errors import DeclarationError
 from sluice.foreign_code import foreign_code
 from sluice.other_names import SINK_WORDS

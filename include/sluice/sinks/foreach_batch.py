@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declaring import check_reference, declares
+from sluice.declaration_checks import check_reference, declares
 from sluice.other_names import SINK_WORDS
 from sluice.sinks.contract import BatchSink, FunctionLoader, SinkBatch
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.datasets import Dataset
-from sluice.declaring import declares
+from sluice.declaration_checks import declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import cluster
 from sluice.kafka.settings import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declaring import declares
+from sluice.declaration_checks import declares
 from sluice.errors import DeclarationError
 from sluice.other_names import SINK_WORDS
 from sluice.sinks.contract import BatchSink, Clash, FunctionLoader, Sink, SinkBatch

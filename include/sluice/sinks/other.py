@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.declaring import declares
+from sluice.declaration_checks import declares
 from sluice.errors import DeclarationError
 from sluice.other_names import OTHER_SINK_WORDS
 from sluice.paths import expand_all

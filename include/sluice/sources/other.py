@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.datasets import Dataset
-from sluice.declaring import declares
+from sluice.declaration_checks import declares
 from sluice.errors import DeclarationError, Problem
 from sluice.interval import Interval
 from sluice.other_names import OTHER_SOURCE_WORDS

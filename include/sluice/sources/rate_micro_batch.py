@@ -15,7 +15,7 @@ import msgspec
 
 from sluice.amounts import known
 from sluice.datasets import Dataset
-from sluice.declaring import check_limit, declares
+from sluice.declaration_checks import check_limit, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.other_names import SOURCE_WORDS

@@ -12,9 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sluice.generation_notes import DropsDuplicates
+from sluice.planning.transform_text import transform_digest
 from sluice.spark.plan_columns import ATTRIBUTE, DEDUPES, MAKES_COLUMNS, made_columns, output_columns, whole_plan
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node
+from sluice.spark.query import Query, plan_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +52,16 @@ class Dropped:
 def drops_duplicates(frame: DataFrame, plans: PlanReader) -> bool:
     """Whether a query drops duplicates, also of a static table."""
     return any(node.kind in DEDUPES for node in whole_plan(frame, plans).walk())
+
+
+def noted_duplicates(query: Query) -> DropsDuplicates | None:
+    """Which rows a query drops; None for a stream that can't be backfilled."""
+    stream = query.stream
+    if stream.interval_column is None:
+        return None
+    found = find_dropped(query.frame, stream.interval_column, plan_reader(query.frame.sparkSession))
+    digest = transform_digest(query.project, stream, query.sql)
+    return DropsDuplicates(stream.interval_column, digest, found.across, found.timeless)
 
 
 def find_dropped(frame: DataFrame, column: str, plans: PlanReader) -> Dropped:

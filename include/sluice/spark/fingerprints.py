@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.edited_sources import source_fingerprints
 from sluice.planning.generation_sink import SINK_FORM
 from sluice.planning.transform_text import transform_digest
@@ -30,7 +30,7 @@ _FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
 """What is declared of the rows that come out."""
 
 
-def fingerprints(declared: Declared, query: Query) -> dict[str, str]:
+def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     """By name of what is declared, what tells it from another: the sink's place in words, all else as a digest.
 
     Raises:

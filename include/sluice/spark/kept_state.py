@@ -15,8 +15,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from sluice.errors import Problem, RefusedError
+from sluice.generation_notes import KeptState, StatefulOperator
 from sluice.locations import join
-from sluice.plan_notes import KeptState, StatefulOperator
 from sluice.planning.kept_mode import may_have_written
 from sluice.planning.survey import Survey
 from sluice.spark.connect_session import is_connected

@@ -32,13 +32,13 @@ from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query_words import note_query
 from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals
-from sluice.spark.start_trigger import StartTrigger, trigger_words
 from sluice.spark.timers import has_timers, next_timer_ms
 from sluice.spark.transform import SqlTransform, load_transform
 from sluice.spark_setting import spark_setting
 from sluice.sql_text import string_literal
 from sluice.storage import Storage
 from sluice.stream import Stream
+from sluice.trigger import StartTrigger, trigger_words
 
 _MOST_EXPLAIN = 50_000
 """How many characters of Spark's plan are kept: a record is written anew with every batch."""

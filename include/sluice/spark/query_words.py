@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sluice.planning.written_words import WrittenWords
+from sluice.planning.module_words import ModuleWords
 from sluice.project import Project
 from sluice.project_code import own_modules
 from sluice.redaction import MASK, SHORTEST
@@ -83,7 +83,7 @@ def note_query(project: Project, functions: Iterable[Any], plans: PlanReader, fr
     }
 
     def tell(others: Iterable[DataFrame]) -> QueryWords:
-        written = WrittenWords()
+        written = ModuleWords()
         for file in filter(None, files):
             written.read(file)
         for function in functions:

@@ -19,7 +19,7 @@ from sluice.spark import jars
 from sluice.spark.connect_session import close_remote, is_connected, open_remote
 from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS
 from sluice.spark.driver_jvm import start_jvm
-from sluice.spark.java_options import EXTRA_JAVA_OPTIONS, Work, java_options
+from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark.python_zone import system_zone
 from sluice.spark.shown_error import spark_message
 from sluice.spark_master import is_submitted

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from sluice.spark.java_options import EXTRA_JAVA_OPTIONS
+from sluice.spark.java import EXTRA_JAVA_OPTIONS
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sluice.errors import SluiceError
-from sluice.planning.transform_text import written_words
+from sluice.planning.transform_text import words_of_transform
 from sluice.project import Project
 from sluice.redaction import redacted
 from sluice.spark.query_words import QueryWords
@@ -50,7 +50,7 @@ def shown_lines(lines: Iterable[str], words: QueryWords) -> Iterator[str]:
 def words_of_stream(project: Project, name: str) -> QueryWords:
     """The literals of a stream's transform, found without importing it; none where the declaration can't be read."""
     try:
-        written = written_words(project, project.stream(name))
+        written = words_of_transform(project, project.stream(name))
     except SluiceError:
         return QueryWords()
     return QueryWords(frozenset(written.columns), written.secrets())

@@ -23,8 +23,8 @@ from sluice.testing.inputs import Input, write_input
 from sluice.testing.opened import OpenedStream
 from sluice.testing.project import bench_project
 from sluice.testing.rows import as_dicts, given_rows, rows_of
-from sluice.testing.stage import Stage
 from sluice.testing.state_stores import STATE_STORES
+from sluice.testing.surroundings import Surroundings
 from sluice.times import iso_time
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Bench:
     """
 
     def __init__(self, folder: Path, project: Project | str | None = None) -> None:
-        self._stage = Stage(folder.absolute(), project)
+        self._surroundings = Surroundings(folder.absolute(), project)
         self._stream: OpenedStream | None = None
         self._seen: dict[str, list[Mapping[str, Any]]] = {}
         self._is_cut = False
@@ -61,7 +61,7 @@ class Bench:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._stage.close()
+        self._surroundings.close()
 
     def open(
         self,
@@ -92,14 +92,16 @@ class Bench:
         """
         bench = self if self._stream is None else self._beside()
         declared = self._declared(stream, sources, sink, {**_store_conf(state_store), **(conf or {})})
-        project, places = bench_project(self._stage.user_project, self._stage.folder, self._stage.watch)
-        opened = OpenedStream(places.stream(declared, sink), project, self._stage.clock)
+        project, places = bench_project(
+            self._surroundings.user_project, self._surroundings.folder, self._surroundings.watch
+        )
+        opened = OpenedStream(places.stream(declared, sink), project, self._surroundings.clock)
         if now is not None:
-            self._stage.clock.begin(moment(now, "bench.open(now=...)"))
-        self._stage.opened.append(opened)
+            self._surroundings.clock.begin(moment(now, "bench.open(now=...)"))
+        self._surroundings.opened.append(opened)
         bench._stream = opened  # noqa: SLF001 - of its own class
         store = "" if state_store is None else f", with its state in {state_store}"
-        self._note(f"open `{declared.name}` at {iso_time(self._stage.clock.now)}{store}")
+        self._note(f"open `{declared.name}` at {iso_time(self._surroundings.clock.now)}{store}")
         return bench
 
     @property
@@ -115,7 +117,7 @@ class Bench:
     @property
     def now(self) -> datetime:
         """The time of the bench, in UTC."""
-        return self._stage.clock.now
+        return self._surroundings.clock.now
 
     def add(self, source: str, rows: object, *, schema: str | None = None, folder: str = "") -> None:
         """Give a source rows: one file, or one version of a table, that arrives now.
@@ -134,9 +136,9 @@ class Bench:
         if found is None:
             names = ", ".join(self._opened.stream.sources)
             raise DeclarationError(f"there is no source `{source}`", where="bench.add()", remedy=f"there are: {names}")
-        self._stage.inputs += 1
+        self._surroundings.inputs += 1
         place = f"bench.add({source!r})"
-        given = Input(rows, schema, folder, self._stage.inputs, self._stage.clock(), place)
+        given = Input(rows, schema, folder, self._surroundings.inputs, self._surroundings.clock(), place)
         told = write_input(found, given, lambda: self._opened.session)
         self._note(f"add to `{source}`: {told}")
 
@@ -156,7 +158,7 @@ class Bench:
                 where="bench.advance()",
                 remedy='write bench.advance("10 minutes"), or bench.advance(to="2026-01-01T10:00:00Z")',
             )
-        clock = self._stage.clock
+        clock = self._surroundings.clock
         if to is not None:
             clock.set(moment(to, "bench.advance(to=...)"))
         elif by is not None:
@@ -260,7 +262,7 @@ class Bench:
             self._fail("the run was to fail, and did not", _told(record))
         self._is_cut = True
         told = f"{type(error).__name__}: {error}"
-        self._stage.history[-1] += f"\n     {told}"
+        self._surroundings.history[-1] += f"\n     {told}"
         if not isinstance(error, kind) or match not in str(error):
             self._fail(f"the run failed with another error: {told}", because=error)
         return error
@@ -354,8 +356,8 @@ class Bench:
         return self._stream
 
     def _beside(self) -> Bench:
-        bench = Bench(self._stage.folder)
-        bench._stage = self._stage
+        bench = Bench(self._surroundings.folder)
+        bench._surroundings = self._surroundings
         return bench
 
     def _declared(
@@ -364,7 +366,7 @@ class Bench:
         """The stream as it is declared, with what the test says otherwise."""
         found = stream
         if isinstance(found, str):
-            found = (self._stage.user_project or find_project()).stream(found)
+            found = (self._surroundings.user_project or find_project()).stream(found)
         unknown = next((name for name in sources or {} if name not in found.sources), None)
         if unknown is not None:
             raise DeclarationError(
@@ -386,7 +388,7 @@ class Bench:
         with self._telling():
             record = opened.run(bound, **how)
         self._is_cut = False
-        self._stage.history[-1] += f"\n{_told(record)}"
+        self._surroundings.history[-1] += f"\n{_told(record)}"
         return record
 
     def _check(self, what: str, sink: Sink, expected: object, *, only_new: bool) -> None:
@@ -420,16 +422,16 @@ class Bench:
         try:
             yield
         except SluiceError as exc:
-            exc.add_note(self._stage.told())
+            exc.add_note(self._surroundings.told())
             raise
 
     def _note(self, text: str) -> None:
-        self._stage.history.append(text)
+        self._surroundings.history.append(text)
 
     def _fail(self, message: str, *more: str, because: BaseException | None = None) -> NoReturn:
         __tracebackhide__ = True
         name = f"`{self._opened.stream.name}`"
-        raise AssertionError("\n".join([f"{name}: {message}", *more, self._stage.told()])) from because
+        raise AssertionError("\n".join([f"{name}: {message}", *more, self._surroundings.told()])) from because
 
 
 def _until(given: str | datetime | None) -> datetime | None:

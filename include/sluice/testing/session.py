@@ -10,7 +10,7 @@ from sluice.errors import DeclarationError
 from sluice.extras import check_extra
 from sluice.project import Project
 from sluice.spark.delta_extension import has_delta
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.session import open_session, spark_conf, uses_delta
 from sluice.stream import Stream
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.spark.first_batch import ROCKSDB, STATE_STORE
+from sluice.spark.first_batch_check import ROCKSDB, STATE_STORE
 
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"

@@ -20,8 +20,8 @@ from sluice.runs.record import describe_quality
 from sluice.spark.query_words import QueryWords
 from sluice.spark.shown_log import shown_lines, words_of_stream
 from sluice_airflow.arguments import check_task_arguments
-from sluice_airflow.lineage import ToldByProvider, lineage_of_task
 from sluice_airflow.listeners.drivers_pool import POOL
+from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.outcomes import as_airflow_errors
 from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import number, text

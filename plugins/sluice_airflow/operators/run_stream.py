@@ -35,9 +35,9 @@ from sluice.times import parse_time
 from sluice_airflow.arguments import PLANNED, check_task_arguments, check_trigger
 from sluice_airflow.assets import emit_events
 from sluice_airflow.deferring import default_deferrable
-from sluice_airflow.lineage import ToldByProvider, lineage_of_task
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import NotedRun, note_run
+from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
 from sluice_airflow.outcomes import as_airflow_errors, conclude
 from sluice_airflow.projects import task_project
 from sluice_airflow.rendered import number, text

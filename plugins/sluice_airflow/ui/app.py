@@ -35,7 +35,7 @@ from sluice_airflow.ui.backstage import Backstage
 from sluice_airflow.ui.dag_tasks import DagTasks, StreamTask, run_keys
 from sluice_airflow.ui.guarded_route import GuardedRoute
 from sluice_airflow.ui.known_runs import KnownRuns, RunsInMind
-from sluice_airflow.ui.lineage import choose, draw, find_readings
+from sluice_airflow.ui.lineage_picture import choose, draw, find_readings
 from sluice_airflow.ui.next_run import NextRun, hanging, look_ahead
 from sluice_airflow.ui.other_projects import other_projects
 from sluice_airflow.ui.quality_view import report_on

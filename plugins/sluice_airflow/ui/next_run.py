@@ -13,7 +13,7 @@ from sluice.gate.state import read_gate
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import SourceLag, source_lags
 from sluice.plan import Plan
-from sluice.planning.declared import Declared
+from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.survey import Survey, positions, survey
 from sluice.planning.verdict import Request, Try, find_verdict, taken_lease
 from sluice.project import Project
@@ -70,7 +70,7 @@ def look_ahead(
         seen = survey(stream, home, Bound(), now)
         next_run = replace(_seen(seen, now), hold=hold)
         next_run = replace(next_run, taken=taken_lease(home, seen.generation, now))
-        declared = Declared.of(project, stream, streams)
+        declared = CheckedDeclaration.of(project, stream, streams)
         plan = find_verdict(home, Try(Request(stream), None, now), seen, declared)
     except SluiceError as exc:
         return replace(next_run, error=str(exc))

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sluice.plan_document import PlanDocument
 from sluice.planning.backfill import downstream_effect
-from sluice.planning.explain import named_stages
+from sluice.planning.explain import judged_words, named_stages
 from sluice.quality.report import QualityReport
 from sluice.runs.balance import balance_of, broken_balance
 from sluice.runs.record import BatchRecord, RunRecord
@@ -252,7 +252,7 @@ def _run_facts(record: RunRecord, plan: PlanDocument, now: datetime, *, is_activ
         facts.append(Fact("strategy", plan.strategy, str(record.trigger or "")))
     facts += _live_facts(record, now, is_active=is_active)
     if plan.quality is not None:
-        facts.append(Fact("gate", f"{plan.quality.gate}, {plan.quality.measured}", plan.quality.reason))
+        facts.append(Fact("quality", judged_words(plan.quality), plan.quality.reason))
     facts.append(Fact("generation", str(record.generation), f"token {record.token}" if record.token else ""))
     facts += [Fact("tries", str(record.tries))] if record.tries > 1 else []
     facts += [Fact("query id", record.query_id)] if record.query_id else []

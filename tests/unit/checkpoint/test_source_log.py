@@ -22,7 +22,7 @@ from sluice.checkpoint.source_log import (
     read_source_log,
 )
 from sluice.errors import RefusedError, StorageError
-from sluice.memory import available_bytes
+from sluice.free_memory import available_bytes
 from sluice.storage import Storage
 from tests.builders import log_bytes, make_source_log, put
 from tests.fuzzing import DEEP, damaged, outcome, short

@@ -9,7 +9,7 @@ from sluice.gate.audit_record import former_runs
 from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument
 from sluice.quality.compile import compile_suite
-from sluice.quality.gate import judge_run
+from sluice.quality.judgement import judge_run
 from sluice.runs.record import QualityRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
 from sluice.storage import Storage

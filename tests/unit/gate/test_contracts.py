@@ -133,7 +133,7 @@ def test_nothing_is_looked_at_when_there_is_nothing_to_run(project: Project, mon
     """An idle tick does not even read the suite."""
     Path(project.root, "in").mkdir()
     asked = request(project, sources.files("in", format="parquet", schema="id bigint"), BROKEN["another number"])
-    monkeypatch.setattr("sluice.planning.declared.declared_suite", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr("sluice.planning.checked_declaration.declared_suite", lambda *_, **__: pytest.fail("read"))
     assert plan_stream(project, asked).verdict == "skip"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.gate.stopped_batch import StoppedBatch, key_of, not_let_through
 from sluice.quality.compile import QualityPlan
-from sluice.quality.gate import Judgement
+from sluice.quality.judgement import Judgement
 from sluice.quality.results import CheckResult
 from tests.unit.quality.test_remeasured import LARGEST, NAMED, plan_of, values_of
 

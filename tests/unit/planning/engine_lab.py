@@ -23,10 +23,10 @@ from uuid import uuid4
 from sluice import Stream, sources
 from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import StorageError
+from sluice.generation_notes import KeptState
 from sluice.home import SourceLine
 from sluice.locations import join
 from sluice.plan import Plan
-from sluice.plan_notes import KeptState
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project

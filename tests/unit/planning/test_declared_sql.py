@@ -9,7 +9,7 @@ import pytest
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.planning.declared_sql import DeclaredSql, declared_sql
-from sluice.planning.transform_text import transform_digest, written_words
+from sluice.planning.transform_text import transform_digest, words_of_transform
 from sluice.project import Project, find_project
 from tests.builders import put
 
@@ -156,7 +156,7 @@ def test_the_digest_is_of_what_it_does(project: Project) -> None:
 def test_what_may_be_a_secret(project: Project) -> None:
     """A salt in quotes is one, the name of a column is none."""
     assert sql("select 'it''s' from stream(visits)").literals == {"it''s", "it's"}
-    words = written_words(
+    words = words_of_transform(
         project, declared("select sha2(concat(id, 'pepper-4711'), 256) as `key-of-id` from stream(visits)")
     )
 

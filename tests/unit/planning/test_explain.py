@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from engine_lab import Lab, leave_pending, make_lab, make_stream, until
 
 from sluice import sources
-from sluice.plan import GateChoice
+from sluice.plan import Judging
 from sluice.planning.explain import explain
 from sluice.planning.planner import Limits
 
@@ -71,17 +71,18 @@ def test_rows_that_the_log_knows(tmp_path: Path) -> None:
     assert list(explain(lab.plan()))[3].endswith("bytes, 1,234 rows)")
 
 
-def test_the_gate_and_why(tmp_path: Path) -> None:
+def test_where_it_is_judged_and_why(tmp_path: Path) -> None:
     """Who reads a plan learns where the run will be judged, and what is read again."""
     lab = make_lab(tmp_path)
     lab.arrive(1)
-    gate = GateChoice("daily", checks=3, gate="cache", measured="pass", rereads=1, reason="rows are split; in a pass")
+    judging = Judging("daily", checks=3, where="cache", measured="afterwards", rereads=1, reason="rows are split")
 
-    told = list(explain(replace(lab.plan(), quality=gate, stages=())))
+    told = list(explain(replace(lab.plan(), quality=judging, stages=())))
 
+    quality = "  quality: 3 checks of `daily`, 1 by Great Expectations"
     assert told[-2:] == [
-        "  quality: 3 checks of `daily`, 1 by Great Expectations; gate cache, pass",
-        "    rows are split; in a pass",
+        f"{quality}; judged before it is written, measured by reading it once more",
+        "    rows are split",
     ]
 
 

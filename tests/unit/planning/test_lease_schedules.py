@@ -23,7 +23,7 @@ from engine_lab import KilledError, Lab, LabProject, make_lab
 
 from sluice import local_disk
 from sluice.errors import SluiceError
-from sluice.plan_notes import KeptState
+from sluice.generation_notes import KeptState
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request
 from sluice.running import runner

@@ -13,7 +13,7 @@ from sluice import sinks
 from sluice.errors import DeclarationError, JarsError
 from sluice.project import Project
 from sluice.spark import jars
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.session import driver_environment, spark_conf
 from tests.builders import make_stream
 

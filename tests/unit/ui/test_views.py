@@ -15,7 +15,7 @@ from sluice.errors import Problem
 from sluice.home import Checked, Generation, SourceLine
 from sluice.interval import Interval
 from sluice.monitoring.inspection import SourceLag
-from sluice.plan import GateChoice, Plan
+from sluice.plan import Judging, Plan
 from sluice.plan_document import PlanDocument
 from sluice.planning.backfill import BackfillPlan, Downstream
 from sluice.quality.expectations import EXPECTATIONS
@@ -398,16 +398,16 @@ def test_the_page_of_a_run() -> None:
     assert page.explain == "== Physical Plan =="
 
 
-def test_the_gate_of_a_run() -> None:
+def test_where_a_run_is_judged() -> None:
     """Where it was to be judged, how it was measured, and why; a plan without a suite has none."""
     reason = "nothing is published that fails; measured while it is written"
-    gate = GateChoice("s", checks=2, gate="publish", measured="observe", rereads=0, reason=reason)
-    plan = Plan("visits", 1, "run", "4 new files", "exact", quality=gate)
+    judging = Judging("s", checks=2, where="publish", measured="observe", rereads=0, reason=reason)
+    plan = Plan("visits", 1, "run", "4 new files", "exact", quality=judging)
 
     facts = {fact.name: (fact.value, fact.remark) for fact in show(make_run(plan=plan.document)).facts}
 
-    assert facts["gate"] == ("publish, observe", reason)
-    assert "gate" not in [fact.name for fact in show(make_run()).facts]
+    assert facts["quality"] == ("judged before it is published, measured on the way", reason)
+    assert "quality" not in [fact.name for fact in show(make_run()).facts]
 
 
 def test_a_run_that_failed() -> None:

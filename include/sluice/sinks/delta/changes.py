@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sluice.declaring import column_names, declares
+from sluice.declaration_checks import column_names, declares
 from sluice.errors import DeclarationError
 from sluice.other_names import CHANGES_WORDS
 

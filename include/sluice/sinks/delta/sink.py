@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from sluice.declaring import check_path, column_names, declares, snake_case
+from sluice.declaration_checks import check_path, column_names, declares, snake_case
 from sluice.delta_table import (
     expired_transactions,
     find_table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sluice.declaring import check_booleans, check_limit, check_path, declares
+from sluice.declaration_checks import check_booleans, check_limit, check_path, declares
 from sluice.errors import DeclarationError
 from sluice.option_values import any_text, boolean
 from sluice.other_names import FORMAT_WORDS, KIND_WORDS, SOURCE_WORDS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sluice.declaring import check_booleans, check_limit, check_pattern, declares
+from sluice.declaration_checks import check_booleans, check_limit, check_pattern, declares
 from sluice.errors import DeclarationError
 from sluice.kafka.cluster import Partition
 from sluice.kafka.settings import check_names, check_servers, check_topic, named

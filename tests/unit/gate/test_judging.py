@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from sluice import Stream, sinks, sources
 from sluice.amounts import known
 from sluice.errors import DeclarationError
-from sluice.gate.choice import choose_gate
-from sluice.plan import GateChoice, PlannedBatch, SourceRange
+from sluice.gate.judging import choose_judging
+from sluice.plan import Judging, PlannedBatch, SourceRange
 from sluice.project import Project
 from sluice.quality.suite import Suite
 from sluice.sinks.contract import Sink
@@ -31,13 +31,13 @@ def check(policy: str, column: str = "id") -> dict[str, Any]:
     return row("expect_column_values_to_not_be_null", policy=policy, column=column)
 
 
-def choose(root: Path, sink: Sink, *policies: str, master: str = "local[2]", rows: int = 0, **meta: Any) -> GateChoice:
+def choose(root: Path, sink: Sink, *policies: str, master: str = "local[2]", rows: int = 0, **meta: Any) -> Judging:
     """The choice for a batch of so many rows, and a compiled check of each policy."""
     checks = [check(policy, f"c{number}") for number, policy in enumerate(policies)]
     return choose_for(root, sink, suite(*checks, **meta), master=master, rows=rows)
 
 
-def choose_for(root: Path, sink: Sink, checked: Suite, *, master: str = "local[2]", rows: int = 0) -> GateChoice:
+def choose_for(root: Path, sink: Sink, checked: Suite, *, master: str = "local[2]", rows: int = 0) -> Judging:
     """The choice for a suite, and a batch of so many rows."""
     make_delta(root / "lake", [1])
     project = Project(str(root), "p", str(root / "home"), (), (), spark_master=master)
@@ -46,29 +46,29 @@ def choose_for(root: Path, sink: Sink, checked: Suite, *, master: str = "local[2
         Stream(name="s", sources=numbers, transform="tests.builders:anything", sink=sink, quality="s.json")
     )
     batch = PlannedBatch(0, "data", 0, {"n": SourceRange(None, "x", known(rows=rows))})
-    return choose_gate(project, stream, checked, (batch,), storage=Storage())
+    return choose_judging(project, stream, checked, (batch,), storage=Storage())
 
 
 @pytest.mark.parametrize(
-    ("sink", "policies", "master", "gate", "measured"),
+    ("sink", "policies", "master", "where", "measured"),
     [
         (DELTA, ("fail",), "local[2]", "publish", "observe"),
         (DELTA, ("drop",), "local[2]", "publish", "observe"),
         (DELTA, ("warn",), "local[2]", "write", "observe"),
-        (DELTA, ("quarantine",), "local[2]", "cache", "pass"),
+        (DELTA, ("quarantine",), "local[2]", "cache", "afterwards"),
         (NEW, ("fail",), "local[2]", "publish", "observe"),
-        (FUNCTION, ("warn",), "local[2]", "cache", "pass"),
+        (FUNCTION, ("warn",), "local[2]", "cache", "afterwards"),
         (FILES, ("fail",), "local[2]", "write", "observe"),
         (CONSOLE, ("warn",), "local[2]", "write", "observe"),
         (DELTA, ("fail",), "sc://localhost:1", "write", "observe"),
     ],
 )
 def test_chosen(  # noqa: PLR0917 - a table
-    tmp_path: Path, sink: Sink, policies: tuple[str, ...], master: str, gate: str, measured: str
+    tmp_path: Path, sink: Sink, policies: tuple[str, ...], master: str, where: str, measured: str
 ) -> None:
     """By what the policies ask for, and what the sink can do."""
     chosen = choose(tmp_path, sink, *policies, master=master)
-    assert (chosen.gate, chosen.measured) == (gate, measured)
+    assert (chosen.where, chosen.measured) == (where, measured)
     assert chosen.reason
 
 
@@ -119,7 +119,7 @@ def test_a_table_that_needs_spark_s_own_writer(tmp_path: Path, make: Callable[[P
 
     chosen = choose(tmp_path, odd, "fail")
 
-    assert (chosen.gate, chosen.measured) == ("cache", "pass")
+    assert (chosen.where, chosen.measured) == ("cache", "afterwards")
     assert obstacle in chosen.reason
     with pytest.raises(DeclarationError, match="`gate` is `publish`, but"):
         choose(tmp_path, odd, "fail", gate="publish")
@@ -130,25 +130,25 @@ def test_an_option_that_needs_spark_s_own_writer(tmp_path: Path) -> None:
     make_delta(tmp_path / "lake", [1])
     chosen = choose(tmp_path, sinks.delta("lake", merge_schema=True), "fail")
 
-    assert chosen.gate == "cache"
+    assert chosen.where == "cache"
     assert "the option `mergeSchema`" in chosen.reason
-    assert choose(tmp_path, sinks.delta("new", user_metadata="mine"), "fail").gate == "publish"
+    assert choose(tmp_path, sinks.delta("new", user_metadata="mine"), "fail").where == "publish"
 
 
 def test_by_estimate(tmp_path: Path) -> None:
-    """Many checks of many rows are cheaper in a pass of their own, where the sink gives the rows back."""
+    """Many checks of many rows are cheaper to measure afterwards, where the sink gives the rows back."""
     many = ("fail",) * 40
 
     assert choose(tmp_path, DELTA, *many, rows=1_000).measured == "observe"
-    passed = choose(tmp_path, DELTA, *many, rows=100_000_000)
-    assert passed.measured == "pass"
-    assert "100,000,000 rows" in passed.reason
+    reread = choose(tmp_path, DELTA, *many, rows=100_000_000)
+    assert reread.measured == "afterwards"
+    assert "100,000,000 rows" in reread.reason
     assert choose(tmp_path, FILES, *many, rows=100_000_000).measured == "observe"
     assert choose(tmp_path, DELTA, "drop", *many, rows=100_000_000).measured == "observe"
 
 
 def test_only_what_is_measured_is_estimated(tmp_path: Path) -> None:
-    """Checks of columns, and those that are read again, cost the pass nothing; rules about history do."""
+    """Checks of columns, and those that are read again, cost nothing; rules about history do."""
     unmeasured = [row("expect_column_to_exist", policy="fail", column=f"c{number}") for number in range(40)]
     unmeasured += [row("expect_column_values_to_be_unique", policy="fail", column=f"c{number}") for number in range(40)]
     sketched = [
@@ -163,17 +163,17 @@ def test_only_what_is_measured_is_estimated(tmp_path: Path) -> None:
 
     for checks, history, measured in (
         ([*unmeasured, check("fail")], [], "observe"),
-        (sketched, [], "pass"),
-        ([check("fail")], old, "pass"),
+        (sketched, [], "afterwards"),
+        ([check("fail")], old, "afterwards"),
     ):
         assert choose_for(tmp_path, DELTA, suite(*checks, history=history), rows=100_000_000).measured == measured
 
 
 def test_the_suite_may_say_otherwise(tmp_path: Path) -> None:
     """As far as the sink can."""
-    assert choose(tmp_path, DELTA, "fail", gate="cache").gate == "cache"
+    assert choose(tmp_path, DELTA, "fail", gate="cache").where == "cache"
     chosen = choose(tmp_path, DELTA, "fail", gate="write", measured="pass")
-    assert (chosen.gate, chosen.measured) == ("write", "pass")
+    assert (chosen.where, chosen.measured) == ("write", "afterwards")
     assert "as the suite says" in chosen.reason
 
 
@@ -183,7 +183,7 @@ def test_the_suite_may_say_otherwise(tmp_path: Path) -> None:
         (FILES, "fail", {"gate": "publish"}, "local[2]", "a files sink can't publish"),
         (FILES, "fail", {"gate": "cache"}, "local[2]", "a files sink publishes what it writes"),
         (MERGED, "fail", {"gate": "publish"}, "local[2]", "heeds the option `mergeSchema`"),
-        (DELTA, "quarantine", {"gate": "write"}, "local[2]", "`quarantine` needs the gate `cache`"),
+        (DELTA, "quarantine", {"gate": "write"}, "local[2]", "`quarantine` needs `cache`"),
         (FUNCTION, "fail", {"gate": "write"}, "local[2]", "may read it more than once"),
         (DELTA, "fail", {"gate": "cache"}, "sc://localhost:1", "over Spark Connect"),
         (FUNCTION, "warn", {}, "sc://localhost:1", "may read a batch twice"),

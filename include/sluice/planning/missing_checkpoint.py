@@ -124,7 +124,7 @@ def renamed(project: Project, home: StreamHome, writers: frozenset[str]) -> Prob
     )
 
 
-def past_problem(project: Project, stream: Stream, home: StreamHome) -> Problem | None:
+def why_missing(project: Project, stream: Stream, home: StreamHome) -> Problem | None:
     """Why a stream that has not begun is no new one, in the words of a run; None when it is, and once it has begun.
 
     Raises:

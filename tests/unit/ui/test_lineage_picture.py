@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sluice import Stream, sinks, sources
 from sluice.monitoring.inspection import SourceLag
-from sluice_airflow.ui.lineage import MOST_STREAMS, Picture, choose, draw, find_readings
+from sluice_airflow.ui.lineage_picture import MOST_STREAMS, Picture, choose, draw, find_readings
 from sluice_airflow.ui.next_run import NextRun
 from sluice_airflow.ui.rows import Badge
 from tests.builders import NOW, NOW_MS, make_files_source

@@ -8,7 +8,7 @@ import pytest
 
 from sluice.errors import RefusedError
 from sluice.storage import Storage
-from sluice.taken_notes import TakenNotes
+from sluice.taken_file_notes import TakenNotes
 from tests.builders import put
 
 

@@ -18,7 +18,7 @@ from sluice.stream import Stream
 
 
 @dataclass(frozen=True)
-class Declared:
+class CheckedDeclaration:
     """A declaration in which nothing is wrong, as far as it tells by itself; all locations are absolute."""
 
     project: Project
@@ -31,7 +31,7 @@ class Declared:
     """That another stream writes to the same sink, if one does."""
 
     @classmethod
-    def of(cls, project: Project, stream: Stream, streams: Mapping[str, Stream]) -> Declared:
+    def of(cls, project: Project, stream: Stream, streams: Mapping[str, Stream]) -> CheckedDeclaration:
         """Look at a declaration beside its project; nothing of what it works on is read.
 
         Args:

@@ -13,7 +13,7 @@ from sluice.checkpoint.state_store import Operator
 from sluice.errors import DeclarationError
 from sluice.home import StreamHome, log_keys
 from sluice.project import Project
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.session import opened_session
 from sluice.spark.state_rows import JOIN, StateView, find_operator, read_state, state_unreadable
 from sluice.stream import Stream

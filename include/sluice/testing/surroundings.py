@@ -13,7 +13,7 @@ from sluice.testing.opened import OpenedStream
 
 
 @dataclass
-class Stage:
+class Surroundings:
     """The folder of a bench, and everything that happened there."""
 
     folder: Path

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.quality.compile import QualityPlan, compile_suite
-from sluice.quality.gate import Judgement, judge_run
+from sluice.quality.judgement import Judgement, judge_run
 from tests.unit.quality.suites import row, suite
 
 COLUMNS = "n INT, x DOUBLE, d DATE, at TIMESTAMP, local TIMESTAMP_NTZ, word STRING"

@@ -1,4 +1,4 @@
-"""The gate: the verdict on what a run has measured so far. Pure."""
+"""The verdict on what a run has measured so far. Pure."""
 
 from __future__ import annotations
 

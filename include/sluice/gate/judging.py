@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from sluice.errors import DeclarationError
 from sluice.locations import same_for_every_name
-from sluice.plan import Gate, GateChoice, Measured, PlannedBatch
+from sluice.plan import JudgedAt, Judging, Measured, PlannedBatch
 from sluice.project import Project
 from sluice.quality.history import history_rules
 from sluice.quality.suite import Suite
@@ -19,17 +19,19 @@ from sluice.table_writers import other_writer
 
 _OBSERVED_SECONDS = 10e-9
 """What it costs to observe one measure of one row, on one core: most of it is the measure's own condition."""
-_PASS_SECONDS, _READ_SECONDS, _SUMMED_SECONDS = 0.15, 40e-9, 7.5e-9
-"""What a pass of its own costs: to start, to read a row that was written, and one measure of it. All of them were
+_REREADING_SECONDS, _READ_SECONDS, _SUMMED_SECONDS = 0.15, 40e-9, 7.5e-9
+"""What it costs to read what was written: to start, each row of it, and one measure of that. All of them were
 measured with 3, 13 and 33 measures of 4 million rows of Parquet."""
 _ROW_BYTES = 100
 """How long a row of input is, where no log tells how many there are."""
 _MEASURES_PER_CHECK = 2
+_MEASURED: Mapping[str, Measured] = {"observe": "observe", "pass": "afterwards"}
+"""By the words of a suite, how a run is measured."""
 _Obstacle = Callable[[], str | None]
 """Why batches can't be written aside; None when they can."""
 
 
-def choose_gate(
+def choose_judging(
     project: Project,
     stream: Stream,
     suite: Suite,
@@ -37,7 +39,7 @@ def choose_gate(
     *,
     state: SinkState | None = None,
     storage: Storage,
-) -> GateChoice:
+) -> Judging:
     """Choose by the suite's policies and what the sink can do; `meta.sluice` of the suite may say otherwise.
 
     Args:
@@ -54,31 +56,31 @@ def choose_gate(
     """
     ours = suite.meta.get("sluice", {})
     aside = partial(_aside_obstacle, stream, state, storage)
-    gate, reason = _gate(project, stream, suite, aside)
-    wanted = _wanted(ours, "gate", get_args(Gate), suite)
-    if wanted is not None and wanted != gate:
+    where, reason = _where(project, stream, suite, aside)
+    wanted = _wanted(ours, "gate", get_args(JudgedAt), suite)
+    if wanted is not None and wanted != where:
         _check_wanted(project, stream, suite, wanted, aside)
-        gate, reason = wanted, "as the suite says"
-    measured, why = _measured(stream, suite, gate, batches)
-    wanted = _wanted(ours, "measured", get_args(Measured), suite)
-    if wanted is not None and wanted != measured:
-        obstacle = _pass_obstacle(stream, suite, gate) if wanted == "pass" else _observe_obstacle(gate)
+        where, reason = wanted, "as the suite says"
+    measured, why = _measured(stream, suite, where, batches)
+    wanted = _wanted(ours, "measured", tuple(_MEASURED), suite)
+    if wanted is not None and _MEASURED[wanted] != measured:
+        obstacle = _rereading_obstacle(stream, suite, where) if wanted == "pass" else _observe_obstacle(where)
         if obstacle is not None:
             raise DeclarationError(
                 f"`measured` is `{wanted}`, but {obstacle}", where=f"{suite.source}, meta.sluice", remedy="leave it out"
             )
-        measured, why = wanted, "as the suite says"
-    return GateChoice(
+        measured, why = _MEASURED[wanted], "as the suite says"
+    return Judging(
         suite=suite.name,
         checks=len(suite.expectations) + len(history_rules(suite)),
-        gate=gate,  # type: ignore[arg-type]  # one of them: checked above
+        where=where,  # type: ignore[arg-type]  # one of them: checked above
         measured=measured,  # type: ignore[arg-type]
         rereads=sum(expectation.is_reread for expectation in suite.expectations),
         reason=f"{reason}; {why}",
     )
 
 
-def choose_backfill_gate(project: Project, stream: Stream, suite: Suite) -> GateChoice:
+def choose_backfill_judging(project: Project, stream: Stream, suite: Suite) -> Judging:
     """How a backfill is judged: in one way only, which every sink that can be backfilled allows.
 
     Raises:
@@ -86,17 +88,17 @@ def choose_backfill_gate(project: Project, stream: Stream, suite: Suite) -> Gate
     """
     if _policies(suite, "quarantine"):
         _check_quarantine(project, stream, suite)
-    return GateChoice(
+    return Judging(
         suite=suite.name,
         checks=len(suite.expectations),
-        gate="cache",
-        measured="pass",
+        where="cache",
+        measured="afterwards",
         rereads=sum(expectation.is_reread for expectation in suite.expectations),
         reason="the rows of the interval are kept and measured before they replace any; rules about history rest",
     )
 
 
-def _gate(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> tuple[str, str]:
+def _where(project: Project, stream: Stream, suite: Suite, aside: _Obstacle) -> tuple[str, str]:
     if _policies(suite, "quarantine"):
         _check_quarantine(project, stream, suite)
         return "cache", "rows are split between the sink and its quarantine"
@@ -129,7 +131,7 @@ def _read_again(sink: BatchSink) -> str:
 def _check_wanted(project: Project, stream: Stream, suite: Suite, wanted: str, aside: _Obstacle) -> None:
     obstacle: str | None = None
     if wanted != "cache" and _policies(suite, "quarantine"):
-        obstacle = "`quarantine` needs the gate `cache`"
+        obstacle = "`quarantine` needs `cache`"
     elif wanted == "write" and isinstance(stream.sink, BatchSink) and not isinstance(stream.sink, StagingSink):
         obstacle = _read_again(stream.sink)
     elif wanted != "write" and project.is_remote:
@@ -176,24 +178,24 @@ def _aside_obstacle(stream: Stream, state: SinkState | None, storage: Storage) -
     return stream.sink.aside_obstacle(stream.output_mode, state=state, storage=storage)
 
 
-def _pass_obstacle(stream: Stream, suite: Suite, gate: str) -> str | None:
+def _rereading_obstacle(stream: Stream, suite: Suite, where: str) -> str | None:
     """Why what was written can't be read again to be measured; None when it can."""
     if _removes(suite):
         return "some rows are not written"
-    if gate == "write" and not isinstance(stream.sink, VersionedSink):
+    if where == "write" and not isinstance(stream.sink, VersionedSink):
         return f"{stream.sink.named} does not tell what a batch wrote"
     return None
 
 
-def _observe_obstacle(gate: str) -> str | None:
+def _observe_obstacle(where: str) -> str | None:
     """Why a batch can't be measured on its way into the sink; None when it can."""
-    return "the gate `cache` judges a batch before any of it is written" if gate == "cache" else None
+    return "`cache` judges a batch before any of it is written" if where == "cache" else None
 
 
-def _measured(stream: Stream, suite: Suite, gate: str, batches: tuple[PlannedBatch, ...]) -> tuple[str, str]:
-    if gate == "cache":
-        return "pass", "measured in a pass over what Spark keeps of the batch"
-    if (obstacle := _pass_obstacle(stream, suite, gate)) is not None:
+def _measured(stream: Stream, suite: Suite, where: str, batches: tuple[PlannedBatch, ...]) -> tuple[str, str]:
+    if where == "cache":
+        return "afterwards", "measured by reading what Spark keeps of the batch"
+    if (obstacle := _rereading_obstacle(stream, suite, where)) is not None:
         return "observe", f"measured while it is written, for {obstacle}"
     compiled = [e for e in suite.expectations if e.kind.path != "schema" and not e.is_reread]
     measures = _MEASURES_PER_CHECK * len(compiled) + len(history_rules(suite))
@@ -201,11 +203,11 @@ def _measured(stream: Stream, suite: Suite, gate: str, batches: tuple[PlannedBat
     if not rows:
         return "observe", "measured while it is written, for the plan does not tell how many rows come"
     observed = rows * measures * _OBSERVED_SECONDS
-    passed = _PASS_SECONDS + rows * (_READ_SECONDS + measures * _SUMMED_SECONDS)
-    estimate = f"about {observed:.1g} s to observe {rows:,.0f} rows, {passed:.1g} s to read them again"
-    if observed <= passed:
+    reread = _REREADING_SECONDS + rows * (_READ_SECONDS + measures * _SUMMED_SECONDS)
+    estimate = f"about {observed:.1g} s to observe {rows:,.0f} rows, {reread:.1g} s to read them again"
+    if observed <= reread:
         return "observe", f"measured while it is written: {estimate}"
-    return "pass", f"measured in a pass over what was written: {estimate}"
+    return "afterwards", f"measured by reading what was written: {estimate}"
 
 
 def _rows(batch: PlannedBatch) -> float:

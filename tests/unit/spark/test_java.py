@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.spark.java_options import Work, java_options
+from sluice.spark.java import Work, java_options
 
 MIB = 1024 * 1024
 SERIAL, FIRST_TIER = "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"

@@ -1,4 +1,4 @@
-"""What Spark's plan of a query has said, as it is noted with a generation: later runs are planned without Spark."""
+"""What is noted with a generation: what Spark's plan of its query said, what its table had. No run asks again."""
 
 from __future__ import annotations
 
@@ -51,3 +51,13 @@ class KnownTimers(msgspec.Struct, frozen=True):
     """The clock of the batch: another batch of its number tells something else."""
     due_ms: int | None
     """Milliseconds since the epoch; None where none waits."""
+
+
+class WrittenBatch(msgspec.Struct, frozen=True):
+    """The newest batch that a table had when one was noted: a table without it is older than the checkpoint."""
+
+    batch_id: int
+    version: int
+    """The table's: that which the batch made, or a later one."""
+    identity: str | None = None
+    """What tells the table from others, where it is not the sink."""

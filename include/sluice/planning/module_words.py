@@ -23,7 +23,7 @@ _QUOTED = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.|\"\")*)\"")
 
 
 @dataclass
-class WrittenWords(ast.NodeVisitor):
+class ModuleWords(ast.NodeVisitor):
     """The texts of one or several modules."""
 
     names: set[str] = field(default_factory=set)
