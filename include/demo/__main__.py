@@ -121,7 +121,7 @@ def _kill_driver(home: StreamHome, began: float) -> bool:
         return False
     leases = sorted(Path(home.lease_folder(1)).glob("*.json"), key=lambda file: int(file.stem))
     lease = decode_as(leases[-1].read_bytes(), LeaseFile)
-    if lease.is_released or len(lease.processes) < 2:
+    if lease.is_given_up or len(lease.processes) < 2:
         return False
     for process in lease.processes:
         os.kill(process.pid, signal.SIGKILL)

@@ -58,15 +58,15 @@ def release_bad_day(
         return None
     record = RunRecords(home).read(gate.run_id)
     query_id = record.query_id if record is not None else None
-    held = stream.sink.state(query_id, storage=home.storage).last_batch if query_id else None
+    in_sink = stream.sink.state(query_id, storage=home.storage).last_batch if query_id else None
     events = airflow.api("GET", f"/assets/events?source_dag_id={dag_id}&source_run_id={run_id}")
     stopped = Stopped(
-        gate.batch_id, gate.failed, held is not None and held >= gate.batch_id, int(events["total_entries"])
+        gate.batch_id, gate.failed, in_sink is not None and in_sink >= gate.batch_id, int(events["total_entries"])
     )
     say(f"{STREAM}: the gate is shut: {gate.failed}")
     if record is not None and record.quality is not None:
         say(f"{STREAM}: {describe_quality(record.quality)}")
-    say(f"{STREAM}: the table ends with batch {held}, batch {gate.batch_id} is not published, {_events(stopped)}")
+    say(f"{STREAM}: the table ends with batch {in_sink}, batch {gate.batch_id} is not published, {_events(stopped)}")
     release_gate(home, USER, system_clock())
     say(f"{USER}: lets batch {gate.batch_id} through; its broken rows stay in the quarantine")
     say(f"{USER}: has {BAD_DAY} delivered anew, as {land_correction(landing).name}")

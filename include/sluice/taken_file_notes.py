@@ -17,7 +17,7 @@ class _Taken(Document, frozen=True, kw_only=True):
 
 class _Unread(Document, frozen=True, kw_only=True):
     if_lost = (
-        "delete it: a file that it tells of, and that is brought back, is then held back as a renamed one: touch it"
+        "delete it: a file that it tells of, and that is brought back, is then set aside as a renamed one: touch it"
     )
     paths: tuple[str, ...]
 

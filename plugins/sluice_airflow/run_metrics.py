@@ -127,7 +127,7 @@ def backlog_measurements(lags: Iterable[SourceLag], now: datetime) -> Iterator[M
         return
     for unit, count in total(lag.amount for lag in found).items():
         yield Measurement(f"backlog.{unit}", "gauge", count)
-    yield Measurement("backlog.held_back", "gauge", sum(sum(lag.held_back.values()) for lag in found))
+    yield Measurement("backlog.held_back", "gauge", sum(sum(lag.set_aside.values()) for lag in found))
     ages = (lag.as_json(now)["age_seconds"] for lag in found)
     yield Measurement("backlog.age", "gauge", max((age for age in ages if age is not None), default=0.0))
 

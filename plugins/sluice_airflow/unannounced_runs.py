@@ -42,15 +42,15 @@ def untold_runs(home: StreamHome, record: RunRecord) -> list[RunRecord]:
     older = (run_id for run_id in records.run_ids() if run_id < record.run_id)
     for run_id in islice(older, _MOST_READ):
         try:
-            former = records.read(run_id)
+            earlier = records.read(run_id)
         except SluiceError:
             logger.warning("the events of run %s can't tell what run %s wrote", record.run_id, run_id, exc_info=True)
             continue
-        if former is None or former.interval is not None or former.generation != record.generation:
+        if earlier is None or earlier.interval is not None or earlier.generation != record.generation:
             continue
-        if former.status == "succeeded" and not former.passed_later:
+        if earlier.status == "succeeded" and not earlier.passed_later:
             break
-        found.append(former)
+        found.append(earlier)
     return found[::-1]
 
 

@@ -109,7 +109,7 @@ class TestBatchTrigger:
         assert asyncio.run(fire(trigger))["met"]["batch_id"] == 0
 
     def test_another_checkpoint_is_a_clear_error(self, stream_project: StreamProject) -> None:
-        """Its ids say nothing about new batches of the former one."""
+        """Its ids say nothing about new batches of the earlier one."""
         commit(stream_project, 9, query_id="another")
         since = {"query_id": QUERY_ID, "batch_id": 4}
         trigger = BatchTrigger(stream="events", since=since, project=str(stream_project.root))

@@ -23,12 +23,12 @@ pytestmark = pytest.mark.spark
 BY_METADATA, BY_SPARK = "['day']", "[]"
 STEPS = [
     (BY_METADATA, "at", "publishing"),  # the quarantine has the new rows, the table the old ones
-    (BY_METADATA, "at", "settling the quarantine"),  # the table has the new rows
+    (BY_METADATA, "at", "tidying the quarantine"),  # the table has the new rows
     (BY_METADATA, "at", "auditing"),
     (BY_METADATA, "before", "4"),  # the record with the verdict
     (BY_METADATA, "before", "5"),  # the record is closed
     (BY_SPARK, "at", "replacing the rows"),
-    (BY_SPARK, "at", "settling the quarantine"),
+    (BY_SPARK, "at", "tidying the quarantine"),
     (BY_SPARK, "before", "5"),
 ]
 

@@ -144,7 +144,7 @@ def test_nothing_that_fails_is_published(
 @in_campaigns
 @pytest.mark.parametrize("checked", ["publish", "cache", "files"], indirect=True)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_while_a_former_run_is_judged(checked: Checked, spark: SparkSession, moment: str) -> None:
+def test_a_kill_while_a_run_before_is_judged(checked: Checked, spark: SparkSession, moment: str) -> None:
     """Two drivers die: one before its verdict, the other at it."""
     checked.arrive(2)
     checked.crash("before", "finish")

@@ -146,7 +146,7 @@ def test_brokers_that_go_away_behind_a_commit(
 def test_a_topic_that_is_made_again_while_it_is_read(
     lab: Lab, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Offsets are those of the former one: nothing counts, or the run fails, where Spark's own writer had it."""
+    """Offsets are those of the earlier one: nothing counts, or the run fails, where Spark's own writer had it."""
     topic = kafka.topic()
     stream = declared(kafka, how, topics=[topic])
     kafka.send(topic, ["0"])

@@ -330,7 +330,7 @@ def test_a_topic_that_is_gone(lab: Lab, kafka: Kafka) -> None:
 
 
 def test_a_topic_that_was_made_again(lab: Lab, kafka: Kafka) -> None:
-    """Known by its id, though it reaches further than what was read of the former one."""
+    """Known by its id, though it reaches further than what was read of the earlier one."""
     topic = kafka.topic()
     send(kafka, topic, 1)
     made = stream(kafka, topic)
@@ -373,7 +373,7 @@ def run_with(lab: Lab, made: Stream, observer: Silent) -> RunRecord:
 
 @pytest.mark.parametrize("is_made_again", [True, False])
 def test_a_topic_that_goes_between_batches(lab: Lab, kafka: Kafka, is_made_again: bool) -> None:  # noqa: FBT001
-    """The cluster is asked before every batch: offsets of the former topic are not read of the new one."""
+    """The cluster is asked before every batch: offsets of the earlier topic are not read of the new one."""
     topic = kafka.topic()
     send(kafka, topic, *range(6))
     made = stream(kafka, topic, max_offsets_per_batch=3)

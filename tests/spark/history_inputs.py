@@ -112,7 +112,7 @@ class Inputs:
         return self.root / "land" / name
 
     def rename(self, pick: int) -> str | None:
-        """Give a file another name: one that was read is held back under it."""
+        """Give a file another name: one that was read is set aside under it."""
         found = sorted(self.files.keys() - self.renamed.keys() - self.lost - self.drained)
         name = found[pick % len(found)] if found else None
         if name is not None:
@@ -184,7 +184,7 @@ class Inputs:
             self.hours |= {(other, number): hour for number, hour in zip(rows, hours, strict=True)}
         self.files[name] = []
 
-    def is_held_back(self) -> bool:
+    def is_set_aside(self) -> bool:
         """Whether a file that was not read looks like one that was, and has another name now."""
         read = {_looks(self.file(other)) for other in self.renamed.values()}
         return any(_looks(self.file(name)) in read for name in self.files.keys() - self.logged())

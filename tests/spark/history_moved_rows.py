@@ -198,7 +198,7 @@ class MovedRows(Others):
         return {code for code, is_so in must.items() if is_so}, {code for code, is_so in may.items() if is_so}
 
     def _is_left(self) -> bool:
-        """Whether a former quarantine has rows, so that no interval is recomputed."""
+        """Whether an earlier quarantine has rows, so that no interval is recomputed."""
         own = self.declared.quarantine if self.declared.policy != "none" else ""
         return any(place != own and self.oracle.rows(place, "n") for place in QUARANTINES)
 

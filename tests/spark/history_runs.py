@@ -35,7 +35,7 @@ class Runs(Life):
         limits = Limits(strategy="drain" if is_drained else None)
         self._check_rotated()
         ended = self._run_to_an_end(limits)
-        if ended == "done" and self.inputs.is_held_back():
+        if ended == "done" and self.inputs.is_set_aside():
             self.bring_back()
             ended = self._run_to_an_end(Limits())
         if is_drained:

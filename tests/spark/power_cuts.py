@@ -205,23 +205,23 @@ def _wrap_batches(patch: pytest.MonkeyPatch, writes: Writes) -> None:
     and taken back: nothing of ours runs in between.
     """
     start, wait = QueryStarts.start, QueryStarts.wait
-    table: list[_Former] = []
+    table: list[_Earlier] = []
 
     def starting(starts: QueryStarts, query: Query, *, trigger: Any) -> Any:
         sink = query.stream.sink
         is_spark_s = query.function_of_batches() is None and isinstance(sink, DeltaSink)
-        table[:] = [_Former.of(sink.location or "", query.frame.sparkSession)] if is_spark_s else []
+        table[:] = [_Earlier.of(sink.location or "", query.frame.sparkSession)] if is_spark_s else []
         return start(starts, query, trigger=trigger)
 
     def waiting(starts: QueryStarts, query: Any) -> None:
-        commits = _Former.of(f"{starts.logs.location}/commits")
+        commits = _Earlier.of(f"{starts.logs.location}/commits")
         wait(starts, query)
         if writes.at is not None:
             raise PowerCutError(writes.at)
         moment = writes.cut.moment
         try:
-            for former in table:
-                writes.make("Spark's stream", str(former.folder), lambda: None, None)
+            for earlier in table:
+                writes.make("Spark's stream", str(earlier.folder), lambda: None, None)
         except PowerCutError:
             commits.bring_back()
             if moment != "after":
@@ -239,7 +239,7 @@ def _wrap_batches(patch: pytest.MonkeyPatch, writes: Writes) -> None:
 
 
 @dataclass(frozen=True)
-class _Former:
+class _Earlier:
     """What was in a folder."""
 
     folder: Path
@@ -247,7 +247,7 @@ class _Former:
     session: Any
 
     @classmethod
-    def of(cls, location: str, session: Any = None) -> _Former:
+    def of(cls, location: str, session: Any = None) -> _Earlier:
         folder = Path(local_path(location))
         return cls(folder, {str(file.relative_to(folder)): file.read_bytes() for file in _files(folder)}, session)
 

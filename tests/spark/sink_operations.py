@@ -247,12 +247,12 @@ class Killed(BaseException):
 @contextmanager
 def killed(owner: object, name: str, *, call: int = 1) -> Iterator[None]:
     """Be killed at a call of a function."""
-    calls, former = itertools.count(1), getattr(owner, name)
+    calls, earlier = itertools.count(1), getattr(owner, name)
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if next(calls) == call:
             raise Killed
-        return former(*args, **kwargs)
+        return earlier(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(owner, name, function)

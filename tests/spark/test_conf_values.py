@@ -188,11 +188,11 @@ def test_names(spark: SparkSession) -> None:
     keys = jvm.java.lang.String.join("\n", entries(spark).keySet()).split("\n")
     assert len(keys) > 1700
     assert set(SETTINGS) - set(keys) == NO_ENTRY
-    assert {key: meant for key in [*keys, *former(jvm)] if (meant := meant_setting(key)) is not None} == {}
+    assert {key: meant for key in [*keys, *earlier(jvm)] if (meant := meant_setting(key)) is not None} == {}
 
 
-def former(jvm: Any) -> list[str]:
-    """Names that settings had in former versions, which Spark takes still or answers."""
+def earlier(jvm: Any) -> list[str]:
+    """Names that settings had in earlier versions, which Spark takes still or answers."""
     holder = jvm.java.lang.Class.forName("org.apache.spark.SparkConf$")
     field = next(field for field in holder.getDeclaredFields() if field.getName().endswith("allAlternatives"))
     field.setAccessible(True)

@@ -102,7 +102,7 @@ def test_a_backfill_that_has_replaced_its_rows(lab: Lab, edit: str) -> None:
 @pytest.mark.parametrize("change", ["column", *rarely("status")])
 def test_a_release_after_a_backfill_that_was_killed(lab: Lab, change: str) -> None:
     """It tidies by the column of then; and a record that says `succeeded` of a quarantine that is not tidy, as
-    former versions left it, is not believed."""
+    earlier versions left it, is not believed."""
     numbers = Numbers(lab)
     numbers.begin()
     with killed(DeltaSink, "replace_where", call=2):
@@ -195,7 +195,7 @@ def test_a_release_whose_quarantine_is_moved(lab: Lab, killed_at: str, *, is_of_
 
 @pytest.mark.parametrize("killed_at", ["after the append", *rarely("before the append")])
 def test_rows_that_a_release_has_forgotten(lab: Lab, killed_at: str) -> None:
-    """Over by its document, it has left rows claimed, as former versions did: they are freed or finished."""
+    """Over by its document, it has left rows claimed, as earlier versions did: they are freed or finished."""
     numbers = killed_release(lab, killed_at)
     as_of_before(numbers, state="done")
 

@@ -102,7 +102,7 @@ def cut_run(lab: Lab, stream: Stream, cut: Cut, work: Any = None) -> None:
         (work or (lambda: lab.run(stream)))()
     assert writes.at is not None
     for leases in (lab.root / "home").rglob("leases"):
-        os.rename(leases, leases.with_name(f"former-{leases.name}"))
+        os.rename(leases, leases.with_name(f"earlier-{leases.name}"))
     forget_tables(lab.spark)
 
 

@@ -46,7 +46,7 @@ def cut_run(lab: Lab, stream: Stream, cut: Cut, limits: Limits = NO_LIMITS) -> s
         except BaseException:
             assert writes.at is not None
     for leases in (lab.root / "home").rglob("leases"):
-        leases.rename(leases.with_name(f"former-{uuid4().hex}"))
+        leases.rename(leases.with_name(f"earlier-{uuid4().hex}"))
     forget_tables(lab.spark)
     return writes.at
 

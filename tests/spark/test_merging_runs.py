@@ -109,7 +109,7 @@ def test_live(lab: Lab, way: str, moment: Any) -> None:
     arrive(lab, 2)
     killed(lab, stream, Cut("Delta's merge out", 1, moment), live("30s", "processing-time=0s"))
     for leases in (lab.root / "home").rglob("leases"):
-        leases.rename(leases.with_name("former"))
+        leases.rename(leases.with_name("earlier"))
     arrive(lab, 3)
     record = lab.run(stream, Limits(strategy="drain"))
     assert [batch.was_in_sink for batch in record.batches] == [moment == "after", False]
@@ -170,7 +170,7 @@ def test_tables_of_every_kind(lab: Lab, kind: str, way: str) -> None:
     arrive(lab, 1)
     killed(lab, stream, Cut("Delta's merge out", 1 if way == "by keys" else 2, "after"))
     for leases in (lab.root / "home").rglob("leases"):
-        leases.rename(leases.with_name("former"))
+        leases.rename(leases.with_name("earlier"))
     arrive(lab, 2, 3)
     record = lab.run(stream)
     assert [batch.was_in_sink for batch in record.batches] == [True, False, False]

@@ -213,7 +213,7 @@ def test_patterns_of_other_types(spark: SparkSession, land: Path, option: str) -
     "pattern", ["EEE, dd MMM yyyy", "ww yyyy", "ddd", "MMMMM", "yyyyyyyy", "ss.SSSSSSSSSS", "yyyy{", "yyyy]", "F"]
 )
 def test_former_patterns(spark: SparkSession, land: Path, pattern: str) -> None:
-    """What Spark's former formatter took is refused, unless the project asks for that one."""
+    """What Spark's earlier formatter took is refused, unless the project asks for that one."""
     assert read(spark, land, "json", timestampFormat=pattern) == "refused"
     source = sources.files("land", format="json", schema=SCHEMA, timestamp_format=pattern)
     with pytest.raises(DeclarationError, match="timestamp_format"):

@@ -301,7 +301,7 @@ def test_a_result_that_is_complete_in_every_batch(lab: Lab, transform: str) -> N
     assert ids(lab) == [0, 1, 2]
     declare_suite(lab, up_to(1, "quarantine"))
     write_numbers(lab.root / "land", 1, first=3)
-    with pytest.raises(DeclarationError, match="in output mode `complete` a batch has rows of former ones"):
+    with pytest.raises(DeclarationError, match="in output mode `complete` a batch has rows of earlier ones"):
         lab.plan(stream(transform=f"{__name__}:counted", output_mode="complete"))
 
 

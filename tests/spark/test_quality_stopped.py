@@ -277,7 +277,7 @@ def test_a_second_check_is_no_release(lab: Lab) -> None:
 
 
 def test_a_mended_batch_needs_no_release(lab: Lab) -> None:
-    """It is judged as any other: whoever let the former one through has said nothing of it."""
+    """It is judged as any other: whoever let the earlier one through has said nothing of it."""
     declare_suite(lab, up_to(1), unique())
     write_numbers(lab.root / "land", 1, rows=3)
     with pytest.raises(QualityFailedError):

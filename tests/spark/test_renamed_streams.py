@@ -80,7 +80,7 @@ def move_the_folder(lab: Lab) -> Stream:
 
 
 def test_everything_is_refused(lab: Lab) -> None:
-    """Nothing is written, not even to the home: the folder of the former name has to fit there."""
+    """Nothing is written, not even to the home: the folder of the earlier name has to fit there."""
     allow(lab, 4)
     arrive(lab, 0, 1, 5)
     lab.run(stream())
@@ -175,7 +175,7 @@ def test_a_checkpoint_that_is_elsewhere(lab: Lab) -> None:
 
 
 def test_a_file_that_was_copied(lab: Lab) -> None:
-    """As long as both are declared, both write; once the former one is gone, the other has begun and goes on."""
+    """As long as both are declared, both write; once the earlier one is gone, the other has begun and goes on."""
     allow(lab, 4)
     arrive(lab, 0)
     lab.run(stream())

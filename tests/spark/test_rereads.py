@@ -39,7 +39,7 @@ def write_ids(lab: Lab, *files: str) -> None:
 
 @pytest.mark.parametrize("gate", ["publish", "cache", "write"])
 def test_the_rows_of_all_batches_of_a_run_are_read_together(lab: Lab, gate: str) -> None:
-    """Two batches have a value each that the run then has twice; what former runs wrote does not count."""
+    """Two batches have a value each that the run then has twice; what runs before wrote does not count."""
     declare_suite(lab, unique("warn"))
     write_ids(lab, "1 2 3")
     lab.run(stream())
@@ -130,7 +130,7 @@ def test_what_raises_fails_and_says_why(lab: Lab) -> None:
 
 
 def test_a_run_without_rows_needs_no_great_expectations(lab: Lab) -> None:
-    """The sink's rows of former runs are not its own."""
+    """The sink's rows of runs before are not its own."""
     declare_suite(lab, unique(), row("expect_column_median_to_be_between", policy="fail", column="id", min_value=1))
     write_files(lab.root / "land", {"0000.json": ""})
 
@@ -160,7 +160,7 @@ def counted(numbers: DataFrame) -> DataFrame:
     return numbers.groupBy("id").count()
 
 
-class TestFormerRun:
+class TestRunBefore:
     """A run that died with its rows in the sink, before anybody judged them; another run comes."""
 
     @pytest.fixture
@@ -193,7 +193,7 @@ class TestFormerRun:
         assert ids(dead) == [1, 1, 2, 7]
 
     def test_it_passes_and_the_run_goes_on(self, dead: Lab) -> None:
-        """Its own rows are judged for themselves, though they have an id of the former run."""
+        """Its own rows are judged for themselves, though they have an id of the run before."""
         write_ids(dead, "2 3")
 
         record = dead.run(stream())

@@ -227,11 +227,11 @@ def test_a_java_that_makes_no_archive(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @in_campaigns
 def test_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the place of a former one, removes those of Sparks that are gone, and is shown."""
+    """It takes the place of an earlier one, removes those of Sparks that are gone, and is shown."""
     monkeypatch.setenv("SLUICE_PROFILES", str(tmp_path))
     own = current_profile()
-    gone, former = tmp_path / "gone", tmp_path / "former"
-    for folder, home in ((gone, "/nowhere"), (former, own.installation.spark_home)):
+    gone, earlier = tmp_path / "gone", tmp_path / "earlier"
+    for folder, home in ((gone, "/nowhere"), (earlier, own.installation.spark_home)):
         folder.mkdir()
         record = {"java": "/bin/sh", "spark_home": home, "built_at": "2026-01-01T00:00:00Z", "format": 1}
         (folder / "profile.json").write_bytes(encode_document(record))

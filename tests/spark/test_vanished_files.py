@@ -173,7 +173,7 @@ def test_before_a_function_is_called(
 
 
 def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that was planned by a former run is checked again just before Spark starts."""
+    """A batch that was planned by a run before is checked again just before Spark starts."""
     write_numbers(lab.root / "in", 2)
     stream = declared(sinks.foreach_batch(f"{__name__}:take"))
     lab.run(stream)
@@ -389,7 +389,7 @@ class TestDrained:
 
         assert [batch.kind for batch in record.batches] == ["uncommitted", "data"][: 1 + (how == "renamed")]
         (warned,) = record.batches[0].warnings
-        assert warned.startswith("1 input files of batch 2, which the sink held before it was committed, are gone")
+        assert warned.startswith("1 input files of batch 2, which was in the sink before it was committed, are gone")
         assert f"file://{file}" in warned
         if how != "renamed":
             (aside if how == "away" else file).rename(aside.with_name("again.json"))
@@ -471,7 +471,7 @@ class TestDrained:
         assert lab.records(stream)[-1]["batches"][0]["output_rows"] == 7
 
     def test_what_its_files_were(self, lab: Lab) -> None:
-        """The size of a file that Spark took by itself is noted: renamed, it is held back, as any other."""
+        """The size of a file that Spark took by itself is noted: renamed, it is set aside, as any other."""
         stream = declared(sinks.delta("out"))
         write_numbers(lab.root / "in", 2)
         lab.run(stream, DRAIN)

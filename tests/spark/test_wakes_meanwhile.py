@@ -155,7 +155,7 @@ def stand_still_at_the_start(lab: Lab, stream: Stream, meanwhile: Callable[[], o
 @pytest.mark.parametrize("sink", [sinks.files("out", format="parquet"), sinks.delta("out")], ids=lambda sink: sink.kind)
 @pytest.mark.parametrize("sleeps", ["once", "twice"])
 def test_spark_does_no_batch_of_its_own(lab: Lab, monkeypatch: pytest.MonkeyPatch, sink: Sink, sleeps: str) -> None:
-    """Where its batch is done, Spark would take all that lies there: what is held back, and from before the start."""
+    """Where its batch is done, Spark would take all that lies there: what is set aside, and from before the start."""
     if sleeps == "twice":
         # Then nobody sees in time that the lease is lost.
         monkeypatch.setattr(QueryStarts, "_check_lease", lambda *_: None)

@@ -191,7 +191,7 @@ def test_data_docs(project: Path) -> None:
     assert (project / "docs" / "index.html").exists()
 
 
-def test_the_page_of_a_former_run(project: Path) -> None:
+def test_the_page_of_a_run_before(project: Path) -> None:
     """Any run that was judged has one, with the runs before it."""
     file, first = project / "page.html", RunRecords(home(project)).run_ids()[-1]
 

@@ -1,1 +1,1 @@
-"""Measuring rows with Spark, splitting batches by the verdict, publishing them, and releasing what was held."""
+"""Measuring rows with Spark, splitting batches by the verdict, publishing them, and returning rows."""

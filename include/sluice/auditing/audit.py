@@ -112,7 +112,7 @@ class Audit:
 
         Raises:
             QualityFailedError: They do.
-            BatchFailedError: What former runs have published can't be read now, and the suite asks for more of it.
+            BatchFailedError: What runs before have published can't be read now, and the suite asks for more of it.
         """
         self.gate.begin()
         for batch in self.gate.earlier:
@@ -136,16 +136,16 @@ class Audit:
             return replace(query, frame=self.frame, write=partial(self._write_cached, sink))
         if is_in_sink and not self.project.is_remote:
             return replace(query, frame=self.frame, write=self._recall)
-        passes = self.gate.excused_of(batch_id)
-        if passes not in self._watched:
-            self._watched[passes] = self._watch(passes)
-        return replace(query, frame=self._watched[passes])
+        excused = self.gate.excused_of(batch_id)
+        if excused not in self._watched:
+            self._watched[excused] = self._watch(excused)
+        return replace(query, frame=self._watched[excused])
 
-    def _watch(self, passes: frozenset[str]) -> DataFrame:
+    def _watch(self, excused: frozenset[str]) -> DataFrame:
         """The result with its measures observed and failing rows left out, for the sink's own stream writer.
 
         Args:
-            passes: What rows may fail that somebody has let through.
+            excused: What rows may fail that somebody has let through.
         """
         from pyspark.sql import functions
 
@@ -155,7 +155,7 @@ class Audit:
         else:
             frame = self.frame.observe(_RESULT_METRICS, functions.count("*").alias("rows"))
         for check in self.plan.row_checks("fail"):
-            if check.expectation.mostly == 1.0 and key_of(check.expectation) not in passes:
+            if check.expectation.mostly == 1.0 and key_of(check.expectation) not in excused:
                 said = f"'{_ABORTED}{check.expectation.id}'"
                 frame = frame.where(f"assert_true(NOT coalesce({check.unexpected}, false), {said}) IS NULL")
         return kept_rows(frame, self.plan.removed)
@@ -489,5 +489,5 @@ def _is_read_otherwise(seen: Survey, begun_with: Mapping[str, str]) -> bool:
     """Whether the pending batch, whose rows count, would come out as others by now."""
     if not _is_counted(seen):
         return False
-    then = seen.record.declared_at(seen.checkpoint.planned_id or 0) if seen.record is not None else {}
+    then = seen.known.declared_at(seen.checkpoint.planned_id or 0) if seen.known is not None else {}
     return seen.has_other_inputs or bool(read_by(then, begun_with, with_tables=True))

@@ -78,7 +78,7 @@ def rows_in_quarantine(decision: Decision, project: Project, *, storage: Storage
 
 
 def as_decided(batch: BatchRecord, decision: Decision, in_quarantine: int | None) -> BatchRecord:
-    """A batch's record with where its rows went, where a former driver has split it, whatever suite there is today.
+    """A batch's record with where its rows went, where an earlier driver has split it, whatever suite there is today.
 
     Args:
         batch: As committed.

@@ -1,4 +1,4 @@
-"""Judges a former run that died before it was judged: with Spark, before this run writes a row beside its own."""
+"""Judges a run before that died before it was judged: with Spark, before this run writes a row beside its own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from sluice.auditing.written_rows import WrittenRows
 from sluice.errors import BatchFailedError, HeldError
 from sluice.gate.audit_record import QUALITY_METRICS, is_measured, with_columns, with_measures
-from sluice.gate.unjudged_runs import held_by, judge_unsettled, settle
+from sluice.gate.unjudged_runs import held_by, judge_anew, settle
 from sluice.home import StreamHome
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.survey import Survey
-from sluice.planning.verdict import unsettled as find_unsettled_run
+from sluice.planning.verdict import unjudged_run
 from sluice.quality.compile import compile_suite
 from sluice.quality.reread import not_measured
 from sluice.quality.results import CheckResult
@@ -40,13 +40,13 @@ def settle_with_spark(declared: CheckedDeclaration, home: StreamHome, seen: Surv
         StorageError: The sink, or a file of the home, can't be read now.
     """
     stream = seen.stream
-    unsettled = find_unsettled_run(home, seen, declared)
-    if unsettled is None or unsettled.judged is not None or unsettled.record.run_id == run_id:
+    unjudged = unjudged_run(home, seen, declared)
+    if unjudged is None or unjudged.judged is not None or unjudged.record.run_id == run_id:
         return
     suite = declared.suite
     if suite is None:
         return
-    record = unsettled.record
+    record = unjudged.record
     columns = record.quality.columns if record.quality is not None else dict(query.frame.dtypes)
     plan = compile_suite(suite, columns, sample=suite.sample)
     written = WrittenRows(stream, query.frame.sparkSession, home.storage, plan, tuple(columns))
@@ -69,8 +69,8 @@ def settle_with_spark(declared: CheckedDeclaration, home: StreamHome, seen: Surv
     record = msgspec.structs.replace(
         with_columns(record, suite.name, columns), batches=tuple(map(measured, record.batches))
     )
-    unsettled = replace(unsettled, record=record, earlier=tuple(map(measured, unsettled.earlier)))
-    judged = judge_unsettled(unsettled, plan, reread, stream=stream, home=home)
+    unjudged = replace(unjudged, record=record, earlier=tuple(map(measured, unjudged.earlier)))
+    judged = judge_anew(unjudged, plan, reread, stream=stream, home=home)
     settle(home, judged)
     if judged.is_held:
         raise HeldError(held_by(judged, stream.name))

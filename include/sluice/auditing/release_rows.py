@@ -87,7 +87,7 @@ class Released:
 
     release: Release
     finished: tuple[Release, ...]
-    """Former releases that had been killed, and are done now."""
+    """Earlier releases that had been killed, and are done now."""
 
 
 def release_rows(
@@ -230,7 +230,7 @@ class _Work:
         storage = self.home.storage
         run_ids = may_wake_up(storage, folder)
         newest = newest_lease(storage, folder)
-        if newest is not None and not newest.is_released:
+        if newest is not None and not newest.is_given_up:
             with self.journal.take_lease(folder, release_id, None) as lease:
                 self.journal.close_dead(lease, None)
         seal_backfills(run_ids, self.project, self.stream, self.home, lambda: self.session)
@@ -313,7 +313,7 @@ class _Work:
             raise RefusedError(problem)
 
     def _let_go(self) -> None:
-        """Finish or free rows whose release is over: former versions closed some that had left rows claimed."""
+        """Finish or free rows whose release is over: some were closed that had left rows claimed."""
         from pyspark.sql import functions
 
         for row in self._frame().where(functions.col(RELEASE).isNotNull()).select(RELEASE).distinct().collect():

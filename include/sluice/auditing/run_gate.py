@@ -18,9 +18,9 @@ from sluice.errors import QualityFailedError
 from sluice.gate.audit_record import (
     QUALITY_METRICS,
     counted,
-    former_runs,
     is_measured,
     quality_record,
+    runs_before,
     together,
 )
 from sluice.gate.state import GateState, carried_runs, close_gate, excused, keep_gate, let_through_by, releasers
@@ -76,7 +76,7 @@ class RunGate:
     """Why a batch goes through no more that somebody has let through: it is another one."""
     _varies: bool = False
     """Whether that is known by its measures alone."""
-    _former_runs: list[dict[str, float]] | None = None
+    _runs_before: list[dict[str, float]] | None = None
 
     def __post_init__(self) -> None:
         for batch in together(self.earlier, self.record.batches):
@@ -283,10 +283,10 @@ class RunGate:
         return values if is_earlier and not is_measured(self.plan, values) else None
 
     def _history(self) -> list[dict[str, float]]:
-        """The numbers of former runs, oldest first; read once, and only when a rule needs them."""
-        if self._former_runs is None:
-            self._former_runs = former_runs(self.home, self.record.run_id, self.plan)
-        return self._former_runs
+        """The numbers of runs before, oldest first; read once, and only when a rule needs them."""
+        if self._runs_before is None:
+            self._runs_before = runs_before(self.home, self.record.run_id, self.plan)
+        return self._runs_before
 
     def _state(self, state: Literal["open", "blocked", "failed"], *, pending: int | None = None) -> GateState:
         """Where the gate stands; a batch that is not published yet is not among those that were let through."""

@@ -51,7 +51,7 @@ def works_of(releases: Iterable[Release], project: Project, stream: Stream, cloc
             yield TableWork(
                 kind="release",
                 work_id=release.release_id,
-                # Documents of former versions may not tell.
+                # Documents of earlier versions may not tell.
                 began_at=parse_time(release.began_at) or clock(),
                 reads=table.dataset,
                 writes=sink.dataset,

@@ -170,7 +170,7 @@ def _print_checkpoint(document: dict[str, Any]) -> None:
         units = _units(lags.values())
         waiting = (*units, "oldest", "held_back", "unreadable")
         rows = [(name, cell(offsets.get(name)), *map(lags.get(name, {}).get, waiting)) for name in offsets | lags]
-        told = (*(f"{unit} waiting" for unit in units), "oldest", "held back", "unreadable")
+        told = (*(f"{unit} waiting" for unit in units), "oldest", "set aside", "unreadable")
         columns = ("source", "read up to", *told)
         print_table("Sources", columns, rows)
     if document["operators"]:

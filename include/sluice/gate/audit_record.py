@@ -11,7 +11,7 @@ import msgspec
 from sluice.errors import RefusedError
 from sluice.home import StreamHome
 from sluice.quality.compile import QualityPlan
-from sluice.quality.judgement import Judgement, former_values
+from sluice.quality.judgement import Judgement, history_values
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord, RunRecords
 from sluice.sinks.contract import OutputMode
 
@@ -73,26 +73,26 @@ def with_columns(record: RunRecord, suite: str, columns: Mapping[str, str]) -> R
     return msgspec.structs.replace(record, quality=quality)
 
 
-def former_runs(home: StreamHome, run_id: str, plan: QualityPlan) -> list[dict[str, float]]:
-    """The numbers of former runs of the live stream, oldest first: as many as the rules about history look back at."""
+def runs_before(home: StreamHome, run_id: str, plan: QualityPlan) -> list[dict[str, float]]:
+    """The numbers of runs before of the live stream, oldest first: as many as the rules about history look back at."""
     most = max((check.rule.last for check in plan.history), default=0)
     if not most:
         return []
     found: list[dict[str, float]] = []
     records = RunRecords(home)
-    for former_id in records.run_ids():
+    for earlier_id in records.run_ids():
         if len(found) >= most:
             break
         try:
-            record = records.read(former_id) if former_id < run_id else None
+            record = records.read(earlier_id) if earlier_id < run_id else None
         except RefusedError:
-            logger.warning("the numbers of run %s are not known: its record is damaged", former_id)
+            logger.warning("the numbers of run %s are not known: its record is damaged", earlier_id)
             continue
         if record is None or record.interval is not None or record.quality is None:
             continue
         if record.quality.verdict == "fail" and record.quality.released_by is None:
             # What was not let through is no measure for what comes after: trying often must not make it one.
             continue
-        if values := former_values(record.quality.checks):
+        if values := history_values(record.quality.checks):
             found.append(values)
     return found[::-1]

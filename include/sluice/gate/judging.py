@@ -154,7 +154,7 @@ def _check_quarantine(project: Project, stream: Stream, suite: Suite) -> None:
     elif not isinstance(stream.sink, SplittingSink):
         problem, remedy = stream.sink.split_obstacle
     elif stream.output_mode != "append":
-        problem, remedy = f"in output mode `{stream.output_mode}` a batch has rows of former ones", "use `drop`"
+        problem, remedy = f"in output mode `{stream.output_mode}` a batch has rows of earlier ones", "use `drop`"
     elif table is not None and table.location and (user := _user_of(table.location, project, stream)) is not None:
         problem = f"its table, {table.location}, is {user}"
         remedy = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"

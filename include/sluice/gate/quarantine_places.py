@@ -23,7 +23,7 @@ from sluice.stream import Stream
 
 class _Quarantine(Document, frozen=True, kw_only=True):
     if_lost = (
-        "delete it, if no former quarantine of the stream has rows: backfills would not know of them. That of today is"
+        "delete it, if no earlier quarantine of the stream has rows: backfills would not know of them. That of today is"
         " noted anew with the next batch"
     )
     place: str
@@ -120,7 +120,7 @@ def rows_elsewhere(project: Project, stream: Stream, home: StreamHome) -> Proble
         return Problem(
             code="QUARANTINE_LEFT",
             file=location,
-            cause="a former quarantine of the stream still has rows",
+            cause="an earlier quarantine of the stream still has rows",
             consequence="those of the interval would be recomputed, and be there a second time",
             remedy="declare it as `quarantine=` again, with `quality`, until its rows are released; or delete them",
         )

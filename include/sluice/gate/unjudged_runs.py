@@ -1,4 +1,4 @@
-"""Rows that a former run has published and nobody has judged, or that have failed: found, judged anew, and let go."""
+"""Rows that a run before has published and nobody has judged, or that have failed: found, judged anew, and let go."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sluice.errors import DeclarationError, Problem
 from sluice.gate.audit_record import (
     QUALITY_METRICS,
     counted,
-    former_runs,
     is_measured,
     quality_record,
+    runs_before,
     together,
     with_columns,
 )
@@ -44,8 +44,8 @@ from sluice.stream import Stream
 
 
 @dataclass(frozen=True)
-class Unsettled:
-    """A former run whose published rows the gate has not passed."""
+class Unjudged:
+    """A run before whose published rows the gate has not passed."""
 
     gate: GateState
     record: RunRecord
@@ -77,18 +77,18 @@ class Unsettled:
         return self.gate.batch_id is not None and not is_there
 
 
-def find_unsettled(
+def find_unjudged(
     stream: Stream,
     home: StreamHome,
     declared_suite: Callable[[], Suite | None],
     recovered: Callable[[RunRecord], tuple[BatchRecord, ...]],
-) -> Unsettled | None:
-    """Find a former run that the gate has not passed, and judge it by what was measured. Starts no JVM.
+) -> Unjudged | None:
+    """Find a run before that the gate has not passed, and judge it by what was measured. Starts no JVM.
 
     Args:
         stream: The declaration.
         home: The stream's folder in the home.
-        declared_suite: Gives the stream's suite; asked where the gate is not settled.
+        declared_suite: Gives the stream's suite; asked where the gate is not closed.
         recovered: Gives the batches that a run has committed, also those that its driver did not live to record.
 
     Raises:
@@ -109,28 +109,28 @@ def find_unsettled(
         return None
     earlier = earlier_batches(home, gate, gate.carried, recovered)
     if not record.batches:
-        return Unsettled(gate, record, earlier, Judgement("pass", (), 0, {}), suite.name)
+        return Unjudged(gate, record, earlier, Judgement("pass", (), 0, {}), suite.name)
     if gate.columns:
         # A run that died before it was judged has left its columns with the gate.
         record = with_columns(record, suite.name, gate.columns)
     if record.quality is None:
-        return Unsettled(gate, record, earlier, None, suite.name)
+        return Unjudged(gate, record, earlier, None, suite.name)
     try:
         plan = compile_suite(suite, record.quality.columns, sample=suite.sample)
     except DeclarationError as exc:
-        return Unsettled(gate, record, earlier, _unfit(suite, exc), suite.name)
+        return Unjudged(gate, record, earlier, _unfit(suite, exc), suite.name)
     rereads = _known_rereads(plan, record.quality)
     is_known = rereads is not None and all(
         is_measured(plan, batch.observed.get(QUALITY_METRICS)) for batch in together(earlier, record.batches)
     )
-    unsettled = Unsettled(gate, record, earlier, None, suite.name)
+    unjudged = Unjudged(gate, record, earlier, None, suite.name)
     if not is_known and isinstance(stream.sink, VersionedSink):
-        return unsettled
+        return unjudged
     # What no sink can tell any more is not measured, and fails.
-    return judge_unsettled(unsettled, plan, lambda _batches: rereads or (), stream=stream, home=home)
+    return judge_anew(unjudged, plan, lambda _batches: rereads or (), stream=stream, home=home)
 
 
-def _gone(gate: GateState, stream: Stream, suite: Suite) -> Unsettled:
+def _gone(gate: GateState, stream: Stream, suite: Suite) -> Unjudged:
     """A run that has left rows and no record."""
     record = RunRecord(
         run_id=gate.run_id,
@@ -140,7 +140,7 @@ def _gone(gate: GateState, stream: Stream, suite: Suite) -> Unsettled:
         plan=PlanDocument(),
         status="failed",
     )
-    return Unsettled(gate, record, (), Judgement("fail", (), None, {}), suite.name, is_gone=True)
+    return Unjudged(gate, record, (), Judgement("fail", (), None, {}), suite.name, is_gone=True)
 
 
 def earlier_batches(
@@ -161,36 +161,36 @@ def earlier_batches(
     return found
 
 
-def judge_unsettled(
-    unsettled: Unsettled,
+def judge_anew(
+    unjudged: Unjudged,
     plan: QualityPlan,
     reread: Callable[[Sequence[BatchRecord]], Sequence[CheckResult]],
     *,
     stream: Stream,
     home: StreamHome,
-) -> Unsettled:
-    """Judge a former run by what was measured of it, and as fresh as its rows were then.
+) -> Unjudged:
+    """Judge a run before by what was measured of it, and as fresh as its rows were then.
 
     Args:
-        unsettled: The run, with what was measured in every batch where that could be.
+        unjudged: The run, with what was measured in every batch where that could be.
         plan: What the suite wants today.
         reread: Gives what Great Expectations says of some of its batches.
         stream: The declaration.
         home: The stream's folder in the home.
     """
-    gate, record = unsettled.gate, unsettled.record
-    former = former_runs(home, record.run_id, plan)
+    gate, record = unjudged.gate, unjudged.record
+    before = runs_before(home, record.run_id, plan)
 
     def judge(batches: Sequence[BatchRecord], *, is_last: bool) -> Judgement:
         measured = [batch.observed.get(QUALITY_METRICS) for batch in counted(batches, stream.output_mode)]
-        return judge_run(plan, measured, former, now=gate.since, is_last=is_last, rereads=reread(batches))
+        return judge_run(plan, measured, before, now=gate.since, is_last=is_last, rereads=reread(batches))
 
-    judged = judge(unsettled.batches, is_last=_is_whole(record))
+    judged = judge(unjudged.batches, is_last=_is_whole(record))
     is_excused = False
     if judged.verdict == "fail" and (let_through := let_through_by(gate)):
-        others = [batch for batch in unsettled.batches if batch.batch_id not in let_through]
+        others = [batch for batch in unjudged.batches if batch.batch_id not in let_through]
         is_excused = not not_let_through(judged, excused(gate), judge(others, is_last=False))
-    return replace(unsettled, judged=judged, is_excused=is_excused)
+    return replace(unjudged, judged=judged, is_excused=is_excused)
 
 
 def _known_rereads(plan: QualityPlan, quality: QualityRecord) -> tuple[CheckResult, ...] | None:
@@ -219,64 +219,64 @@ def _unfit(suite: Suite, exc: DeclarationError) -> Judgement:
     return Judgement(verdict(results), results, None, {})
 
 
-def gated(plan: Plan, unsettled: Unsettled | None, try_before: RunRecord | None) -> Plan:
+def gated(plan: Plan, unjudged: Unjudged | None, try_before: RunRecord | None) -> Plan:
     """A plan that heeds the gate: refused while the stream is held, and run where only Spark can judge."""
-    if unsettled is None or plan.verdict == "refuse":
+    if unjudged is None or plan.verdict == "refuse":
         return plan
-    gate = unsettled.gate
-    if unsettled.is_held:
-        problem = held_by(unsettled, plan.stream)
+    gate = unjudged.gate
+    if unjudged.is_held:
+        problem = held_by(unjudged, plan.stream)
         return replace(plan, quality=None).refused(problem, "held by quality")
     is_own = try_before is not None and try_before.run_id == gate.run_id
-    if unsettled.judged is None and plan.verdict == "skip":
+    if unjudged.judged is None and plan.verdict == "skip":
         what = "this run" if is_own else f"run {gate.run_id}"
         return replace(plan, verdict="run", strategy="exact", reason=f"what {what} wrote is yet to be judged")
     return plan
 
 
-def held_by(unsettled: Unsettled, stream: str) -> Problem:
+def held_by(unjudged: Unjudged, stream: str) -> Problem:
     """What holds a stream."""
-    gate = unsettled.gate
+    gate = unjudged.gate
     return Problem(
         code="HELD_BY_QUALITY",
         file=gate.run_id,
-        cause=f"what run {gate.run_id} wrote has failed the suite `{unsettled.suite_name}`: {_why(unsettled)}",
+        cause=f"what run {gate.run_id} wrote has failed the suite `{unjudged.suite_name}`: {_why(unjudged)}",
         consequence="more rows would be written beside those that failed",
         remedy="correct the suite, and it is judged anew; or let the stream go on with"
         f" `sluice quality release {stream}`",
     )
 
 
-def settle(home: StreamHome, unsettled: Unsettled) -> RunRecord:
-    """Write down the judgement of a former run; gives its record."""
-    judged, record = unsettled.judged, unsettled.record
-    if judged is None or unsettled.is_gone:
+def settle(home: StreamHome, unjudged: Unjudged) -> RunRecord:
+    """Write down the judgement of a run before; gives its record."""
+    judged, record = unjudged.judged, unjudged.record
+    if judged is None or unjudged.is_gone:
         return record
     changes: dict[str, Any] = {}
     if record.quality is not None and judged.results:
-        by = releasers(unsettled.gate) if unsettled.is_excused else None
+        by = releasers(unjudged.gate) if unjudged.is_excused else None
         where, columns = record.quality.where, record.quality.columns
-        changes["quality"] = quality_record(judged, unsettled.suite_name, where, columns, released_by=by)
+        changes["quality"] = quality_record(judged, unjudged.suite_name, where, columns, released_by=by)
     is_mended = record.error is not None and record.error.type == "QualityFailedError"
-    if is_mended and not (unsettled.is_held or unsettled.is_blocked):
+    if is_mended and not (unjudged.is_held or unjudged.is_blocked):
         changes |= {"status": "succeeded", "error": None, "passed_later": True}
     record = msgspec.structs.replace(record, **changes)
     # The verdict first: the gate must not be closed on rows that no record judges.
     RunRecords(home).save(record)
-    if unsettled.is_held:
-        held = with_record(unsettled.gate, record)
-        keep_gate(home, msgspec.structs.replace(held, state="failed", failed=_why(unsettled)))
-    elif unsettled.is_blocked:
+    if unjudged.is_held:
+        held = with_record(unjudged.gate, record)
+        keep_gate(home, msgspec.structs.replace(held, state="failed", failed=_why(unjudged)))
+    elif unjudged.is_blocked:
         # A batch is not published: that stands.
-        keep_gate(home, msgspec.structs.replace(with_record(unsettled.gate, record), state="blocked"))
+        keep_gate(home, msgspec.structs.replace(with_record(unjudged.gate, record), state="blocked"))
     else:
         close_gate(home)
     return record
 
 
-def _why(unsettled: Unsettled) -> str:
-    if unsettled.is_gone:
-        return unsettled.gate.failed or RECORD_GONE
-    if unsettled.judged is None:
-        return unsettled.gate.failed
-    return describe_failed(failing_results(unsettled.judged))
+def _why(unjudged: Unjudged) -> str:
+    if unjudged.is_gone:
+        return unjudged.gate.failed or RECORD_GONE
+    if unjudged.judged is None:
+        return unjudged.gate.failed
+    return describe_failed(failing_results(unjudged.judged))

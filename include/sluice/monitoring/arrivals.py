@@ -56,8 +56,8 @@ def find_arrivals(stream: Stream, home: StreamHome, now: datetime) -> Arrivals:
     ids = {name for source, found in seen.available.items() for name in _ids(source, found)}
     if not ids and _is_yet_to_begin(seen):
         ids = {"beginning"}
-    if is_timer_due(seen.checkpoint, seen.record, int(now.timestamp() * 1000)):
-        known = seen.record.timers if seen.record is not None else None
+    if is_timer_due(seen.checkpoint, seen.known, int(now.timestamp() * 1000)):
+        known = seen.known.timers if seen.known is not None else None
         ids.add(f"time-out\0{known.due_ms if known is not None else ''}")
     return Arrivals(
         ids=frozenset(ids),

@@ -36,7 +36,7 @@ class SourceLag:
     """Arrival of the oldest thing that waits, in milliseconds since the epoch."""
     unreadable: str | None = None
     """Why nothing is known of this source, if so."""
-    held_back: Amount = field(default_factory=dict)
+    set_aside: Amount = field(default_factory=dict)
     """What no run takes, because it looks like something that was read, under another name."""
 
     def as_json(self, now: datetime) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class SourceLag:
             **amount_json(self.amount),
             "oldest": iso_millis(self.oldest_ms),
             "age_seconds": None if age is None else round(age, 3),
-            "held_back": sum(self.held_back.values()),
+            "held_back": sum(self.set_aside.values()),
             "unreadable": self.unreadable,
         }
 
@@ -69,7 +69,7 @@ def stream_lag(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Sou
 def source_lags(seen: Survey) -> dict[str, SourceLag]:
     """What waits in every source, by what was seen of them."""
     lags = {
-        name: SourceLag(seen.stream.sources[name].waiting(found), found.oldest_ms, held_back=found.held_back)
+        name: SourceLag(seen.stream.sources[name].waiting(found), found.oldest_ms, set_aside=found.set_aside)
         for name, found in seen.available.items()
     }
     return lags | {name: SourceLag({}, unreadable=reason) for name, reason in seen.unreadable.items()}

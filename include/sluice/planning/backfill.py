@@ -209,14 +209,14 @@ def survey_backfill(
     for _ in range(_LOOKS):
         # The checkpoint first: what was committed by then, the sink holds now.
         seen = sight.seen
-        query_id = seen.record.query_id if seen.record else seen.checkpoint.query_id
+        query_id = seen.known.query_id if seen.known else seen.checkpoint.query_id
         snapshot = sink.snapshot(stream.interval_column, query_id, storage=home.storage) if query_id else None
         state = SinkState(exists=False)
         if snapshot is not None:
             state = SinkState(
                 exists=True, identity=snapshot.identity, last_batch=snapshot.last_batch, version=snapshot.version
             )
-        older = older_table(stream, sink, state, seen.record, seen.checkpoint.committed_id, storage=home.storage)
+        older = older_table(stream, sink, state, seen.known, seen.checkpoint.committed_id, storage=home.storage)
         lost = pending_forgotten(stream, sink, state, seen.checkpoint, query_id, storage=home.storage)
         refusal = find_refusal(replace(seen, sink=state, forgotten=lost, older=older))
         sight = replace(sight, snapshot=snapshot, refusal=refusal)
@@ -308,9 +308,9 @@ def _survey_slices(sight: Sight, home: StreamHome) -> Sight:
     if sight.refusal is not None:
         return sight
     committed = seen.checkpoint.committed_id
-    held = snapshot.last_batch if snapshot else None
+    in_sink = snapshot.last_batch if snapshot else None
     # Batches after the sink's newest that are committed have written nothing: the live stream is done with them.
-    newest = max((found for found in (committed, held) if found is not None), default=None)
+    newest = max((found for found in (committed, in_sink) if found is not None), default=None)
     if newest is None:
         return sight
     location = join(seen.checkpoint.location, "offsets", str(newest))

@@ -45,7 +45,7 @@ def check_state(seen: Survey, interval: Interval, batch: OffsetFile, late_rows: 
     """
     names = [operator.name for operator in seen.checkpoint.operators]
     own = next((name for name in names if name is not None and name not in _BY_ROWS_ALONE), None)
-    if own is not None or (seen.record is not None and seen.record.has_timers):
+    if own is not None or (seen.known is not None and seen.known.has_timers):
         what = f"the operator `{own}`" if own is not None else "processing-time timers"
         return Problem(
             code="BACKFILL_BATCH_BY_BATCH",

@@ -39,9 +39,9 @@ def exchanged_sources(seen: Survey) -> Problem | None:
 
 def filtered_otherwise(seen: Survey) -> Problem | None:
     """A source that passes over other files than when the planned batch was begun; None where there is none."""
-    if not seen.checkpoint.is_pending or seen.record is None or _is_done_with(seen):
+    if not seen.checkpoint.is_pending or seen.known is None or _is_done_with(seen):
         return None
-    begun, now = seen.record.newest_declared, source_fingerprints(seen.stream)
+    begun, now = seen.known.newest_declared, source_fingerprints(seen.stream)
     for name, source in seen.stream.sources.items():
         key = _left_out_by(name)
         if key in begun and begun[key] != now.get(key):
@@ -89,7 +89,7 @@ def _edited(seen: Survey) -> dict[str, tuple[str, str]]:
 
     None before the first batch, and where nobody has kept it.
     """
-    begun = seen.record.newest_declared if seen.record is not None and seen.checkpoint.planned is not None else {}
+    begun = seen.known.newest_declared if seen.known is not None and seen.checkpoint.planned is not None else {}
     now = source_fingerprints(seen.stream)
     known = {name: (begun[key], now[key]) for name in seen.stream.sources if (key := _called(name)) in begun}
     return {name: (before, after) for name, (before, after) in known.items() if before != after}

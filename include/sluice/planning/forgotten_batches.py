@@ -43,7 +43,7 @@ def pending_forgotten(
     )
 
 
-def held_and_forgotten(stream: Stream, state: SinkState, batch_id: int) -> Problem | None:
+def in_sink_and_forgotten(stream: Stream, state: SinkState, batch_id: int) -> Problem | None:
     """Why the sink's own writer, which is all that Spark Connect has, can't finish a batch; None when it can."""
     is_final = stream.output_mode != "complete" and state.holds(batch_id)
     return state.forgotten if is_final else None

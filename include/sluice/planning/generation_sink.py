@@ -63,7 +63,7 @@ def sink_moved(project: Project, stream: Stream, record: Generation, pending: in
         file=place,
         cause=f"batch {pending} was begun with a sink at {then or 'another place'}, which may have it already",
         consequence="its rows could be in both places",
-        remedy=f"declare the sink at {then or 'its former place'}, run the stream once, and move it then;"
+        remedy=f"declare the sink at {then or 'its earlier place'}, run the stream once, and move it then;"
         " where it can't be run there, declare a new stream",
     )
 

@@ -49,7 +49,7 @@ def mode_changed(
         code="OUTPUT_MODE_CHANGED",
         file=stream.place,
         cause=f"`output_mode` is {stream.output_mode!r}, and the stream has run with {then!r}",
-        consequence="its state has emitted and forgotten rows by the former mode: rows would be missing in the sink, or"
-        " there twice",
+        consequence="its state has emitted and forgotten rows by the earlier mode: rows would be missing in the"
+        " sink, or there twice",
         remedy=f"set `output_mode` to {then!r} again, or declare a new stream with a sink of its own",
     )

@@ -106,10 +106,10 @@ def renamed(project: Project, home: StreamHome, writers: frozenset[str]) -> Prob
     if not writers:
         return None
     declared = project.declarations()
-    former = sorted(writers.difference(declared.names))
-    if not former:
+    earlier = sorted(writers.difference(declared.names))
+    if not earlier:
         return None
-    name, folder = former[0], project.home_named(former[0]).location
+    name, folder = earlier[0], project.home_named(earlier[0]).location
     unread = "".join(f" ({file} does not load)" for file in declared.unreadable)
     is_taken = home.storage.list_folder(home.location) is not None
     return Problem(

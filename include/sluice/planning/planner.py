@@ -96,7 +96,7 @@ def build_plan(seen: Survey, limits: Limits, now: datetime) -> Plan:
 
 def find_refusal(seen: Survey) -> Problem | None:
     """The first reason not to go on: nothing of the checkpoint, the sources and the sink may contradict the rest."""
-    checkpoint, record = seen.checkpoint, seen.record
+    checkpoint, record = seen.checkpoint, seen.known
     if seen.foreign_owner is not None:
         return seen.foreign_owner
     if checkpoint.blocking is not None:
@@ -141,7 +141,7 @@ def _check_lines(seen: Survey) -> Problem | None:
             consequence="Spark refuses to start: sources can't be added to or removed from a checkpoint",
             remedy="put the sources back, or declare a new stream with a sink of its own",
         )
-    record = seen.record
+    record = seen.known
     if record is not None and record.declared and record.declared != tuple(sorted(seen.stream.sources)):
         return Problem(
             code="SOURCES_CHANGED",
@@ -170,15 +170,15 @@ def _names(names: Sequence[str]) -> str:
 def _check_sink(seen: Survey) -> Problem | None:
     checkpoint, sink, last_batch = seen.checkpoint, seen.sink, seen.sink.last_batch
     place = seen.stream.sink.location or seen.stream.sink.kind
-    if (replaced := sink_replaced(seen.stream, seen.record, sink, checkpoint.planned_id)) is not None:
+    if (replaced := sink_replaced(seen.stream, seen.known, sink, checkpoint.planned_id)) is not None:
         return replaced
-    committed, held = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
-    if sink.notes_every_batch and held < committed:
+    committed, in_sink = (-1 if found is None else found for found in (checkpoint.committed_id, last_batch))
+    if sink.notes_every_batch and in_sink < committed:
         return Problem(
             code="SINK_REPLACED",
             file=place,
             cause=f"this generation has written its batches up to {committed} into it, and the manifest there has "
-            + (f"them up to {held}" if held >= 0 else "none of them"),
+            + (f"them up to {in_sink}" if in_sink >= 0 else "none of them"),
             consequence="the rows that were written before would be missing in it for ever",
             remedy="restore the folder with its manifest, or declare a new stream with a sink of its own",
         )
@@ -221,7 +221,7 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
         obstacle = "`exact` was asked for"
     elif limits.is_bounded:
         obstacle = "AvailableNow keeps no bound"
-    elif seen.record is not None and seen.record.has_timers:
+    elif seen.known is not None and seen.known.has_timers:
         obstacle = NEVER_ENDS
     else:
         obstacle = next((found.undrainable for found in seen.available.values() if found.undrainable), None)
@@ -319,7 +319,7 @@ def _may_hold_back(seen: Survey) -> bool:
 def _is_no_data_due(seen: Survey, now: datetime) -> bool:
     """Whether state would change though no data came: the watermark makes some due, or a time-out is."""
     checkpoint = seen.checkpoint
-    if is_timer_due(checkpoint, seen.record, _clock(seen, now)):
+    if is_timer_due(checkpoint, seen.known, _clock(seen, now)):
         return True
     has_state = bool(checkpoint.operators)
     return is_no_data_due(checkpoint, seen.watermarks, seen.stream.output_mode, has_state=has_state)
@@ -333,7 +333,7 @@ def _clock(seen: Survey, now: datetime) -> int:
 def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
     if batches and batches[0].kind == "no_data":
         if not is_no_data_due(seen.checkpoint, seen.watermarks, seen.stream.output_mode, has_state=True):
-            return f"nothing new, but {due_timers(seen.checkpoint, seen.record)}"
+            return f"nothing new, but {due_timers(seen.checkpoint, seen.known)}"
         return "nothing new, but the watermark has passed state that is due"
     new = _describe(seen.available)
     limit = "" if bound.until is None else f" before {bound.until.isoformat()}"
@@ -341,10 +341,10 @@ def _reason(seen: Survey, batches: Sequence[PlannedBatch], bound: Bound) -> str:
     if seen.checkpoint.is_pending:
         again = f"batch {seen.checkpoint.planned_id} was planned and not committed"
         return f"{again}; {new}{limit}" if len(batches) > 1 else again
-    held_back = _held_back(seen.available)
+    set_aside = _set_aside(seen.available)
     if batches:
-        return f"{new}{limit}{held_back}"
-    return f"nothing new{limit}{_later(seen.available)}{held_back}{later_timers(seen.checkpoint, seen.record)}"
+        return f"{new}{limit}{set_aside}"
+    return f"nothing new{limit}{_later(seen.available)}{set_aside}{later_timers(seen.checkpoint, seen.known)}"
 
 
 def _later(available: Mapping[str, Available]) -> str:
@@ -352,12 +352,12 @@ def _later(available: Mapping[str, Available]) -> str:
     return f"; left to a later run: {describe_count(later)} that arrived after that" if any(later.values()) else ""
 
 
-def _held_back(available: Mapping[str, Available]) -> str:
-    held_back = total(found.held_back for found in available.values())
-    if not any(held_back.values()):
+def _set_aside(available: Mapping[str, Available]) -> str:
+    set_aside = total(found.set_aside for found in available.values())
+    if not any(set_aside.values()):
         return ""
-    seems = "look like renamed ones" if sum(held_back.values()) > 1 else "looks like a renamed one"
-    return f"; held back: {describe_count(held_back)} that {seems}"
+    seems = "look like renamed ones" if sum(set_aside.values()) > 1 else "looks like a renamed one"
+    return f"; set aside: {describe_count(set_aside)} that {seems}"
 
 
 def _describe(available: Mapping[str, Available]) -> str:

@@ -49,8 +49,8 @@ def planned_for_good(run: RunRecord, seen: Survey, home: StreamHome) -> int:
 
 def _written_by(run: RunRecord, seen: Survey) -> tuple[range, ...]:
     """The ids of the batches that were a run's to write; none where it has not begun, or that was not noted."""
-    known = seen.record is not None and seen.record.generation == run.generation
-    return seen.record.batches_of(run.run_id) if known and seen.record is not None else ()
+    known = seen.known is not None and seen.known.generation == run.generation
+    return seen.known.batches_of(run.run_id) if known and seen.known is not None else ()
 
 
 def _own(run: RunRecord, seen: Survey, home: StreamHome, written: tuple[range, ...] = ()) -> dict[int, BatchKind]:

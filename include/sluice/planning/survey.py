@@ -32,7 +32,7 @@ class Survey:
 
     stream: Stream
     generation: int
-    record: Generation | None
+    known: Generation | None
     """What is known of the generation; None before its first run."""
     checkpoint: CheckpointState
     lines: tuple[SourceLine, ...] | None
@@ -62,7 +62,7 @@ class Survey:
     foreign_owner: Problem | None = None
     """Whose checkpoint it is, if it is not the stream's."""
     writers_before: frozenset[str] = frozenset()
-    """Which other streams of the home have written the tables of one that has no past; see `past.renamed`."""
+    """Which other streams of the home wrote the tables of one without a checkpoint: see `renamed`."""
 
     @property
     def starts(self) -> dict[str, Mapping[str, Any]]:
@@ -88,15 +88,15 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     for location, what in ((home.location, "the home"), (stream.checkpoint, "the checkpoint")):
         check_folder(location, f"{what} of {stream.place}")
     number = home.current_generation()
-    record = home.generation(number)
+    known = home.generation(number)
     checkpoint = read_checkpoint(
         home.checkpoint_location(number),
         storage=home.storage,
-        log_keys=log_keys(record),
-        known_id=record.query_id if record is not None else None,
+        log_keys=log_keys(known),
+        known_id=known.query_id if known is not None else None,
     )
-    lines = source_lines(stream, record, checkpoint)
-    seen = Survey(stream, number, record, checkpoint, lines, {}, _started_at(home, number, record), {})
+    lines = source_lines(stream, known, checkpoint)
+    seen = Survey(stream, number, known, checkpoint, lines, {}, _started_at(home, number, known), {})
     watermarks = usable(home.watermarks(number), checkpoint)
     seen = replace(
         seen,
@@ -107,10 +107,10 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
     if seen.foreign_owner is not None or checkpoint.blocking is not None or lines is None:
         return seen
     try:
-        query_id = record.query_id if record else checkpoint.query_id
+        query_id = known.query_id if known else checkpoint.query_id
         sink = stream.sink.state(query_id, storage=home.storage)
         lost = pending_forgotten(stream, stream.sink, sink, checkpoint, query_id, storage=home.storage)
-        older = older_table(stream, stream.sink, sink, record, checkpoint.committed_id, storage=home.storage)
+        older = older_table(stream, stream.sink, sink, known, checkpoint.committed_id, storage=home.storage)
         writers = writers_before(stream, home, checkpoint, sink, number)
         seen = replace(seen, sink=sink, forgotten=lost, older=older, writers_before=writers)
         return _survey_sources(seen, home, bound, now)
@@ -118,19 +118,19 @@ def survey(stream: Stream, home: StreamHome, bound: Bound, now: datetime) -> Sur
         return replace(seen, refusal=refused.finding)
 
 
-def _started_at(home: StreamHome, number: int, record: Generation | None) -> dict[str, Mapping[str, Any]]:
+def _started_at(home: StreamHome, number: int, known: Generation | None) -> dict[str, Mapping[str, Any]]:
     """What `starting` was resolved to, by the first run that was planned."""
-    checked = home.checked() if record is None else None
-    before = record.sources if record is not None else checked.sources if checked is not None else {}
+    checked = home.checked() if known is None else None
+    before = known.sources if known is not None else checked.sources if checked is not None else {}
     return {**before, **home.started(number)}
 
 
 def source_lines(
-    stream: Stream, record: Generation | None, checkpoint: CheckpointState
+    stream: Stream, known: Generation | None, checkpoint: CheckpointState
 ) -> tuple[SourceLine, ...] | None:
     """The order of sources, as far as it can be told without Spark."""
-    if record is not None:
-        return record.lines
+    if known is not None:
+        return known.lines
     if checkpoint.planned is not None and checkpoint.planned.version == 2:
         return tuple(SourceLine(key, key) for key in checkpoint.planned.offsets)
     if checkpoint.is_new or len(stream.sources) == 1:
@@ -157,7 +157,7 @@ def positions(seen: Survey, planned: OffsetFile | None) -> dict[str, Position]:
                 log=seen.logs.get(line.log, OwnLog()),
                 started_at=seen.started_at.get(line.source, {}),
                 has_begun=seen.checkpoint.planned is not None,
-                mark=seen.record.marks.get(line.source) if seen.record is not None else None,
+                mark=seen.known.marks.get(line.source) if seen.known is not None else None,
             )
     return {name: found.get(name, Position(None)) for name in seen.stream.sources}
 

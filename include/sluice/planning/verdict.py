@@ -10,11 +10,11 @@ from sluice.gate.contracts import broken_contracts
 from sluice.gate.decided_batch import Decision, read_decision
 from sluice.gate.judging import choose_judging
 from sluice.gate.state import read_gate, with_stop
-from sluice.gate.unjudged_runs import Unsettled, find_unsettled, gated
+from sluice.gate.unjudged_runs import Unjudged, find_unjudged, gated
 from sluice.home import StreamHome
 from sluice.plan import Plan
 from sluice.planning.checked_declaration import CheckedDeclaration
-from sluice.planning.forgotten_batches import held_and_forgotten, pending_forgotten
+from sluice.planning.forgotten_batches import in_sink_and_forgotten, pending_forgotten
 from sluice.planning.generation_sink import sink_moved
 from sluice.planning.missing_checkpoint import renamed
 from sluice.planning.planner import Limits, build_plan
@@ -138,7 +138,7 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: CheckedD
         )
     if seen.refusal is None and (problem := renamed(project, home, seen.writers_before)) is not None:
         seen = replace(seen, refusal=problem)
-    found = unsettled(home, seen, declared)
+    found = unjudged_run(home, seen, declared)
     plan = gated(build_plan(seen, limits, wanted.now), found, wanted.try_before)
     if seen.sink.exists and plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
@@ -154,7 +154,7 @@ def find_verdict(home: StreamHome, wanted: Try, seen: Survey, declared: CheckedD
     return replace(plan, stages=stages_of(plan, project, seen, unjudged=unjudged, storage=home.storage))
 
 
-def unsettled(home: StreamHome, seen: Survey, declared: CheckedDeclaration) -> Unsettled | None:
+def unjudged_run(home: StreamHome, seen: Survey, declared: CheckedDeclaration) -> Unjudged | None:
     """The run before whose rows the gate has not passed; None when there is none.
 
     Raises:
@@ -163,7 +163,7 @@ def unsettled(home: StreamHome, seen: Survey, declared: CheckedDeclaration) -> U
     """
     if seen.stream.quality is None:
         return None
-    return find_unsettled(seen.stream, home, lambda: declared.suite, lambda run: done_batches(run, seen, home))
+    return find_unjudged(seen.stream, home, lambda: declared.suite, lambda run: done_batches(run, seen, home))
 
 
 def decided_before(plan: Plan, home: StreamHome) -> Decision | None:
@@ -192,13 +192,13 @@ def _going_on(plan: Plan, seen: Survey, project: Project, home: StreamHome) -> P
     Raises:
         RefusedError: What was decided of the batch is damaged.
     """
-    if plan.verdict != "resume" or seen.record is None or seen.checkpoint.planned_id is None:
+    if plan.verdict != "resume" or seen.known is None or seen.checkpoint.planned_id is None:
         return plan
     pending = seen.checkpoint.planned_id
-    if (problem := sink_moved(project, seen.stream, seen.record, pending)) is not None:
+    if (problem := sink_moved(project, seen.stream, seen.known, pending)) is not None:
         return plan.refused(problem)
     decided = decided_before(plan, home)
-    if project.is_remote and (problem := held_and_forgotten(seen.stream, seen.sink, pending)) is not None:
+    if project.is_remote and (problem := in_sink_and_forgotten(seen.stream, seen.sink, pending)) is not None:
         return plan.refused(problem)
     if (problem := _quarantine_forgotten(seen, decided, project, home)) is not None:
         return plan.refused(problem)
@@ -213,7 +213,7 @@ def _quarantine_forgotten(seen: Survey, decided: Decision | None, project: Proje
 
     Once the sink has its part, the quarantine has its own: that one is written before.
     """
-    pending, query_id = seen.checkpoint.planned_id, seen.record.query_id if seen.record is not None else None
+    pending, query_id = seen.checkpoint.planned_id, seen.known.query_id if seen.known is not None else None
     if pending is None or query_id is None or seen.sink.holds(pending):
         return None
     if decided is not None:

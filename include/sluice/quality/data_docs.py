@@ -168,7 +168,7 @@ def _description(check: CheckRecord) -> str | None:
         return None
     limits = ", ".join(f"{name} {value}" for name, value in check.kwargs.items())
     metric = check.type.removeprefix("sluice_").removesuffix("_against_history").replace("_", " ")
-    return f"{metric} against former runs: {limits}"
+    return f"{metric} against runs before: {limits}"
 
 
 def _statistics(checks: Sequence[CheckRecord]) -> dict[str, Any]:

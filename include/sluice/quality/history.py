@@ -1,4 +1,4 @@
-"""This run against the last ones: row counts and freshness. Pure functions over former values.
+"""This run against the last ones: row counts and freshness. Pure functions over the values of runs before.
 
 Declared in the suite's own `meta`, beside its expectations:
 
@@ -28,37 +28,37 @@ Metric = Literal["row_count", "freshness"]
 TYPE = "sluice_{}_against_history"
 """What such a check is called in a run record."""
 MIN_FORMER = 3
-"""How many former runs a relative change or a z-score needs; with fewer, only the bounds count."""
+"""How many runs before a relative change or a z-score needs; with fewer, only the bounds count."""
 
 
 class HistoryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one number of a run must lie to those of former runs."""
+    """How one number of a run must lie to those of runs before."""
 
     metric: Metric
     """`row_count`: rows that would be published. `freshness`: seconds from the newest value of `column` to now."""
     column: str | None = None
     """Freshness only: a date or time column."""
     last: int = 20
-    """How many former runs count, 1 to 1,000."""
+    """How many runs before count, 1 to 1,000."""
     min_value: float | None = None
     max_value: float | None = None
     max_relative_change: float | None = None
-    """How far it may lie from the mean of former runs, as a share of that mean: 0.5 allows half to one and a half."""
+    """How far it may lie from the mean of runs before, as a share of that mean: 0.5 allows half to one and a half."""
     max_z_score: float | None = None
-    """How many standard deviations of former runs it may lie from their mean."""
+    """How many standard deviations of runs before it may lie from their mean."""
     policy: Literal["warn", "fail"] = "warn"
 
 
 @dataclass(frozen=True)
 class HistoryResult:
-    """How a number of this run lies to those of former runs."""
+    """How a number of this run lies to those of runs before."""
 
     type: str
     kwargs: Mapping[str, Any]
     policy: Policy
     success: bool
     result: Mapping[str, Any]
-    """`observed_value` and, in `details`, how many former runs counted, their mean, the change and the z-score."""
+    """`observed_value` and, in `details`, how many runs before counted, their mean, the change and the z-score."""
 
 
 def history_rules(suite: Suite) -> tuple[HistoryRule, ...]:
@@ -88,15 +88,15 @@ def check_id(rule: HistoryRule) -> str:
     return f"{rule.metric}:{rule.column}" if rule.column else rule.metric
 
 
-def judge(rule: HistoryRule, value: float | None, former: Sequence[float]) -> HistoryResult:
+def judge(rule: HistoryRule, value: float | None, before: Sequence[float]) -> HistoryResult:
     """Judge a number of this run.
 
     Args:
         rule: What it must be.
         value: Rows, or seconds; None when there is none, which fails.
-        former: The same number of former runs, the newest last; only the rule's `last` ones count.
+        before: The same number of runs before, the newest last; only the rule's `last` ones count.
     """
-    counted = [number for number in former[-rule.last :] if math.isfinite(number)]
+    counted = [number for number in before[-rule.last :] if math.isfinite(number)]
     mean = statistics.fmean(counted) if counted else None
     details: dict[str, Any] = {"former_runs": len(counted), "mean": mean}
     success = value is not None
@@ -141,7 +141,7 @@ def _relative_change(value: float, mean: float) -> float | None:
 
 
 def _z_score(value: float, mean: float, deviation: float) -> float | None:
-    """None where former runs were all alike and this one is not: the score is beyond any limit."""
+    """None where runs before were all alike and this one is not: the score is beyond any limit."""
     if deviation == 0:
         return 0.0 if value == mean else None
     return (value - mean) / deviation

@@ -53,7 +53,7 @@ class Judgement:
 def judge_run(
     plan: QualityPlan,
     batches: Sequence[Mapping[str, Any] | None],
-    former: Sequence[Mapping[str, float]],
+    before: Sequence[Mapping[str, float]],
     *,
     now: datetime,
     is_last: bool = True,
@@ -65,7 +65,7 @@ def judge_run(
     Args:
         plan: What was to be observed.
         batches: Of each batch what was observed; None where nothing arrived, which fails every check that needs it.
-        former: Of each former run, the newest last, `observed_value` by the ids of the rules about history.
+        before: Of each run before, the newest last, `observed_value` by the ids of the rules about history.
         now: What freshness is measured against, with a zone.
         is_last: Whether no more batches follow: what more rows may mend fails only then.
         rereads: What Great Expectations has measured itself.
@@ -75,12 +75,12 @@ def judge_run(
     seen = [*by_suite_before, *batches]
     values = merge_batches(plan.measures, seen)
     results = check_results(plan, seen)
-    history = history_results(plan, seen, former, now=now)
+    history = history_results(plan, seen, before, now=now)
     if by_suite_before:
         own = merge_batches(plan.measures, batches)
         values = {name: own[name] if isinstance(found, Unmeasured) else found for name, found in values.items()}
         results = _where_measured(results, check_results(plan, batches))
-        history = _where_measured(history, history_results(plan, batches, former, now=now))
+        history = _where_measured(history, history_results(plan, batches, before, now=now))
     if not is_last:
         history = [result for result in history if _is_unmeasured(result)]
     rows = _count(values[plan.rows])
@@ -114,7 +114,7 @@ def _count(value: int | Unmeasured) -> int | None:
     return None if isinstance(value, Unmeasured) else value
 
 
-def former_values(checks: Sequence[CheckRecord]) -> dict[str, float]:
+def history_values(checks: Sequence[CheckRecord]) -> dict[str, float]:
     """`observed_value` by id, of the rules about history in a run record."""
     return {
         check.id: value

@@ -12,7 +12,7 @@ from sluice.runs.record import CheckRecord
 _SLOTS, _PITCH, _HEIGHT = 20, 6, 24
 _LARGEST = 1e300
 _LEAST = 3.0
-"""The smallest bar: a check that held is to be seen too."""
+"""The smallest bar: a check that was met is to be seen too."""
 
 
 @dataclass(frozen=True)

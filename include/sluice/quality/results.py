@@ -79,7 +79,7 @@ def check_results(
 def history_results(
     plan: QualityPlan,
     batches: Sequence[Mapping[str, Any] | None],
-    former: Sequence[Mapping[str, float]],
+    before: Sequence[Mapping[str, float]],
     *,
     now: datetime,
 ) -> list[CheckResult]:
@@ -88,7 +88,7 @@ def history_results(
     Args:
         plan: What was observed.
         batches: What `observedMetrics` holds for each batch of the run.
-        former: Of each former run, the newest last, `observed_value` by `id` of these very results.
+        before: Of each run before, the newest last, `observed_value` by `id` of these very results.
         now: What freshness is measured against, with a zone.
     """
     values = merge_batches(plan.measures, batches)
@@ -101,7 +101,7 @@ def history_results(
             continue
         if check.rule.metric == "freshness":
             found = freshness_seconds(found, now)
-        judged = judge(check.rule, found, [run[name] for run in former if name in run])
+        judged = judge(check.rule, found, [run[name] for run in before if name in run])
         results.append(
             CheckResult(name, judged.type, judged.kwargs, judged.policy, judged.success, judged.result, "exact")
         )

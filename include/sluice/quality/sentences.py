@@ -76,10 +76,10 @@ def _sets(unexpected: int, result: Mapping[str, Any]) -> str:
 
 
 def _compared(details: Mapping[str, Any]) -> str:
-    mean, former = details.get("mean"), details.get("former_runs")
-    if not isinstance(mean, int | float) or not former:
+    mean, before = details.get("mean"), details.get("former_runs")
+    if not isinstance(mean, int | float) or not before:
         return ""
-    return f"; the mean of the last {former} runs is {_number(mean)}"
+    return f"; the mean of the last {before} runs is {_number(mean)}"
 
 
 def _percent(share: float) -> str:

@@ -98,9 +98,9 @@ def backfill_stream(
         plan = preparation.plan()
         if (ended := preparation.end_without_spark(plan)) is not None:
             return ended
-    with ExitStack() as held:
+    with ExitStack() as at_end:
         record = preparation.open_record(plan)
-        return _Backfill(preparation, observer, stop or StopEvent(), session, held, record, plan).walk()
+        return _Backfill(preparation, observer, stop or StopEvent(), session, at_end, record, plan).walk()
 
 
 @dataclass
@@ -111,7 +111,7 @@ class _Backfill:
     observer: Observer
     stop: StopEvent
     session: SparkSession | None
-    held: ExitStack
+    at_end: ExitStack
     """What is given back when it ends: the lease of the interval, the session, whoever listens for requests to stop."""
     record: RunRecord
     plan: BackfillPlan | None
@@ -175,20 +175,20 @@ class _Backfill:
             case "replace":
                 self._replace()
             case "quarantine":
-                self._settle_quarantine()
+                self._tidy_quarantine()
             case "record":
                 self._close()
 
     def _take_lease(self) -> None:
         preparation, run_id = self.preparation, self.record.run_id
-        self.lease = self.held.enter_context(preparation.take_lease(run_id))
+        self.lease = self.at_end.enter_context(preparation.take_lease(run_id))
         self.preparation = preparation = preparation.under(self.lease)
         preparation.close_dead(self.lease, run_id)
-        preparation.seal_former(self.lease, self._open_session)
+        preparation.seal_earlier_tries(self.lease, self._open_session)
         preparation.check_no_release()
-        self.held.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
-        self.held.callback(self._clean_up)
-        self.held.push(self._close_failed)
+        self.at_end.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
+        self.at_end.callback(self._clean_up)
+        self.at_end.push(self._close_failed)
         self._save(token=self.lease.token)
         if self.plan is not None:
             # A wrong reference need not wait for Spark.
@@ -279,7 +279,7 @@ class _Backfill:
         self._note_damage(plan, replaced)
         if replaced is not None:
             # It may be refused to begin again: what is in the table now must not be in the quarantine as well.
-            self._settle_quarantine()
+            self._tidy_quarantine()
         why = replaced.conflict if replaced is not None else self.changed or "the rows were changed"
         self._phase(f"starting again: {why}")
 
@@ -340,13 +340,13 @@ class _Backfill:
         noted = msgspec.structs.replace(self.record.backfill, sink_version=replaced.version, damage=damage)
         self._save(backfill=noted)
 
-    def _settle_quarantine(self) -> None:
+    def _tidy_quarantine(self) -> None:
         """See to it that the quarantine has no row of the interval that is elsewhere now."""
         preparation, replaced = self.preparation, self._done
         table = preparation.quarantine_left(self.record, replaced)
         if table is not None:
             session, stream, storage = self._open_session(), preparation.request.stream, preparation.home.storage
-            self._phase("settling the quarantine")
+            self._phase("tidying the quarantine")
             check = self.lease.check
             tidy = partial(tidy_quarantine, self.record, replaced, table, stream, session, check=check, storage=storage)
             self._write(tidy)

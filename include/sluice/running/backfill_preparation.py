@@ -299,7 +299,7 @@ class BackfillPreparation:
         """Close the record of another run whose driver died with the lease; a retry goes on with its own record."""
         self.journal.close_dead(lease, run_id)
 
-    def seal_former(self, lease: Lease, session: Callable[[], SparkSession]) -> None:
+    def seal_earlier_tries(self, lease: Lease, session: Callable[[], SparkSession]) -> None:
         """Let nothing count that backfills of the interval may write yet which stand still, past their lease."""
         run_ids = may_wake_up(self.home.storage, lease.folder, but=lease.token)
         seal_backfills(run_ids, self.project, self.request.stream, self.home, session)

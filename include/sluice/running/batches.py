@@ -173,7 +173,7 @@ class BatchRunner:
         taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
         is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
         # Else the rows that count are those of another try.
-        looks = self._logged.note_looks(batch.batch_id) if is_logged and not is_counted else {}
+        looks = self._logged.note_stats(batch.batch_id) if is_logged and not is_counted else {}
         written = self._guarded(
             self._written(batch.batch_id, is_in_sink=was_in_sink), partial(self._due_files, batch, taken)
         )

@@ -65,7 +65,7 @@ class LiveTime:
         """Note that a batch was committed, which is in the record by now."""
         self.told = msgspec.structs.replace(self.told, committed_at=iso_time(self.clock()))
 
-    def note_look(self, doing: str) -> None:
+    def note_doing(self, doing: str) -> None:
         """Note what Spark says that the query is doing; the record has it where it is new, and every ten seconds."""
         now = self.clock()
         if doing != self.told.doing or now - self._told_at >= _TELL_AGAIN:

@@ -131,8 +131,8 @@ class LoggedFiles:
 
         Args:
             batch_id: The batch.
-            doubtful: The files of which nobody knows whether they were read: under another name, they are not held
-                back.
+            doubtful: The files of which nobody knows whether they were read: under another name, none is set
+                aside.
         """
         for found in self.taken(batch_id):
             notes = self._notes(found)
@@ -142,7 +142,7 @@ class LoggedFiles:
                         log_id, [None if entry.path in doubtful else self._size(found, entry) for entry in taken]
                     )
 
-    def note_looks(self, batch_id: int) -> dict[str, FileStat]:
+    def note_stats(self, batch_id: int) -> dict[str, FileStat]:
         """Note how the files of a batch look that is about to be read: some may have been mended since it took them.
 
         Before it is read, for whoever comes after a kill does not read it again.

@@ -168,12 +168,12 @@ def changed_at_work(batch_id: int, changed: Sequence[str]) -> Iterator[str]:
 
 
 def passed_over(batch_id: int, doubtful: Sequence[str]) -> Iterator[str]:
-    """What to tell of a batch that the sink held, and was not read again."""
+    """What to tell of a batch that was in the sink, and was not read again."""
     if doubtful:
         yield (
-            f"{len(doubtful)} input files of batch {batch_id}, which the sink held before it was committed, are gone or"
-            " have changed: if they were away when it was read, their rows are missing; look for them in the sink, and"
-            f" bring what is missing back under a new name{told(doubtful)}"
+            f"{len(doubtful)} input files of batch {batch_id}, which was in the sink before it was committed, are gone"
+            " or have changed: if they were away when it was read, their rows are missing; look for them in the sink,"
+            f" and bring what is missing back under a new name{told(doubtful)}"
         )
 
 

@@ -17,7 +17,7 @@ from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.missing_checkpoint import LEAVE_NO_RECORD
 from sluice.planning.recovered import done_batches
 from sluice.planning.survey import Survey
-from sluice.planning.verdict import Request, Try, survey_and_plan, unsettled
+from sluice.planning.verdict import Request, Try, survey_and_plan, unjudged_run
 from sluice.project import Project
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease
@@ -143,13 +143,13 @@ class Preparation:
 
     def _keep_starts(self, seen: Survey) -> None:
         """Write down where the sources begin: what comes from now on is not passed over, whatever this run does."""
-        before = seen.record.sources if seen.record is not None else {}
+        before = seen.known.sources if seen.known is not None else {}
         if seen.starts != {**before, **self.home.started(seen.generation)}:
             self.home.keep_started(seen.generation, seen.starts)
 
     def _settle_run_before(self, seen: Survey, plan: Plan, *, has_lease: bool) -> None:
         """Write down what the suite says today of the rows of a run before, while nobody else writes any."""
-        found = unsettled(self.home, seen, self.declared())
+        found = unjudged_run(self.home, seen, self.declared())
         if found is None or found.judged is None:
             return
         if has_lease:

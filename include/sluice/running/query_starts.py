@@ -48,7 +48,7 @@ class QueryStarts:
         """
         function = query.function_of_batches()
         if function is not None and not is_connected(query.frame.sparkSession):
-            query = replace(query, write=self._while_held(function))
+            query = replace(query, write=self._while_leased(function))
         try:
             started = query.start(self.logs.location, trigger=trigger)
         except SluiceError:
@@ -149,7 +149,7 @@ class QueryStarts:
 
         return keeping
 
-    def _while_held(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
+    def _while_leased(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
         """A sink's function, called as long as the lease holds: nothing else keeps a second writer out of its sink."""
 
         def write(frame: DataFrame, batch_id: int) -> None:

@@ -106,8 +106,8 @@ def run_stream(
     if (ended := preparation.end_without_spark(seen, plan)) is not None:
         return ended
     record = preparation.open_record(seen, plan)
-    with ExitStack() as held:
-        run = _Run(preparation, observer or Silent(), stop or StopEvent(), session, held, seen, plan, record)
+    with ExitStack() as at_end:
+        run = _Run(preparation, observer or Silent(), stop or StopEvent(), session, at_end, seen, plan, record)
         return run.walk()
 
 
@@ -119,7 +119,7 @@ class _Run:
     observer: Observer
     stop: StopEvent
     session: SparkSession | None
-    held: ExitStack
+    at_end: ExitStack
     """What is given back when the run ends: the lease, the session, whoever listens for requests to stop."""
     seen: Survey
     plan: Plan
@@ -175,7 +175,7 @@ class _Run:
 
     def _take_lease(self) -> None:
         run_id = self.record.run_id
-        self.lease = self.held.enter_context(self.preparation.take_lease(self.plan.generation, run_id))
+        self.lease = self.at_end.enter_context(self.preparation.take_lease(self.plan.generation, run_id))
         self.preparation = preparation = self.preparation.under(self.lease)
         # First of all: whoever takes over from this run knows nothing of the one before it.
         preparation.close_dead(self.lease)
@@ -185,10 +185,10 @@ class _Run:
             self.record, self.is_over = ended, True
             return
         self.record = msgspec.structs.replace(preparation.open_record(self.seen, self.plan), run_id=run_id)
-        self.held.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
-        self.opened = self.held.enter_context(ExitStack())
+        self.at_end.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
+        self.opened = self.at_end.enter_context(ExitStack())
         self._save(plan=self.plan.document, token=self.lease.token)
-        self.held.push(self._close_failed)
+        self.at_end.push(self._close_failed)
         self._save(status="running", started_at=iso_time(preparation.journal.clock()))
         preparation.journal.tell(self.record)
 
@@ -207,12 +207,12 @@ class _Run:
         name_writer(project, session, self.lease)
         check_home(project, session, preparation.journal.records.file(self.record.run_id))
         self.observer.phase("analysing the query")
-        begun = self.seen.record if self.seen.checkpoint.planned is not None else None
+        begun = self.seen.known if self.seen.checkpoint.planned is not None else None
         self.query = query = build_query(project, as_begun(stream, begun), session, self.seen.starts)
         if has_gone_on(self.seen.checkpoint, storage=home.storage):
             self._plan_anew()
             # Whoever has gone on may have begun the checkpoint.
-            self.query = query = build_query(project, as_begun(stream, self.seen.record), session, self.seen.starts)
+            self.query = query = build_query(project, as_begun(stream, self.seen.known), session, self.seen.starts)
         seen = self.seen
         if self.plan.trigger is not None:
             check_live(query, self.plan.trigger)
@@ -316,7 +316,7 @@ class _Run:
             self._followed(),
             published_batches(project, query, self.generation.query_id, self.lease, home.storage),
         )
-        self.held.enter_context(self.runner.begun(self.plan))
+        self.at_end.enter_context(self.runner.begun(self.plan))
 
     def _run_batch(self, stage: Stage) -> None:
         batch = next(batch for batch in self.plan.batches if batch.batch_id == stage.batch_id)
@@ -422,7 +422,7 @@ class _Run:
         seen, query = self.seen, self.query
         sources = {name: dict(found) for name, found in seen.starts.items()}
         folders = self._folders()
-        if seen.record is None:
+        if seen.known is None:
             return Generation(
                 generation=seen.generation,
                 query_id=seen.checkpoint.query_id or str(uuid4()),
@@ -435,8 +435,8 @@ class _Run:
                 sources=sources,
                 folders=folders,
             )
-        if seen.record.lines != query.lines:
-            was, now = source_order(seen.record.lines), source_order(query.lines)
+        if seen.known.lines != query.lines:
+            was, now = source_order(seen.known.lines), source_order(query.lines)
             raise RefusedError(
                 Problem(
                     code="SOURCE_ORDER_CHANGED",
@@ -448,7 +448,7 @@ class _Run:
                 )
             )
         return msgspec.structs.replace(
-            seen.record,
+            seen.known,
             has_timers=query.has_timers,
             drops_duplicates=noted_duplicates(query),
             sources=sources,
@@ -458,7 +458,7 @@ class _Run:
     def _folders(self) -> dict[str, dict[str, str]]:
         """The types of the columns that are names of folders: those of the query, and what is not there just now."""
         seen, found = self.seen, self.query.folders
-        before = seen.record.folders if seen.record is not None and seen.checkpoint.planned is not None else {}
+        before = seen.known.folders if seen.known is not None and seen.checkpoint.planned is not None else {}
         every = {name: {**before.get(name, {}), **found.get(name, {})} for name in {**before, **found}}
         return {name: types for name, types in every.items() if types}
 
@@ -468,7 +468,7 @@ class _Run:
         home.claim_checkpoint()
         if checkpoint.query_id is None:
             write_metadata(checkpoint.location, self.generation.query_id, storage=home.storage)
-        if self.generation != self.seen.record:
+        if self.generation != self.seen.known:
             home.keep_generation(self.generation)
 
     def _keep_what_was_written(self, batch: BatchRecord) -> None:

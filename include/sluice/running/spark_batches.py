@@ -110,7 +110,7 @@ class SparkBatches(BatchRunner):
                 if time is not None:
                     time.note_commit()
             if time is not None:
-                time.note_look(query.status["message"])
+                time.note_doing(query.status["message"])
         if time is not None and not files.failures:
             self._starts.end_between_batches(self._session, query, time.trigger)
 

@@ -74,7 +74,7 @@ def broken_balance(record: RunRecord) -> Problem | None:
 def is_broken(batch: CountedBatch) -> bool:
     """Whether rows of a batch went nowhere, or to several places, as far as that can be known."""
     if batch.input_rows is None:
-        # What the sink held already was read by another run.
+        # What was in the sink already was read by another run.
         return False
     made = _made(batch)
     if made is None:

@@ -252,7 +252,7 @@ class Drivers:
         lease = newest_lease(self.home.storage, RunRecords(self.home).lease_folder(record))
         is_of_this_try = lease is not None and (driver is None or lease.acquired_at >= driver.submitted_at)
         if lease is not None and lease.run_id == record.run_id and is_of_this_try:
-            is_live = not lease.is_released and not is_dead(lease)
+            is_live = not lease.is_given_up and not is_dead(lease)
             return is_live and is_fresh((lease.token, lease.expires_at), lease.expires_at - TTL, TTL)
         if driver is None:
             return False

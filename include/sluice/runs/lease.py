@@ -67,7 +67,7 @@ class LeaseFile(Document, frozen=True, kw_only=True):
     processes: Annotated[tuple[Process, ...], msgspec.Meta(min_length=1)]
     acquired_at: Annotated[datetime, msgspec.Meta(tz=True)]
     expires_at: Annotated[datetime, msgspec.Meta(tz=True)]
-    is_released: bool = False
+    is_given_up: bool = msgspec.field(default=False, name="is_released")
     session: RemoteSession | None = None
     """Where Spark works for this lease, if that is on a server: there it goes on when the owner is dead."""
 
@@ -75,7 +75,7 @@ class LeaseFile(Document, frozen=True, kw_only=True):
 class _GivenUp(Document, frozen=True, kw_only=True):
     """What a person leaves of a damaged lease: its owner is gone."""
 
-    is_released: Literal[True]
+    is_given_up: Literal[True] = msgspec.field(name="is_released")
 
 
 class Lease:
@@ -106,7 +106,7 @@ class Lease:
         self._ended.set()
         self._thread.join()
         try:
-            self._write(is_released=True)
+            self._write(is_given_up=True)
         except SluiceError:
             # The work is done; a lease that a dead owner never gave up costs the next run nothing.
             logger.warning("the lease could not be given up", exc_info=True)
@@ -145,9 +145,9 @@ class Lease:
             except SluiceError:
                 logger.warning("the lease's heartbeat failed; it is tried again", exc_info=True)
 
-    def _write(self, *, is_released: bool = False) -> None:
+    def _write(self, *, is_given_up: bool = False) -> None:
         with self._guard:
-            content = msgspec.structs.replace(self._content, expires_at=self._clock() + TTL, is_released=is_released)
+            content = msgspec.structs.replace(self._content, expires_at=self._clock() + TTL, is_given_up=is_given_up)
             self._storage.replace(_file(self.folder, self.token), encode_document(content))
 
 
@@ -182,7 +182,7 @@ def acquire(
     newest = newest_token(storage, folder)
     lease = None if newest is None else _read(storage, _file(folder, newest))
     taken_from = None
-    if lease is not None and not lease.is_released:
+    if lease is not None and not lease.is_given_up:
         file = _file(folder, lease.token)
         _check_takeover(lease, file, clock(), sink_is_idempotent=sink_is_idempotent, end_session=end_session)
         taken_from = lease.run_id
@@ -213,7 +213,7 @@ def check_not_taken(storage: Storage, folder: str, now: datetime) -> None:
         StorageError: It can't be read.
     """
     lease = newest_lease(storage, folder)
-    if lease is None or lease.is_released or lease.expires_at <= now:
+    if lease is None or lease.is_given_up or lease.expires_at <= now:
         return
     if not is_dead(lease, patience_seconds=_DEATH_PATIENCE_SECONDS):
         raise _taken_by(lease, _file(folder, lease.token), now)
@@ -316,7 +316,7 @@ def may_wake_up(storage: Storage, folder: str, *, but: int | None = None) -> lis
     found = []
     for token in range(1, (newest_token(storage, folder) or 0) + 1):
         lease = None if token == but else _read(storage, _file(folder, token))
-        if lease is not None and not lease.is_released and (lease.session is not None or not is_dead(lease)):
+        if lease is not None and not lease.is_given_up and (lease.session is not None or not is_dead(lease)):
             found.append(lease.run_id)
     return found
 

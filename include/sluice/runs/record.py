@@ -76,7 +76,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     sink_version: int | None = None
     """The table version that the batch made; None for sinks without versions, and for batches without rows."""
     was_in_sink: bool = False
-    """Whether the sink held the batch already (a crash came between the sink and the commit): nothing was read."""
+    """Whether the batch was in the sink already (a crash came between the sink and the commit): nothing was read."""
     warnings: tuple[str, ...] = ()
     """What looked odd once it was committed, and proves no harm."""
     decided_by: str | None = None
@@ -287,7 +287,7 @@ class RunRecords:
         return self._home.interval_lease_folder(record.interval.start, record.interval.end)
 
     def save(self, record: RunRecord) -> None:
-        """Write a record, durably, over its former content; where a run begins or ends, the summary follows.
+        """Write a record, durably, over its earlier content; where a run begins or ends, the summary follows.
 
         Not over that of a driver with a newer lease.
 

@@ -293,7 +293,7 @@ class SinkBatch:
     batch_id: int
     output_mode: OutputMode
     token: int
-    """The lease's: what a driver wrote aside is told from what a former one wrote."""
+    """The lease's: what a driver wrote aside is told from what an earlier one wrote."""
 
 
 @dataclass(frozen=True)
@@ -392,7 +392,7 @@ class StagingSink(BatchSink):
 
     @abstractmethod
     def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
-        """Delete what this driver wrote aside for a batch that was not published; a former driver's is not touched.
+        """Delete what this driver wrote aside for a batch that was not published; an earlier driver's is not touched.
 
         Raises:
             StorageError: Something is still there.

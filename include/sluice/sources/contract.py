@@ -118,7 +118,7 @@ class Available:
     """What has arrived beyond the bound, as far as the source tells."""
     mark: str | None = None
     """What tells what was seen from something else, where it is known only now; see `Source.mark`."""
-    held_back: Amount = field(default_factory=dict)
+    set_aside: Amount = field(default_factory=dict)
     """What is left out because it looks like something that was read, under another name."""
 
 

@@ -105,7 +105,7 @@ def check_kept_state(now: KeptState, seen: Survey) -> None:
     Raises:
         RefusedError: It would take the state for another one.
     """
-    then = seen.record.state if seen.record is not None else None
+    then = seen.known.state if seen.known is not None else None
     if then is None or then.read_by != now.read_by or then == now:
         return
     if not may_have_written(seen.stream, seen.checkpoint, seen.sink, is_decided=seen.is_decided):

@@ -287,7 +287,7 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
             self.log.info("waiting until the stream is free: %s", taken)
         else:
             newest = newest_lease(storage, folder)
-            if newest is None or newest.is_released:
+            if newest is None or newest.is_given_up:
                 return
             raise taken
         trigger = LeaseTrigger(project=project.root, folder=folder)
@@ -353,7 +353,7 @@ class RunStreamOperator(ToldByProvider, BaseOperator):
         # A backfill that Spark publishes needs the live stream's, too.
         folders = RunRecords(home).lease_folder(record), home.lease_folder(home.current_generation())
         newest = {folder: newest_lease(home.storage, folder) for folder in folders}
-        taken = next((folder for folder, lease in newest.items() if lease is not None and not lease.is_released), None)
+        taken = next((folder for folder, lease in newest.items() if lease is not None and not lease.is_given_up), None)
         raise LeaseTakenError(record.error.message, where=join(taken or folders[0], "*.json"))
 
     def _conclude(self, context: Context, project: Project, record: RunRecord) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class StreamSensor(BaseSensorOperator):
         """The trigger that waits for the same."""
 
     def execute(self, context: Context) -> Any:
-        """Look once, then wait; returns what was seen when the condition held.
+        """Look once, then wait; returns what was seen when the condition was met.
 
         Raises:
             AirflowFailException: Waiting longer would not help.

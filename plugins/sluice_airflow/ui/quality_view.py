@@ -28,7 +28,7 @@ def report_on(stream: str, run: RunFile, runs: Sequence[RunFile]) -> QualityRepo
         run: The run, perhaps older than those of the list.
         runs: The stream's newest runs, newest first, for trends.
     """
-    before = [former for former in runs if former.run_id < run.run_id]
+    before = [earlier for earlier in runs if earlier.run_id < run.run_id]
     return newest_report(stream, [run, *before]) if _judged(run) is not None else None
 
 

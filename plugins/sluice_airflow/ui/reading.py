@@ -137,7 +137,7 @@ def read_lease(home: StreamHome, folder: str, now: datetime) -> LeaseOwner | Non
     lease = newest_lease(home.storage, folder)
     if lease is None:
         return None
-    if lease.is_released:
+    if lease.is_given_up:
         return LeaseOwner(lease, "free")
     if is_dead(lease):
         return LeaseOwner(lease, "dead")

@@ -127,10 +127,10 @@ def describe_oldest(oldest_ms: Sequence[int | None], now: datetime) -> str:
 
 
 def describe_waiting(lags: Sequence[SourceLag], now: datetime) -> str:
-    """How long ago the oldest thing arrived that waits, and how much is held back for what it looks like."""
-    amount = total(lag.held_back for lag in lags)
-    held_back = f"{describe_count(amount)} held back" if any(amount.values()) else ""
-    return ", ".join(filter(None, (describe_oldest([lag.oldest_ms for lag in lags], now), held_back)))
+    """How long ago the oldest thing arrived that waits, and how much is set aside for what it looks like."""
+    amount = total(lag.set_aside for lag in lags)
+    set_aside = f"{describe_count(amount)} set aside" if any(amount.values()) else ""
+    return ", ".join(filter(None, (describe_oldest([lag.oldest_ms for lag in lags], now), set_aside)))
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
@@ -199,7 +199,7 @@ def _verdict_badge(verdict: str) -> Badge | None:
 def batch_row(batch: BatchRecord) -> BatchRow:
     """What a record says of one batch."""
     seconds = _batch_seconds(batch)
-    notes = ["the sink held it already"] if batch.was_in_sink else []
+    notes = ["it was in the sink already"] if batch.was_in_sink else []
     notes += [
         f"{wording.count(rows, 'malformed row')} in {name}" for name, rows in batch.malformed_rows.items() if rows
     ]

@@ -292,7 +292,7 @@ def _lease(owner: LeaseOwner, now: datetime) -> LeaseView:
             Fact("taken", wording.moment(lease.acquired_at), wording.ago(lease.acquired_at, now)),
             *(
                 []
-                if lease.is_released
+                if lease.is_given_up
                 else [Fact("valid until", wording.moment(lease.expires_at), wording.ago(lease.expires_at, now))]
             ),
             Fact("token", str(lease.token)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sluice.gate.audit_record import former_runs
+from sluice.gate.audit_record import runs_before
 from sluice.home import StreamHome
 from sluice.plan_document import PlanDocument
 from sluice.quality.compile import compile_suite
@@ -31,7 +31,7 @@ def save(home: StreamHome, number: int, rows: int | None, interval: RecordedInte
     return record.run_id
 
 
-def test_former_runs(tmp_path: Path) -> None:
+def test_runs_before(tmp_path: Path) -> None:
     """The newest ones before this run, oldest first: no backfills, none without a verdict, none that came later."""
     home = StreamHome(str(tmp_path), Storage())
     for number, rows in enumerate((1, 2, 3)):
@@ -41,5 +41,5 @@ def test_former_runs(tmp_path: Path) -> None:
     this = save(home, 5, 6)
     save(home, 6, 7)
 
-    assert former_runs(home, this, PLAN) == [{"row_count": 2}, {"row_count": 3}]
-    assert former_runs(home, this, compile_suite(suite(), "id INT")) == []
+    assert runs_before(home, this, PLAN) == [{"row_count": 2}, {"row_count": 3}]
+    assert runs_before(home, this, compile_suite(suite(), "id INT")) == []

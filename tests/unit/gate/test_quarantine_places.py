@@ -77,15 +77,15 @@ def test_both_kinds_of_rows(project: Project) -> None:
     assert "was `d2`" in refusal(project, declared(project, "d1"))
 
 
-def test_a_former_quarantine(project: Project) -> None:
+def test_an_earlier_quarantine(project: Project) -> None:
     """Another table, or no suite any more: as long as there are rows in it."""
     put_rows(project, declared(project, "d1"))
 
     moved = declared(project, "d1", "elsewhere")
     problem = rows_elsewhere(project, moved, project.stream_home(moved))
     says = "declare it as `quarantine=` again, with `quality`, until its rows are released; or delete them"
-    assert "former quarantine" in read_remedy(problem, "QUARANTINE_LEFT", says).cause
-    assert "former quarantine" in refusal(project, replace(declared(project, "d1"), quality=None, quarantine=None))
+    assert "earlier quarantine" in read_remedy(problem, "QUARANTINE_LEFT", says).cause
+    assert "earlier quarantine" in refusal(project, replace(declared(project, "d1"), quality=None, quarantine=None))
     assert refusal(project, declared(project, "d1")) == ""
     DeltaTable(f"{project.root}/refused").delete()
     assert refusal(project, declared(project, "d1", "elsewhere")) == ""

@@ -196,7 +196,7 @@ class TestProgressReader:
         assert reader.read().batch_id == 1
 
     def test_a_switch_of_generations_is_seen(self, home: StreamHome, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The commits of the former one do not change any more."""
+        """The commits of the earlier one do not change any more."""
         monkeypatch.setattr(progress, "_QUIET_SECONDS", 0.0)
         commit(home, 9)
         reader = ProgressReader(home)

@@ -67,12 +67,12 @@ class Arrivals(RuleBasedStateMachine):
         fault=faults,
     )
     def run(self, bound: int | None, max_batches: int | None, key: str | None, fault: tuple[Any, int] | None) -> None:
-        former = next((found for found in self.lab.records() if key and found["run_key"] == key), None)
-        if former is not None:
-            stop_at = datetime.fromisoformat(former["until"] or former["planned_at"])
-            bound, max_batches = round((stop_at - EPOCH).total_seconds() * 1_000_000), former["max_batches"]
+        earlier = next((found for found in self.lab.records() if key and found["run_key"] == key), None)
+        if earlier is not None:
+            stop_at = datetime.fromisoformat(earlier["until"] or earlier["planned_at"])
+            bound, max_batches = round((stop_at - EPOCH).total_seconds() * 1_000_000), earlier["max_batches"]
         eligible = {row for row, at in self.arrived.items() if bound is None or at // 1000 < bound / 1000}
-        is_done = former is not None and former["status"] == "succeeded"
+        is_done = earlier is not None and earlier["status"] == "succeeded"
         self.allowed |= set() if is_done else eligible
         if fault is not None:
             self.lab.fault.kind, self.lab.fault.countdown = fault

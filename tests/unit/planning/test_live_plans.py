@@ -201,13 +201,13 @@ def test_what_the_record_tells_meanwhile() -> None:
     """What Spark says where it is new, and every ten seconds that it was looked at: so it shows when nothing moves."""
     clock = ManualClock()
     time, told = kept(clock)
-    time.note_look("Waiting for data to arrive")
+    time.note_doing("Waiting for data to arrive")
     for _ in range(3):
         clock.move(4)
-        time.note_look("Waiting for data to arrive")
+        time.note_doing("Waiting for data to arrive")
     time.note_commit()
     clock.move(1)
-    time.note_look("Processing new data")
+    time.note_doing("Processing new data")
 
     assert [record.doing for record in told] == ["", *2 * ["Waiting for data to arrive"], "Processing new data"]
     assert [record.committed_at is None for record in told] == [True, True, True, False]

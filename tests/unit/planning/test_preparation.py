@@ -65,7 +65,7 @@ def die_in_second_batch(lab: Lab, limits: Limits = EVERYTHING) -> None:
 
 
 class TestSkip:
-    def test_a_skip_is_settled_without_spark(self, lab: Lab) -> None:
+    def test_a_skip_is_done_without_spark(self, lab: Lab) -> None:
         """The record says so, and is not written."""
         record = lab.prepare(until(5))
         assert record is not None
@@ -102,7 +102,7 @@ class TestSkip:
         assert not (lab.home / "leases").exists()
 
     def test_it_imports_no_spark(self, lab: Lab) -> None:
-        """Settling is for a process that has no JVM and wants none."""
+        """Doing so is for a process that has no JVM and wants none."""
         code = f"""
 import sys
 sys.path[:0] = {[str(path) for path in sys.path]!r}
@@ -138,13 +138,13 @@ class TestSparkIsNeeded:
         assert lab.run(run_key="key").status == "skipped"
         assert [record["run_key"] for record in lab.records()] == [None]
 
-    def test_a_pending_batch_settles_nothing(self, lab: Lab) -> None:
+    def test_a_pending_batch_ends_nothing(self, lab: Lab) -> None:
         """A batch to resume is work."""
         leave_pending(lab)
         assert lab.prepare().status == "planned"
 
     def test_an_unknown_order_of_sources_is_the_runs_business(self, tmp_path: Path) -> None:
-        """The one refusal that Spark mends is not settled without it."""
+        """The one refusal that Spark mends is not mended without it."""
         lab = make_lab(tmp_path, names=("a", "b"))
         lab.arrive(source="a")
         lab.engine().once()
@@ -242,19 +242,19 @@ class TestRetry:
         """The tries count on, and the driver of the try before, which may yet wake up, writes the record no more."""
         die_in_second_batch(lab)
         records = RunRecords(lab.project.stream_home(lab.stream))
-        former = records.read(lab.records()[0]["run_id"])
-        assert former is not None
+        earlier = records.read(lab.records()[0]["run_id"])
+        assert earlier is not None
 
         kept = lab.prepare(run_key="key")
 
-        assert (kept.run_id, kept.status, kept.tries) == (former.run_id, "planned", 1)
-        assert (former.token, kept.token) == (1, 2)
+        assert (kept.run_id, kept.status, kept.tries) == (earlier.run_id, "planned", 1)
+        assert (earlier.token, kept.token) == (1, 2)
         with pytest.raises(LeaseLostError):
-            records.save(former)
+            records.save(earlier)
         assert records.read(kept.run_id) == kept
         assert lab.run(run_key="key").token == 2
 
-    def test_a_former_success_is_the_answer(self, lab: Lab) -> None:
+    def test_an_earlier_success_is_the_answer(self, lab: Lab) -> None:
         """The retry of a run that succeeded gives its record, and takes nothing new."""
         lab.arrive(1)
         first = lab.run(until(5), "key")
@@ -263,7 +263,7 @@ class TestRetry:
         assert lab.run(until(5), "key") == first
         assert lab.sink.ids() == {0: 1}
 
-    def test_a_former_try_that_did_all_is_closed(self, lab: Lab) -> None:
+    def test_an_earlier_try_that_did_all_is_closed(self, lab: Lab) -> None:
         """A driver that died after its last commit has left nothing to do: its record is closed as a success."""
         lab.arrive(1)
         lab.dies_at = "after the commit"

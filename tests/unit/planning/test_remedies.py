@@ -434,7 +434,7 @@ ELSEWHERE = {
     "LOG_VERSION_UNKNOWN": "tests/unit/checkpoint/test_log.py::test_unknown_version",
     "OUTPUT_GONE": "tests/spark/test_rereads.py::test_rows_that_nobody_can_read_any_more_fail",
     "OUTPUT_MODE_CHANGED": "tests/spark/test_output_mode_edit.py::test_an_edit_and_its_remedies",
-    "QUARANTINE_LEFT": "tests/unit/gate/test_quarantine_places.py::test_a_former_quarantine",
+    "QUARANTINE_LEFT": "tests/unit/gate/test_quarantine_places.py::test_an_earlier_quarantine",
     "READ_BY_ANOTHER_SOURCE": "tests/spark/test_edited_files_sources.py::test_files_that_another_source_has_read",
     "RELEASE_BY_ANOTHER_COLUMN": "tests/spark/test_releases_by_columns.py::test_the_remedy",
     "RELEASE_QUARANTINE_GONE": "tests/spark/test_edits_after_kills.py::test_a_release_whose_quarantine_is_gone",

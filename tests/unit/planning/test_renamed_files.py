@@ -20,7 +20,7 @@ def rename(lab: Lab, old: str, new: str) -> Path:
     return (landing / old).rename(landing / new)
 
 
-def test_a_renamed_file_is_held_back(tmp_path: Path) -> None:
+def test_a_renamed_file_is_set_aside(tmp_path: Path) -> None:
     """Its rows are there; under its old name it is nothing new, and touched it is another file."""
     lab = make_lab(tmp_path, max_files_per_batch=2)
     for number in range(3):
@@ -42,7 +42,7 @@ def test_a_renamed_file_is_held_back(tmp_path: Path) -> None:
 
 
 def test_a_new_file_that_looks_like_one_that_was_cleaned_up(tmp_path: Path) -> None:
-    """It is held back as long as it has that time and size: the plan, and what waits, count it."""
+    """It is set aside as long as it has that time and size: the plan, and what waits, count it."""
     lab = make_lab(tmp_path)
     lab.arrive(0, "0.json")
     lab.run()
@@ -52,12 +52,12 @@ def test_a_new_file_that_looks_like_one_that_was_cleaned_up(tmp_path: Path) -> N
 
     plan = lab.plan()
 
-    assert (plan.verdict, plan.reason) == ("skip", "nothing new; held back: 1 file that looks like a renamed one")
+    assert (plan.verdict, plan.reason) == ("skip", "nothing new; set aside: 1 file that looks like a renamed one")
     (lag,) = stream_lag(lab.stream, lab.project.stream_home(lab.stream), NOW).values()
-    assert (lag.amount["files"], lag.held_back, lag.as_json(NOW)["held_back"]) == (0, {"files": 1}, 1)
+    assert (lag.amount["files"], lag.set_aside, lag.as_json(NOW)["held_back"]) == (0, {"files": 1}, 1)
     lab.arrive(5, "2.json")
     lab.arrive(0, "3.json")
-    assert lab.plan().reason == "`landing`: 1 new file; held back: 2 files that look like renamed ones"
+    assert lab.plan().reason == "`landing`: 1 new file; set aside: 2 files that look like renamed ones"
     os.utime(landing / "1.json", (1, 1))
     os.utime(landing / "3.json", (1, 1))
     assert lab.plan().reason == "`landing`: 3 new files"
@@ -78,7 +78,7 @@ def test_a_file_that_spark_took_by_itself(tmp_path: Path) -> None:
 
 
 def test_logs_that_are_rotated(tmp_path: Path) -> None:
-    """What was read is held back under its new name, though another file has the old one; that one is told of."""
+    """What was read is set aside under its new name, though another file has the old one; that one is told of."""
     lab = make_lab(tmp_path)
     lab.arrive(0, "access.log")
     lab.run()

@@ -47,13 +47,13 @@ def begun(root: Path, *files: str, **its: Any) -> Lab:
 def test_another_file_takes_the_name(
     tmp_path: Path, rows: int, seconds: float, new_name: str, its: dict[str, Any]
 ) -> None:
-    """Whatever of size and time it has in common with what was read, which is held back, and the new one told of."""
+    """Whatever of size and time it has in common with what was read, which is set aside, and the new one told of."""
     lab = begun(tmp_path, "0.json", **its)
     (landing(lab) / "0.json").rename(landing(lab) / new_name)
     lab.arrive(seconds, "0.json", rows=rows)
 
     assert told(lab) == [("FILE_RENAMED", new_name), ("FILE_CHANGED", "0.json")]
-    assert lab.plan().reason == "nothing new; held back: 1 file that looks like a renamed one"
+    assert lab.plan().reason == "nothing new; set aside: 1 file that looks like a renamed one"
     lab.arrive(9, "another.json")
     lab.run()
     assert lab.sink.ids() == Counter([0, rows + 1])
@@ -70,7 +70,7 @@ def test_what_says_so(tmp_path: Path) -> None:
     assert (OTHER_TIME in changed.cause, changed.is_blocking) == (True, False)
     home = lab.project.stream_home(lab.stream)
     (lag,) = stream_lag(lab.stream, home, NOW).values()
-    assert (lag.amount["files"], lag.held_back) == (0, {"files": 1})
+    assert (lag.amount["files"], lag.set_aside) == (0, {"files": 1})
     codes = [problem["code"] for problem in inspect_stream(lab.stream, home, NOW)["problems"]]
     assert codes == ["FILE_RENAMED", "FILE_CHANGED"]
     lab.arrive(9, "another.json")
@@ -158,7 +158,7 @@ def test_across_partitions(tmp_path: Path, new_name: str) -> None:
 
 
 def test_a_renamed_file_that_is_too_old(tmp_path: Path) -> None:
-    """It is held back as a renamed one: touched, as is said of files that are too old, it would be read again."""
+    """It is set aside as a renamed one: touched, as is said of files that are too old, it would be read again."""
     lab = begun(tmp_path, "0.json", max_file_age="1s")
     lab.arrive(100, "1.json")
     lab.run()

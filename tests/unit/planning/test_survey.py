@@ -168,7 +168,7 @@ class TestGeneration:
         lab.run()
         (lab.home / "current.json").write_text('{"format":1,"generation":2}')
         seen = look(lab)
-        assert (seen.generation, seen.record, seen.checkpoint.is_new) == (2, None, True)
+        assert (seen.generation, seen.known, seen.checkpoint.is_new) == (2, None, True)
         assert seen.checkpoint.location.endswith("generations/0002")
 
 

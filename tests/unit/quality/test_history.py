@@ -12,7 +12,7 @@ from tests.unit.quality.suites import suite
 
 
 @pytest.mark.parametrize(
-    ("limits", "value", "former", "success"),
+    ("limits", "value", "before", "success"),
     [
         ({"min_value": 1}, 0, [], False),
         ({"min_value": 1}, 1, [], True),
@@ -31,9 +31,9 @@ from tests.unit.quality.suites import suite
         ({"max_relative_change": 0.5}, None, [1.0] * 3, False),
     ],
 )
-def test_judge(limits: dict[str, Any], value: float | None, former: list[float], *, success: bool) -> None:
-    """A number passes when it keeps all limits; few former runs limit nothing, nothing observed fails."""
-    found = judge(HistoryRule(metric="row_count", **limits), value, former)
+def test_judge(limits: dict[str, Any], value: float | None, before: list[float], *, success: bool) -> None:
+    """A number passes when it keeps all limits; few runs before limit nothing, nothing observed fails."""
+    found = judge(HistoryRule(metric="row_count", **limits), value, before)
 
     assert found.success is success
     assert found.result["observed_value"] == value

@@ -170,7 +170,7 @@ def test_counts_that_more_rows_may_mend(kind: str, bounds: dict[str, Any], *, me
 
 @pytest.mark.parametrize(("largest", "verdict"), [("9", "pass"), ("10", "fail")])
 @pytest.mark.parametrize("rows", [4, 5])
-def test_what_a_former_suite_did_not_measure_is_judged_without_it(largest: str, verdict: str, rows: int) -> None:
+def test_what_an_earlier_suite_did_not_measure_is_judged_without_it(largest: str, verdict: str, rows: int) -> None:
     """All that it measured still counts."""
     total = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 9}}
     total |= {"meta": {"sluice": {"policy": "fail"}}}
@@ -178,11 +178,11 @@ def test_what_a_former_suite_did_not_measure_is_judged_without_it(largest: str, 
     plan = compile_suite(suite(most, total), COLUMNS)
     measured = dict.fromkeys([measure.name for measure in plan.measures], 0) | {plan.rows: rows}
     measured |= {plan.checks[0].measures["value"]: largest}
-    former = {name: value for name, value in measured.items() if name != plan.checks[0].measures["value"]}
+    before = {name: value for name, value in measured.items() if name != plan.checks[0].measures["value"]}
 
-    judged = judge_run(plan, [measured], [], now=NOW, by_suite_before=[former])
+    judged = judge_run(plan, [measured], [], now=NOW, by_suite_before=[before])
 
     assert judged.rows == 2 * rows
     assert [result.success for result in judged.results] == [verdict == "pass", rows == 4]
-    assert judge_run(plan, [former, measured], [], now=NOW).verdict == "fail"
-    assert judge_run(plan, [measured], [], now=NOW, is_last=False, by_suite_before=[former]).rows == 2 * rows
+    assert judge_run(plan, [before, measured], [], now=NOW).verdict == "fail"
+    assert judge_run(plan, [measured], [], now=NOW, is_last=False, by_suite_before=[before]).rows == 2 * rows

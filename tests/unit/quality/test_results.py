@@ -249,7 +249,7 @@ def test_sets() -> None:
 
 
 def test_history() -> None:
-    """Rows and freshness of a run are judged against former ones, by the ids of these very checks."""
+    """Rows and freshness of a run are judged against those before, by the ids of these very checks."""
     plan = compile_suite(
         suite(
             history=[

@@ -178,13 +178,13 @@ class TestIsRunning:
         keep_lease(home)
         assert Drivers(home).is_running(RUN, NOW)
         assert not Drivers(home).is_running(RUN, NOW + TTL)
-        keep_lease(home, is_released=True)
+        keep_lease(home, is_given_up=True)
         assert not Drivers(home).is_running(RUN, NOW)
 
     def test_the_lease_of_the_try_before(self, home: StreamHome) -> None:
         """A retry on another machine that has yet to take its lease is starting."""
         keep(home, driver_of())
-        keep_lease(home, acquired_at=NOW - timedelta(seconds=30), is_released=True)
+        keep_lease(home, acquired_at=NOW - timedelta(seconds=30), is_given_up=True)
         assert Drivers(home).is_running(RUN, NOW)
 
     def test_the_lease_of_another_run(self, home: StreamHome) -> None:
@@ -256,7 +256,7 @@ class TestWaitForStopped:
     ) -> None:
         """Its JVM still starts, and its record may be closed already: only its process tells that it is there."""
         if lease is not None:
-            keep_lease(home, acquired_at=NOW - timedelta(seconds=30), is_released=True)
+            keep_lease(home, acquired_at=NOW - timedelta(seconds=30), is_given_up=True)
         RunRecords(home).save(msgspec.structs.replace(RUN, status="stopped"))
         driver = launch("import time; time.sleep(600)")
         request_stop(home, RUN.run_id, requested_by="ada", now=NOW)

@@ -94,7 +94,7 @@ class TestFree:
         found = newest(tmp_path / "leases")
 
         assert (lease.token, lease.taken_from) == (1, None)
-        assert (found.run_id, found.token, found.is_released) == ("run-1", 1, False)
+        assert (found.run_id, found.token, found.is_given_up) == ("run-1", 1, False)
         assert found.processes == (me(),)
         assert (found.acquired_at, found.expires_at) == (NOW, NOW + TTL)
         assert os.path.exists(f"/proc/{found.processes[0].pid}")
@@ -107,15 +107,15 @@ class TestFree:
             assert (lease.token, lease.taken_from) == (2, None)
 
         assert sorted(os.listdir(tmp_path)) == ["1.json", "2.json"]
-        assert newest(tmp_path, 1).is_released
-        assert newest(tmp_path, 2).is_released
+        assert newest(tmp_path, 1).is_given_up
+        assert newest(tmp_path, 2).is_given_up
 
     def test_release_after_a_failure(self, tmp_path: Path, clock: ManualClock) -> None:
         """A run that fails gives its lease up, too."""
         with pytest.raises(ZeroDivisionError), take(tmp_path, clock):
             _ = 1 / 0
 
-        assert newest(tmp_path).is_released
+        assert newest(tmp_path).is_given_up
 
     def test_strangers_in_the_folder(self, tmp_path: Path, clock: ManualClock) -> None:
         """Temporary files and strange names are no leases."""
@@ -447,7 +447,7 @@ class TestHolding:
             monkeypatch.setattr(Storage, "replace", lambda *args: (replace(*args), written.set()))
             assert written.wait(10)
             assert newest(tmp_path).expires_at == NOW + timedelta(seconds=30) + TTL
-            assert not newest(tmp_path).is_released
+            assert not newest(tmp_path).is_given_up
 
     def test_heartbeat_leaves_time(self) -> None:
         """A lease of a minute outlives several heartbeats that fail."""
@@ -473,7 +473,7 @@ class TestHolding:
             assert recovered.wait(10)
 
         assert caplog.text.count("heartbeat failed") == 2
-        assert newest(tmp_path).is_released
+        assert newest(tmp_path).is_given_up
 
     def test_release_stops_the_heartbeat(
         self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -484,7 +484,7 @@ class TestHolding:
             pass
 
         assert not [thread for thread in threading.enumerate() if thread.name == "sluice-lease"]
-        assert newest(tmp_path).is_released
+        assert newest(tmp_path).is_given_up
 
     def test_release_that_fails(
         self, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -498,7 +498,7 @@ class TestHolding:
             monkeypatch.setattr(Storage, "replace", full)
 
         assert "could not be given up" in caplog.text
-        assert not newest(tmp_path).is_released
+        assert not newest(tmp_path).is_given_up
 
     def test_lost_lease_is_released_alone(self, tmp_path: Path, clock: ManualClock) -> None:
         """Who lost the lease gives up its own token, never the new owner's."""
@@ -507,7 +507,7 @@ class TestHolding:
             theirs = file.read_bytes()
 
         assert file.read_bytes() == theirs
-        assert newest(tmp_path, 1).is_released
+        assert newest(tmp_path, 1).is_given_up
 
     def test_add_process(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """The JVM becomes part of the owner at once, and stays so in every heartbeat."""
@@ -515,7 +515,7 @@ class TestHolding:
         with take(tmp_path, clock) as lease:
             lease.add_process(jvm.pid)
             assert newest(tmp_path).processes == (me(), jvm)
-            assert not newest(tmp_path).is_released
+            assert not newest(tmp_path).is_given_up
 
         assert newest(tmp_path).processes == (me(), jvm)
 

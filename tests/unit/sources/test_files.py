@@ -516,7 +516,7 @@ class TestLog:
         assert not found.problems[0].is_blocking
 
     def test_renamed_file_of_known_size(self, tmp_path: Path) -> None:
-        """One with the time and the size of a file that was taken and is gone is held back; a touched one is not."""
+        """One with the time and the size of a file that was taken and is gone is set aside; a touched one is not."""
         landing = tmp_path / "landing"
         checkpoint = make_checkpoint(tmp_path / "ckpt")
         (landing / "part-1.json").rename(landing / "renamed.json")
@@ -564,7 +564,7 @@ class TestLog:
         assert names(plan(landing, position)) == [["renamed.json"]]
 
     def test_a_file_that_may_be_a_renamed_one(self, tmp_path: Path) -> None:
-        """Where the old ones are in more folders than are listed, nobody knows whether one is gone: it is held back."""
+        """Where the old ones are in more folders than are listed, nobody knows whether one is gone: it is set aside."""
         landing = tmp_path / "landing"
         files = [put(landing / f"d={number:04d}/a.json", mtime_ms=NOW_MS) for number in range(1001)]
         position = Position(

@@ -46,7 +46,7 @@ def test_what_hangs_keeps_nobody_else_waiting() -> None:
         assert time.monotonic() < deadline
 
 
-def test_a_former_value_is_not_shown_for_ever() -> None:
+def test_an_earlier_value_is_not_shown_for_ever() -> None:
     """While the new one is in time it is; once that is overdue, it would be shown as if it were of today."""
     gate = Event()
     backstage = backstage_of(0, deadline_seconds=0.2)

@@ -307,18 +307,18 @@ def test_a_source_that_can_not_be_read_has_no_known_lag() -> None:
     assert nothing.lag == "nothing"
 
 
-def test_files_that_are_held_back_are_told_beside_what_waits() -> None:
+def test_files_that_are_set_aside_are_told_beside_what_waits() -> None:
     """A stream that leaves files out does not look healthy."""
-    one = row_of("a", [], make_next_run(lags={"visits": SourceLag({"files": 0}, held_back={"files": 1})}), NOW)
+    one = row_of("a", [], make_next_run(lags={"visits": SourceLag({"files": 0}, set_aside={"files": 1})}), NOW)
     both = row_of(
         "a",
         [],
-        make_next_run(lags={"visits": SourceLag({"files": 1, "bytes": 9}, NOW_MS - 600_000, held_back={"files": 2})}),
+        make_next_run(lags={"visits": SourceLag({"files": 1, "bytes": 9}, NOW_MS - 600_000, set_aside={"files": 2})}),
         NOW,
     )
 
-    assert (one.lag, one.lag_remark) == ("nothing", "1 file held back")
-    assert both.lag_remark == "oldest 10 min ago, 2 files held back"
+    assert (one.lag, one.lag_remark) == ("nothing", "1 file set aside")
+    assert both.lag_remark == "oldest 10 min ago, 2 files set aside"
 
 
 def test_the_quality_column_is_there_when_records_have_it() -> None:

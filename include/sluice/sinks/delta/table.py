@@ -126,10 +126,10 @@ class DeltaTableSink(BatchSink, ReadableSink):
             return None
         for version in reversed(log.versions):
             commit = read_commit(log, version, storage=storage)
-            held = commit.transactions.get(query_id) if commit else None
-            if commit is not None and held == batch_id:
+            in_sink = commit.transactions.get(query_id) if commit else None
+            if commit is not None and in_sink == batch_id:
                 return BatchOutcome(_output_rows(commit), version)
-            if held is not None and held < batch_id:
+            if in_sink is not None and in_sink < batch_id:
                 return None
         return None
 

@@ -28,13 +28,13 @@ class Renamed:
     """The files that wait, told from those that were read under another name."""
 
     kept: list[ListedFile] = field(default_factory=list)
-    held: list[ListedFile] = field(default_factory=list)
-    """What is held back: its rows would be read a second time."""
+    set_aside: list[ListedFile] = field(default_factory=list)
+    """What is set aside: its rows would be read a second time."""
     problems: list[Problem] = field(default_factory=list)
     old: list[LogEntry] = field(default_factory=list)
     """What was read under another name, and has gone from there."""
     names: dict[str, str] = field(default_factory=dict)
-    """Under which name a file that is held back was probably read."""
+    """Under which name a file that is set aside was probably read."""
 
 
 def find_renamed(waiting: Sequence[ListedFile], taken: TakenFiles) -> Renamed:
@@ -43,7 +43,7 @@ def find_renamed(waiting: Sequence[ListedFile], taken: TakenFiles) -> Renamed:
     So are those that were packed (or unpacked) since: `gzip` keeps the time, and takes the old file away. In the place
     of the old one may be another file, as where logs are rotated.
 
-    Where the size of what was taken is not known, the time alone holds nothing back, and is a warning.
+    Where the size of what was taken is not known, the time alone sets nothing aside, and is a warning.
     """
     found = Renamed()
     of_times = taken.of_times({file.mtime_ms for file in waiting})
@@ -61,20 +61,21 @@ def find_renamed(waiting: Sequence[ListedFile], taken: TakenFiles) -> Renamed:
         old, same = next(iter(gone[key].entries), None), "time and the size"
         if gone[key].is_unknown:
             found.problems.append(_undecided(file.path, len(of_times[file.mtime_ms])))
-            found.held.append(file)
+            found.set_aside.append(file)
             continue
-        is_held = old is not None and taken.size(old) is not None
-        packed = None if is_held else _find_packed(file, by_name, taken)
+        is_set_aside = old is not None and taken.size(old) is not None
+        packed = None if is_set_aside else _find_packed(file, by_name, taken)
         if packed is not None:
-            old, is_held, same = packed, True, "time and, but for its packing, the name"
-        if old is not None and is_held:
+            old, is_set_aside, same = packed, True, "time and, but for its packing, the name"
+        if old is not None and is_set_aside:
             found.names[file.path] = old.path
         if old is not None:
-            same = same if is_held else "time"
+            same = same if is_set_aside else "time"
             is_replaced = taken.there(old) is not None
-            found.problems.append(_renamed(file.path, old.path, same, is_held=is_held, is_replaced=is_replaced))
+            problem = _renamed(file.path, old.path, same, is_set_aside=is_set_aside, is_replaced=is_replaced)
+            found.problems.append(problem)
             found.old += gone[key].entries if packed is None else [packed]
-        (found.held if is_held else found.kept).append(file)
+        (found.set_aside if is_set_aside else found.kept).append(file)
     found.problems.sort(key=lambda problem: problem.file)
     return found
 
@@ -124,7 +125,7 @@ def find_changed(taken: TakenFiles, renamed: Renamed, yet_to_read: Collection[st
     newest = [entry for entry in taken.log.entries[-_MOST_REGARDED:] if is_local(entry.path)]
     touched = [old for old in newest if (at := taken.there(old)) is not None and at.mtime_ms != taken.time(old)]
     places = _places([old for old in (*touched, *renamed.old) if old.path not in yet_to_read], taken)
-    there = Counter((file.mtime_ms, file.size_bytes) for file in renamed.held)
+    there = Counter((file.mtime_ms, file.size_bytes) for file in renamed.set_aside)
     there.update(stamp for _, stamp in places)
     found: dict[str, list[str]] = {"size": [], "time": []}
     for entry, stamp in sorted(places, key=lambda place: place[0].batch_id):
@@ -218,19 +219,20 @@ def _undecided(path: str, count: int) -> Problem:
         file=path,
         cause=f"{count:,} files of its time were read, in too many folders to know whether one of them is gone, and was"
         " renamed to this one",
-        consequence="it is held back: its rows would be read a second time",
+        consequence="it is set aside: its rows would be read a second time",
         remedy="touch it, if it is another file",
         is_blocking=False,
     )
 
 
-def _renamed(path: str, old: str, same: str, *, is_held: bool, is_replaced: bool) -> Problem:
+def _renamed(path: str, old: str, same: str, *, is_set_aside: bool, is_replaced: bool) -> Problem:
+    rows = "its rows would be read a second time"
     now = "and another file has its name now" if is_replaced else "and is gone"
     return Problem(
         code="FILE_RENAMED",
         file=path,
         cause=f"the file has the {same} of {old}, which was read, {now}: it was probably renamed",
-        consequence="it is held back: its rows would be read a second time" if is_held else "its rows are read again",
+        consequence=f"it is set aside: {rows}" if is_set_aside else "its rows are read again",
         remedy="give it its old name back; or touch it, if it is another file",
         is_blocking=False,
     )

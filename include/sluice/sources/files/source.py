@@ -162,8 +162,8 @@ class FilesSource(LoggingSource):
         if hidden := len(renamed.kept) - len(waiting):
             problems.append(hidden_by_age(self.path, hidden, hidden_before))
         problems += self._unread_folder([*waiting[:1], *log.entries[-1:]])
-        is_held = any(file.mtime_ms >= hidden_before for file in renamed.held)
-        is_held |= any(entry.timestamp_ms < hidden_before <= stamp[0] for entry, stamp in changed.places)
+        is_set_aside = any(file.mtime_ms >= hidden_before for file in renamed.set_aside)
+        is_set_aside |= any(entry.timestamp_ms < hidden_before <= stamp[0] for entry, stamp in changed.places)
         steps = list(self._orphans(position, storage))
         first_id = log.latest_id + 1
         # Spark reads names as patterns, unless it takes the files of partitions or of every folder below.
@@ -177,9 +177,9 @@ class FilesSource(LoggingSource):
             started_at=started_at,
             problems=tuple(problems),
             oldest_ms=min((file.mtime_ms for file in waiting), default=None),
-            undrainable=self._undrainable(waiting, started_at, is_held=is_held, are_patterns=are_patterns),
+            undrainable=self._undrainable(waiting, started_at, is_set_aside=is_set_aside, are_patterns=are_patterns),
             later=known(files=sum(file.mtime_ms >= until_ms for file in listing.files)),
-            held_back=known(files=len(renamed.held)),
+            set_aside=known(files=len(renamed.set_aside)),
         )
 
     def _yet_to_read(self, position: Position) -> frozenset[str]:
@@ -207,12 +207,12 @@ class FilesSource(LoggingSource):
         waiting: Sequence[ListedFile],
         started_at: Mapping[str, Any],
         *,
-        is_held: bool,
+        is_set_aside: bool,
         are_patterns: bool,
     ) -> str | None:
         if "from_ms" in started_at:
             return "Spark takes every file, whatever `starting` says"
-        if is_held:
+        if is_set_aside:
             return "Spark would read a file again that has another name or time (`FILE_RENAMED`, `FILE_CHANGED`)"
         pattern = next((file.path for file in waiting if are_patterns and is_pattern(file.path)), None)
         if pattern is not None and self.max_files_per_batch != 1:

@@ -400,7 +400,7 @@ class KafkaSource(ExpiringSource):
         found: dict[Partition, int] = {}
         for text in position.read_before(moment):
             for one, offset in read_offset(text, self.location).items():
-                # Offsets of a topic that was made again may be the former one's.
+                # Offsets of a topic that was made again may be the earlier one's.
                 if one.topic not in again:
                     found[one] = max(offset, found.get(one, 0))
         return found
