@@ -466,7 +466,7 @@ class StreamHome:
         """Where it is kept which tables have taken rows of the stream."""
         return join(self.location, "quarantines")
 
-    def releases_folder(self) -> str:
+    def returns_folder(self) -> str:
         """Where the releases of quarantined rows are."""
         return join(self.location, "releases")
 

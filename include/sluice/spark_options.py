@@ -147,7 +147,7 @@ _TYPES_REFUSED = {"avro": ("variant",), "csv": ("array", "map", "struct", "void"
 """Types that a format has no files of."""
 WHOLE_FILES = "path string, modificationTime timestamp, length bigint, content binary"
 """What Spark makes of a file of whatever kind (`binaryFile`)."""
-_FORMER_PATTERNS = "spark.sql.legacy.timeParserPolicy", "LEGACY"
+_EARLIER_PATTERNS = "spark.sql.legacy.timeParserPolicy", "LEGACY"
 _EVERY_CHARSET = "spark.sql.legacy.javaCharsets", "true"
 
 
@@ -235,7 +235,7 @@ def check_settings(
         DeclarationError: Spark does not take one.
     """
     for names, (setting, value), check in (
-        (_DATES.split(), _FORMER_PATTERNS, pattern_to_read if schema is not None else current_pattern),
+        (_DATES.split(), _EARLIER_PATTERNS, pattern_to_read if schema is not None else current_pattern),
         (["charset", "encoding"] if file_format in {"csv", "json"} else [], _EVERY_CHARSET, charset),
     ):
         if conf.get(setting, "").lower() == value.lower():

@@ -25,7 +25,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.errors import SluiceError
 from sluice.gate.state import read_gate
 from sluice.interval import Interval
@@ -177,7 +177,7 @@ def operate(root: str, operation: str, session: SparkSession | None) -> None:
             day = Interval(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
             backfill_stream(project, BackfillRequest(stream, day, "a backfill"), session=session)
         else:
-            release_rows(project, stream, None, "somebody", session=session)
+            return_rows(project, stream, None, "somebody", session=session)
     except SluiceError as exc:
         print(f"  {type(exc).__name__}: {str(exc)[:100]}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
@@ -229,4 +229,4 @@ class MovedRows(Others):
     def _release(self) -> None:
         project = self.lab.project
         declared = project.resolve(self.declared.stream())
-        release_rows(project, declared, where=None, released_by="somebody", session=self.lab.spark)
+        return_rows(project, declared, where=None, returned_by="somebody", session=self.lab.spark)

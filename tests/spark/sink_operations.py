@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.auditing.release_rows import Released, release_rows
+from sluice.auditing.return_rows import RowsReturned, return_rows
 from sluice.auditing.table_audit import TableAuditRequest, audit_table
 from sluice.errors import SluiceError
 from sluice.interval import Interval
@@ -128,8 +128,8 @@ class Numbers:
         """The first day, which has the even numbers."""
         backfill_stream(self.lab.project, BackfillRequest(self.stream, FIRST), session=self.lab.spark)
 
-    def release(self, where: str | None = None) -> Released:
-        return release_rows(self.lab.project, self.stream, where, "ada", session=self.lab.spark)
+    def release(self, where: str | None = None) -> RowsReturned:
+        return return_rows(self.lab.project, self.stream, where, "ada", session=self.lab.spark)
 
     def audit(self) -> None:
         audit_table(self.lab.project, TableAuditRequest(self.stream), session=self.lab.spark)

@@ -20,7 +20,7 @@ from delta.tables import DeltaTable
 
 from sluice import sinks
 from sluice.errors import BatchFailedError, RefusedError, SluiceError
-from sluice.gate.release_record import Release, read_releases
+from sluice.gate.returned_rows import RowReturn, read_returns
 from sluice.sinks.delta.sink import DeltaSink
 from tests.campaign import in_campaigns, rarely
 from tests.remedies import read_remedy
@@ -157,8 +157,8 @@ def killed_release(lab: Lab, killed_at: str) -> Numbers:
     return numbers
 
 
-def documents(numbers: Numbers) -> list[Release]:
-    return read_releases(numbers.lab.project.stream_home(numbers.stream))
+def documents(numbers: Numbers) -> list[RowReturn]:
+    return read_returns(numbers.lab.project.stream_home(numbers.stream))
 
 
 def as_of_before(numbers: Numbers, **changes: Any) -> None:
@@ -185,7 +185,7 @@ def test_a_release_whose_quarantine_is_moved(lab: Lab, killed_at: str, *, is_of_
 
     is_claimed = killed_at != "before the claim"
     assert [found.rows for found in done.finished] == [2 if is_claimed else 0]
-    assert done.release.rows == 0
+    assert done.returned.rows == 0
     assert places(numbers) == (ALL if is_claimed else (Counter(range(1, 7)), Counter([7, 8])))
     assert not (lab.root / "elsewhere").exists()
     numbers.release()

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.errors import RefusedError
 from sluice.interval import Interval
 from sluice.planning.planner import Limits
@@ -301,7 +301,7 @@ def test_a_release(lab: Lab, *, is_there: bool) -> None:
     begin(lab, "quarantine", most=1000)
 
     def release() -> None:
-        release_rows(lab.project, lab.project.resolve(stream), None, "ada", session=lab.spark)
+        return_rows(lab.project, lab.project.resolve(stream), None, "ada", session=lab.spark)
 
     cut_run(lab, stream, Cut("delete") if is_there else Cut("commit out"), release)
     forget(lab, "out")

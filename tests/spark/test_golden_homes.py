@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.errors import RefusedError
 from sluice.gate.state import release_gate
 from sluice.interval import Interval
@@ -50,7 +50,7 @@ def go_on(golden: GoldenHome, spark: SparkSession) -> RunRecord:
     if golden.name == "backfill_replaced":
         backfill_stream(project, BackfillRequest(stream, _DAY, "a backfill"), session=spark)
     if golden.name == "release_sent":
-        release_rows(project, stream, None, "somebody", session=spark)
+        return_rows(project, stream, None, "somebody", session=spark)
     run_stream(project, Request(stream, Limits()), session=spark)
     first = golden.expected["arrived"]
     rows = [

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.auditing.table_audit import TableAuditRequest, audit_table
 from sluice.errors import BatchFailedError, QualityFailedError, RefusedError
 from sluice.interval import Interval
@@ -181,7 +181,7 @@ def test_backfills_releases_and_audits(lab: Lab, server: LineageServer) -> None:
     audit = audit_table(lab.project, request, session=lab.spark)
     (lab.root / "suite.json").write_bytes(document())
     with lineage_sent():
-        release_rows(lab.project, resolved, None, "ada", session=lab.spark)
+        return_rows(lab.project, resolved, None, "ada", session=lab.spark)
 
     backfill = server.told.of("lab.clicks")[-1]
     assert states(server.told.of("lab.clicks")) == ["START", "COMPLETE"] * 2

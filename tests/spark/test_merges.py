@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.auditing.table_audit import TableAuditRequest, audit_table
 from sluice.errors import BatchFailedError, DeclarationError, QualityFailedError, RefusedError
 from sluice.interval import Interval
@@ -417,7 +417,7 @@ def test_what_else_is_done_with_a_table(lab: Lab) -> None:
     with pytest.raises(DeclarationError, match=r"can't be backfilled: .*rows of others may have their keys by now"):
         backfill_stream(lab.project, BackfillRequest(stream, SECOND_DAY), session=lab.spark)
     with pytest.raises(DeclarationError, match="a delta sink with `merge_on` has no quarantine"):
-        release_rows(lab.project, stream, None, "ada", session=lab.spark)
+        return_rows(lab.project, stream, None, "ada", session=lab.spark)
     remote = replace(lab.project, spark_master="sc://server")
     with pytest.raises(DeclarationError, match="can't be written over Spark Connect"):
         plan_stream(remote, Request(stream))

@@ -10,9 +10,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks
-from sluice.auditing.release_rows import Released, release_rows
+from sluice.auditing.return_rows import RowsReturned, return_rows
 from sluice.errors import BatchFailedError, DeclarationError, LeaseTakenError
-from sluice.gate.release_record import read_releases
+from sluice.gate.returned_rows import read_returns
 from sluice.runs.lease import acquire
 from sluice.sinks.contract import SinkBatch
 from sluice.sinks.delta.sink import DeltaSink
@@ -31,9 +31,9 @@ def quarantined(lab: Lab, count: int = 10, most: int = 5) -> None:
     lab.run(stream())
 
 
-def release(lab: Lab, where: str | None = None, declared: Stream | None = None) -> Released:
+def release(lab: Lab, where: str | None = None, declared: Stream | None = None) -> RowsReturned:
     resolved = lab.project.resolve(declared or stream())
-    return release_rows(lab.project, resolved, where, "ada", session=lab.spark)
+    return return_rows(lab.project, resolved, where, "ada", session=lab.spark)
 
 
 def edit(lab: Lab, condition: str, **values: str) -> None:
@@ -49,11 +49,11 @@ def test_rows_that_were_edited_go_back(lab: Lab) -> None:
 
     done = release(lab)
 
-    assert (done.release.rows, done.release.left, done.release.released_by) == (1, 3, "ada")
+    assert (done.returned.rows, done.returned.left, done.returned.returned_by) == (1, 3, "ada")
     assert ids(lab) == [0, 0, 1, 2, 3, 4, 5]
     assert ids(lab, "out_quarantine") == [6, 7, 8]
     assert lab.table("out").columns == ["id"]
-    assert [(found.state, found.rows) for found in read_releases(lab.project.stream_home(stream()))] == [("done", 1)]
+    assert [(found.state, found.rows) for found in read_returns(lab.project.stream_home(stream()))] == [("done", 1)]
 
 
 def test_rows_pass_once_the_suite_is_corrected(lab: Lab) -> None:
@@ -63,7 +63,7 @@ def test_rows_pass_once_the_suite_is_corrected(lab: Lab) -> None:
 
     first, second, third = release(lab, "id >= 7"), release(lab), release(lab)
 
-    assert [(found.release.rows, found.release.left) for found in (first, second, third)] == [(2, 1), (1, 1), (0, 1)]
+    assert [(found.returned.rows, found.returned.left) for found in (first, second, third)] == [(2, 1), (1, 1), (0, 1)]
     assert ids(lab) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert ids(lab, "out_quarantine") == [9]
 
@@ -111,8 +111,8 @@ def test_a_killed_release_is_finished_once(lab: Lab, moment: str) -> None:
 
     done = release(lab)
 
-    assert [(found.rows, found.released_by) for found in done.finished] == [(3, "ada")]
-    assert done.release.rows == 1
+    assert [(found.rows, found.returned_by) for found in done.finished] == [(3, "ada")]
+    assert done.returned.rows == 1
     assert ids(lab) == [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert ids(lab, "out_quarantine") == []
 
@@ -139,7 +139,7 @@ def test_a_release_killed_between_its_steps(lab: Lab, monkeypatch: pytest.Monkey
 
     done = release(lab)
 
-    sent = [found.rows for found in (*done.finished, done.release)]
+    sent = [found.rows for found in (*done.finished, done.returned)]
     assert sent == [[3], [3, 0], [3, 0]][writes]
     assert ids(lab) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert ids(lab, "out_quarantine") == [9]
@@ -155,11 +155,11 @@ def test_a_sink_that_refuses_the_rows(lab: Lab) -> None:
         release(lab)
     assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 2, 3, 4, 5], [6, 7, 8, 9])
 
-    assert release(lab, "id = 6").release.rows == 1
+    assert release(lab, "id = 6").returned.rows == 1
     edit(lab, "id >= 7", id="1")
-    assert release(lab).release.rows == 3
+    assert release(lab).returned.rows == 3
     assert (ids(lab), ids(lab, "out_quarantine")) == ([0, 1, 1, 1, 1, 2, 3, 4, 5, 6], [])
-    states = [found.state for found in read_releases(lab.project.stream_home(stream()))]
+    states = [found.state for found in read_returns(lab.project.stream_home(stream()))]
     assert states == ["refused", "done", "done"]
 
 
@@ -173,7 +173,7 @@ def test_a_run_keeps_a_release_waiting(lab: Lab) -> None:
         pytest.raises(LeaseTakenError),
     ):
         release(lab)
-    assert read_releases(home) == []
+    assert read_returns(home) == []
 
 
 @pytest.mark.parametrize("where", ["nothing = 1", "id +", "id", "id = 1) OR (true", "id IN (SELECT 1)", "rand() < 2"])
@@ -185,14 +185,14 @@ def test_a_wrong_condition(lab: Lab, where: str) -> None:
         release(lab, where)
 
     assert len(ids(lab, "out_quarantine")) == 4
-    assert read_releases(lab.project.stream_home(stream())) == []
+    assert read_returns(lab.project.stream_home(stream())) == []
 
 
 def test_no_quarantine_yet(lab: Lab) -> None:
     """There is nothing to send back, and no Spark is needed to say so."""
     declare_suite(lab, up_to(5, "quarantine"))
 
-    assert release(lab).release.rows == 0
+    assert release(lab).returned.rows == 0
 
 
 @pytest.mark.parametrize(

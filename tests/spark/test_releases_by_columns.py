@@ -13,7 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.errors import RefusedError
 from sluice.interval import Interval
 from sluice.running.backfill import backfill_stream
@@ -68,7 +68,7 @@ class Visits:
 
     def release(self, column: str | None) -> None:
         self.allow(9)
-        assert release_rows(self.lab.project, self.declared(column), None, "ada", session=self.lab.spark).release.rows
+        assert return_rows(self.lab.project, self.declared(column), None, "ada", session=self.lab.spark).returned.rows
 
     def backfill(self, column: str, number: int) -> None:
         request = BackfillRequest(self.declared(column), day(number))

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.errors import RefusedError
 from sluice.interval import Interval
 from sluice.planning.verdict import Request, plan_stream
@@ -66,7 +66,7 @@ def commands(lab: Lab, declared: Stream) -> list[Callable[[], object]]:
         lambda: lab.run(declared),
         lambda: lab.run(declared, run_key="K"),
         lambda: backfill_stream(project, BackfillRequest(resolved, DAY), session=lab.spark),
-        lambda: release_rows(project, resolved, None, "ada", session=lab.spark),
+        lambda: return_rows(project, resolved, None, "ada", session=lab.spark),
     ]
 
 
@@ -128,7 +128,7 @@ def test_the_stream_goes_on(lab: Lab, remedy: Callable[[Lab], Stream], died_at: 
     assert lab.run(declared).batches[0].batch_id == 2
     allow(lab, 5)
     resolved = lab.project.resolve(declared)
-    assert release_rows(lab.project, resolved, None, "ada", session=lab.spark).release.rows == 1
+    assert return_rows(lab.project, resolved, None, "ada", session=lab.spark).returned.rows == 1
     done = backfill_stream(lab.project, BackfillRequest(resolved, DAY), session=lab.spark)
     assert (done.status, lab.plan(declared).verdict) == ("succeeded", "skip")
     assert (numbers(lab), numbers(lab, "out_quarantine")) == ([0, 1, 2, 3, 5], [6])

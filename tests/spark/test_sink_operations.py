@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from sluice import sinks
 from sluice.errors import DeclarationError, LeaseTakenError, RefusedError, SluiceError
-from sluice.gate.release_record import Moved, read_releases
+from sluice.gate.returned_rows import Moved, read_returns
 from sluice.interval import Interval
 from sluice.running import backfill
 from sluice.running.backfill import backfill_stream
@@ -191,10 +191,10 @@ def test_a_release_beside_a_backfill(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
         numbers.backfill()
     done = numbers.release()
 
-    assert done.release.rows == 1
+    assert done.returned.rows == 1
     assert numbers.held("out") == Counter(range(1, 9))
     assert not numbers.held("out_quarantine")
-    assert [found.state for found in read_releases(lab.project.stream_home(numbers.stream))] == ["done"]
+    assert [found.state for found in read_returns(lab.project.stream_home(numbers.stream))] == ["done"]
 
 
 def test_a_row_whose_day_was_repaired(lab: Lab) -> None:
@@ -215,7 +215,7 @@ def test_a_row_whose_day_was_repaired(lab: Lab) -> None:
     assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 7)), Counter([7]))
 
     done = numbers.release()
-    assert done.release.moved == (Moved(date(1900, 1, 1), date(2026, 1, 2)),)
+    assert done.returned.moved == (Moved(date(1900, 1, 1), date(2026, 1, 2)),)
     with pytest.raises(RefusedError, match="had corrected from 1900-01-01 to 2026-01-02") as caught:
         numbers.backfill()
     says = "put the correction into the transform or the sources, then"

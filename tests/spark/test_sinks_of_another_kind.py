@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
-from sluice.auditing.release_rows import release_rows
+from sluice.auditing.return_rows import return_rows
 from sluice.errors import RefusedError
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.sinks.memory import batches_of
@@ -110,5 +110,5 @@ def test_what_works_beside_runs(lab: Lab) -> None:
     assert made.problem is not None
     assert made.problem.code == "SINK_REPLACED"
     with pytest.raises(RefusedError) as refused:
-        release_rows(lab.project, resolved, None, "ada", session=lab.spark)
+        return_rows(lab.project, resolved, None, "ada", session=lab.spark)
     assert refused.value.finding.code == "SINK_REPLACED"

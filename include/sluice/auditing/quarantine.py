@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 FAILED, RUN, BATCH = "_failed_expectations", "_run_id", "_batch_id"
 """The columns that a quarantine has beyond the row's own."""
-RELEASE = "_release_id"
+RETURN = "_release_id"
 """The column that claims a row for a release; a quarantine has it from its first release on."""
 COMPUTED = "_interval_micros"
 """What the transform gave as the interval column, in microseconds since the epoch: to edit a row does not change it. A
 quarantine has it from the first row on that a stream with an `interval_column` put there; null for older rows."""
-_ADDED = {RELEASE: "STRING", COMPUTED: "BIGINT"}
+_ADDED = {RETURN: "STRING", COMPUTED: "BIGINT"}
 OURS = (FAILED, RUN, BATCH, *_ADDED)
 _OURS = ((FAILED, "array<string>"), (RUN, "string"), (BATCH, "bigint"))
 _KINDS = ("date", "timestamp", "timestamp_ntz")

@@ -1,4 +1,4 @@
-"""Tells lineage servers of audits and releases, as they begin and as they end."""
+"""Tells lineage servers of audits and returns, as they begin and as they end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sluice.errors import SluiceError
-from sluice.gate.release_record import Release
+from sluice.gate.returned_rows import RowReturn
 from sluice.lineage.sending import tell_work
 from sluice.lineage.table_work import TableWork
 from sluice.project import Project
@@ -42,18 +42,18 @@ def told_work(project: Project, stream: Stream, begun: TableWork, clock: Clock) 
         tell_work(project, stream, replace(work, ended_at=clock()))
 
 
-def works_of(releases: Iterable[Release], project: Project, stream: Stream, clock: Clock) -> Iterator[TableWork]:
-    """Releases, each from the quarantine into the sink as they were declared for it, where they are known outside."""
-    for release in releases:
-        table = stream.quarantine_table if release.quarantine is None else release.quarantine.sink(project)
-        sink = stream.sink if release.sink is None else release.sink.sink(project)
+def works_of(returns: Iterable[RowReturn], project: Project, stream: Stream, clock: Clock) -> Iterator[TableWork]:
+    """Returns of rows, each from the quarantine into the sink as declared then, where both are known outside."""
+    for found in returns:
+        table = stream.quarantine_table if found.quarantine is None else found.quarantine.sink(project)
+        sink = stream.sink if found.sink is None else found.sink.sink(project)
         if table is not None and table.dataset is not None:
             yield TableWork(
                 kind="release",
-                work_id=release.release_id,
+                work_id=found.return_id,
                 # Documents of earlier versions may not tell.
-                began_at=parse_time(release.began_at) or clock(),
+                began_at=parse_time(found.began_at) or clock(),
                 reads=table.dataset,
                 writes=sink.dataset,
-                rows=release.rows if release.is_over else None,
+                rows=found.rows if found.is_over else None,
             )

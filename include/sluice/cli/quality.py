@@ -118,7 +118,7 @@ def release_quality(
     if where is not None and not rows:
         raise typer.BadParameter("it needs --rows", param_hint="--where")
     if rows:
-        _release_rows(project, stream, where, as_json=as_json)
+        _return_rows(project, stream, where, as_json=as_json)
         return
     _, home = opened(project, stream, None)
     gate = release_gate(home, _user_name(), datetime.now(UTC))
@@ -217,27 +217,27 @@ def _print_quality(report: QualityReport) -> None:
     print_table(f"Checks of run {report.run.run_id}", ("", "policy", "what must hold", "what was seen"), checks)
 
 
-def _release_rows(project: str | None, stream: str, where: str | None, *, as_json: bool) -> None:
+def _return_rows(project: str | None, stream: str, where: str | None, *, as_json: bool) -> None:
     import msgspec
 
     check_extra("spark", "`sluice quality release --rows`")
-    from sluice.auditing.release_rows import release_rows
+    from sluice.auditing.return_rows import return_rows
     from sluice.cli.printing import spark_log_aside
     from sluice.lineage.sending import lineage_sent
     from sluice.project import find_project
 
     loaded = find_project(project)
     with spark_log_aside(stream), lineage_sent():
-        done = release_rows(loaded, loaded.stream(stream), where, _user_name())
+        done = return_rows(loaded, loaded.stream(stream), where, _user_name())
     if as_json:
-        released, finished = (msgspec.to_builtins(found) for found in (done.release, done.finished))
-        print_json({"stream": stream, "release": released, "finished": finished})
+        returned, finished = (msgspec.to_builtins(found) for found in (done.returned, done.finished))
+        print_json({"stream": stream, "release": returned, "finished": finished})
         return
-    for release in done.finished:
-        print(f"{stream}: finished release {release.release_id} by {release.released_by}; rows sent: {release.rows:,}")
+    for found in done.finished:
+        print(f"{stream}: finished release {found.return_id} by {found.returned_by}; rows sent: {found.rows:,}")
     why = "they still fail, or their batch is not finished"
-    stay = f"; rows that stay ({why}): {done.release.left:,}" if done.release.left else ""
-    print(f"{stream}: rows sent from the quarantine to the sink: {done.release.rows:,}{stay}")
+    stay = f"; rows that stay ({why}): {done.returned.left:,}" if done.returned.left else ""
+    print(f"{stream}: rows sent from the quarantine to the sink: {done.returned.rows:,}{stay}")
 
 
 def _user_name() -> str:

@@ -27,7 +27,7 @@ Metric = Literal["row_count", "freshness"]
 
 TYPE = "sluice_{}_against_history"
 """What such a check is called in a run record."""
-MIN_FORMER = 3
+MIN_RUNS_BEFORE = 3
 """How many runs before a relative change or a z-score needs; with fewer, only the bounds count."""
 
 
@@ -104,7 +104,7 @@ def judge(rule: HistoryRule, value: float | None, before: Sequence[float]) -> Hi
         success = (rule.min_value is None or value >= rule.min_value) and (
             rule.max_value is None or value <= rule.max_value
         )
-        if mean is not None and len(counted) >= MIN_FORMER:
+        if mean is not None and len(counted) >= MIN_RUNS_BEFORE:
             details["relative_change"] = _relative_change(value, mean)
             details["z_score"] = _z_score(value, mean, statistics.stdev(counted))
             success = (

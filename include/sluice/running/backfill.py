@@ -185,7 +185,7 @@ class _Backfill:
         self.preparation = preparation = preparation.under(self.lease)
         preparation.close_dead(self.lease, run_id)
         preparation.seal_earlier_tries(self.lease, self._open_session)
-        preparation.check_no_release()
+        preparation.check_no_return()
         self.at_end.enter_context(following_requests(preparation.home, run_id, self.stop, self.lease))
         self.at_end.callback(self._clean_up)
         self.at_end.push(self._close_failed)

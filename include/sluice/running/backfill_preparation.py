@@ -16,7 +16,7 @@ from sluice.auditing.dead_backfills import quarantine_left, seal_backfills
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.gate.judging import choose_backfill_judging
 from sluice.gate.quarantine_places import rows_elsewhere
-from sluice.gate.release_record import check_releases, read_releases
+from sluice.gate.returned_rows import check_returns, read_returns
 from sluice.home import StreamHome
 from sluice.interval import Interval
 from sluice.lineage.sending import lineage_sent
@@ -86,7 +86,7 @@ def _plan(declared: CheckedDeclaration, interval: Interval) -> BackfillPlan:
     if plan.verdict != "refuse":
         declared.check_table(storage=home.storage)
     if plan.verdict == "run":
-        problem = check_releases(home, read_releases(home), stream, interval)
+        problem = check_returns(home, read_returns(home), stream, interval)
         problem = problem or rows_elsewhere(project, stream, home)
         if problem is not None:
             plan = plan.refused(problem)
@@ -274,7 +274,7 @@ class BackfillPreparation:
                     told = exc.where
             time.sleep(_LEASE_POLL_SECONDS)
 
-    def check_no_release(self) -> None:
+    def check_no_return(self) -> None:
         """Make sure that no rows are being released, once this backfill has the lease of its interval.
 
         A release looks for such leases after it has said that it begins: one of the two sees the other.
@@ -283,7 +283,7 @@ class BackfillPreparation:
             LeaseTakenError: Some are.
             RefusedError: A release that was killed is not finished.
         """
-        problem = check_releases(self.home, read_releases(self.home), self.request.stream, self.request.interval)
+        problem = check_returns(self.home, read_returns(self.home), self.request.stream, self.request.interval)
         if problem is None:
             return
         try:

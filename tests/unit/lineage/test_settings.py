@@ -98,7 +98,7 @@ import importlib.util, sys
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name.startswith("openlineage") else found(name, package)
 from sluice.lineage.settings import lineage_settings
-import sluice.running.runner, sluice.running.backfill, sluice.auditing.release_rows
+import sluice.running.runner, sluice.running.backfill, sluice.auditing.return_rows
 assert (lineage_settings() is None) == ({installed!r} == "no"), lineage_settings()
 assert not [name for name in sys.modules if name.startswith("openlineage")]
 """

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
-RELEASE_PREFIX = "sluice-release-"
+RETURN_PREFIX = "sluice-release-"
 """What names a release of quarantined rows in the log begins so: such rows are recomputed with the interval."""
 
 
@@ -274,7 +274,7 @@ def _conflict(
         note = _noted(commit)
         if note is not None and interval.overlaps(Interval(note.start, note.end)):
             return f"version {version} is a backfill of rows of the same interval"
-        if any(writer.startswith(RELEASE_PREFIX) for writer in commit.transactions):
+        if any(writer.startswith(RETURN_PREFIX) for writer in commit.transactions):
             return f"version {version} is a release of quarantined rows"
     return None
 

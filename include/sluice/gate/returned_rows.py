@@ -1,4 +1,4 @@
-"""What is known of each release of quarantined rows, and what it asks of a backfill."""
+"""What is known of each return of quarantined rows, and what it asks of a backfill."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Moved(msgspec.Struct, frozen=True):
     now: date | None
 
 
-class Release(Document, frozen=True, kw_only=True):
-    """One release of rows."""
+class RowReturn(Document, frozen=True, kw_only=True, rename={"return_id": "release_id", "returned_by": "released_by"}):
+    """One return of rows."""
 
     if_lost = (
         'write {"release_id": "<the file\'s name, without .json>", "state": "begun", "released_by": "", "began_at": ""}'
         " into it, and release rows again: what it has not finished is finished, once"
     )
-    release_id: str
+    return_id: str
     state: Literal["begun", "claimed", "done", "refused"]
-    released_by: str
+    returned_by: str
     began_at: str
     sink: Table | None = None
-    """Where the rows go, as it was declared when the release began; None in documents from before that was kept."""
+    """Where the rows go, as it was declared when the return began; None in documents from before that was kept."""
     quarantine: Table | None = None
     """Where they come from, likewise."""
     where: str | None = None
@@ -50,7 +50,7 @@ class Release(Document, frozen=True, kw_only=True):
     moved: tuple[Moved, ...] = ()
     """The days of rows that the sources have elsewhere."""
     interval_columns: tuple[str | None, ...] | msgspec.UnsetType = msgspec.UNSET
-    """What was declared as `interval_column` when the rows went to the quarantine, and when they were released: `moved`
+    """What was declared as `interval_column` when the rows went to the quarantine, and when they were returned: `moved`
     is told of these alone. Unset in documents from before that was kept."""
     reason: str = ""
     """Why the sink refused the rows; they are in the quarantine as before."""
@@ -61,100 +61,100 @@ class Release(Document, frozen=True, kw_only=True):
         return self.state in {"done", "refused"}
 
 
-def release_file(home: StreamHome, release_id: str) -> str:
-    """Where the document of a release is."""
-    return join(home.releases_folder(), f"{release_id}.json")
+def return_file(home: StreamHome, return_id: str) -> str:
+    """Where the document of a return is."""
+    return join(home.returns_folder(), f"{return_id}.json")
 
 
-def keep_release(home: StreamHome, release: Release) -> None:
-    """Write what is known of a release, durably.
+def keep_return(home: StreamHome, returning: RowReturn) -> None:
+    """Write what is known of a return, durably.
 
     Raises:
         StorageError: It could not be written.
     """
-    home.storage.replace(release_file(home, release.release_id), encode_document(release))
+    home.storage.replace(return_file(home, returning.return_id), encode_document(returning))
 
 
-def forget_release(home: StreamHome, release: Release) -> None:
-    """Delete the document of a release that has claimed nothing.
+def forget_return(home: StreamHome, returning: RowReturn) -> None:
+    """Delete the document of a return that has claimed nothing.
 
     Raises:
         StorageError: It could not be deleted.
     """
-    home.storage.delete(release_file(home, release.release_id))
+    home.storage.delete(return_file(home, returning.return_id))
 
 
-def read_release(home: StreamHome, release_id: str) -> Release | None:
-    """What is known of a release; None when nothing is.
+def read_return(home: StreamHome, return_id: str) -> RowReturn | None:
+    """What is known of a return; None when nothing is.
 
     Raises:
         RefusedError: Its document is damaged.
         StorageError: It can't be read.
     """
-    return read_document(home.storage, release_file(home, release_id), Release)
+    return read_document(home.storage, return_file(home, return_id), RowReturn)
 
 
-def read_releases(home: StreamHome) -> list[Release]:
-    """Every release of rows of a stream, oldest first.
+def read_returns(home: StreamHome) -> list[RowReturn]:
+    """Every return of rows of a stream, oldest first.
 
     Raises:
         RefusedError: A document is damaged.
         StorageError: The home can't be read.
     """
-    listed = home.storage.list_folder(home.releases_folder())
+    listed = home.storage.list_folder(home.returns_folder())
     names = sorted(name for name in (listed.files if listed else []) if name.endswith(".json"))
-    found = [read_document(home.storage, join(home.releases_folder(), name), Release) for name in names]
-    return [release for release in found if release is not None]
+    found = [read_document(home.storage, join(home.returns_folder(), name), RowReturn) for name in names]
+    return [returning for returning in found if returning is not None]
 
 
-def check_releases(home: StreamHome, releases: Iterable[Release], stream: Stream, interval: Interval) -> Problem | None:
-    """Why the rows of an interval can't be recomputed beside what was released; None when they can."""
-    for release in releases:
-        file = release_file(home, release.release_id)
-        if not release.is_over:
+def check_returns(home: StreamHome, returns: Iterable[RowReturn], stream: Stream, interval: Interval) -> Problem | None:
+    """Why the rows of an interval can't be recomputed beside what was returned; None when they can."""
+    for returning in returns:
+        file = return_file(home, returning.return_id)
+        if not returning.is_over:
             return Problem(
                 code="RELEASE_UNFINISHED",
                 file=file,
-                cause=f"release {release.release_id}, which {release.released_by} has asked for, is not finished",
+                cause=f"release {returning.return_id}, which {returning.returned_by} has asked for, is not finished",
                 consequence="a row that it sends, and that the backfill computes anew, would be there twice",
                 remedy=f"finish it with `sluice quality release {stream.name} --rows`, then backfill again",
             )
-        if others := _other_columns(release, stream):
-            return _by_another_column(release, others, stream, file)
-        for moved in release.moved:
+        if others := _other_columns(returning, stream):
+            return _by_another_column(returning, others, stream, file)
+        for moved in returning.moved:
             # Recomputed together, the row is where its source has it, and nowhere else.
             is_whole = _covers(interval, moved.was) and _covers(interval, moved.now)
             if not is_whole and (_touches(interval, moved.was) or _touches(interval, moved.now)):
-                return _moved_rows(release, moved, file)
+                return _moved_rows(returning, moved, file)
     return None
 
 
-def quarantine_gone(release: Release, location: str) -> Problem:
-    """That the quarantine is gone, from which rows of an unfinished release come."""
+def quarantine_gone(returning: RowReturn, location: str) -> Problem:
+    """That the quarantine is gone, from which rows of an unfinished return come."""
     return Problem(
         code="RELEASE_QUARANTINE_GONE",
         file=location,
-        cause=f"release {release.release_id}, which {release.released_by} has asked for, was killed before its rows"
+        cause=f"release {returning.return_id}, which {returning.returned_by} has asked for, was killed before its rows"
         " were in the sink, and the quarantine that they come from is gone",
         consequence="its rows would be in neither table, and nobody would be told",
         remedy="restore the table, and release rows again; if the rows are given up, delete the file"
-        f" releases/{release.release_id}.json in the stream's home",
+        f" releases/{returning.return_id}.json in the stream's home",
     )
 
 
-def _other_columns(release: Release, stream: Stream) -> tuple[str | None, ...]:
-    """By what rows of a release counted that an interval does not count by."""
-    if release.interval_columns is msgspec.UNSET or not release.rows:
+def _other_columns(returning: RowReturn, stream: Stream) -> tuple[str | None, ...]:
+    """By what rows of a return counted that an interval does not count by."""
+    if returning.interval_columns is msgspec.UNSET or not returning.rows:
         return ()
-    return tuple(column for column in release.interval_columns if column != stream.interval_column)
+    return tuple(column for column in returning.interval_columns if column != stream.interval_column)
 
 
-def _by_another_column(release: Release, others: Iterable[str | None], stream: Stream, file: str) -> Problem:
+def _by_another_column(returning: RowReturn, others: Iterable[str | None], stream: Stream, file: str) -> Problem:
     told = " and ".join(f"`{column}`" if column is not None else "no column" for column in others)
     return Problem(
         code="RELEASE_BY_ANOTHER_COLUMN",
         file=file,
-        cause=f"release {release.release_id} has sent rows whose intervals were those of {told} until then: whether"
+        cause=f"release {returning.return_id} has sent rows whose intervals were those of {told} until then: whether"
         f" their `{stream.interval_column}` was edited, nobody knows",
         consequence="an edited row, recomputed from the sources, would be there again in another interval",
         remedy="if nobody has edited it, delete this file; else put the correction into the transform or the sources,"
@@ -162,12 +162,12 @@ def _by_another_column(release: Release, others: Iterable[str | None], stream: S
     )
 
 
-def _moved_rows(release: Release, moved: Moved, file: str) -> Problem:
+def _moved_rows(returning: RowReturn, moved: Moved, file: str) -> Problem:
     was, now = (found.isoformat() if found is not None else "none" for found in (moved.was, moved.now))
     return Problem(
         code="BACKFILL_MOVED_ROWS",
         file=file,
-        cause=f"release {release.release_id} has sent rows whose day somebody had corrected from {was} to {now}",
+        cause=f"release {returning.return_id} has sent rows whose day somebody had corrected from {was} to {now}",
         consequence="recomputed from the sources, they would be missing from the one day, or there again in the other",
         remedy=("backfill an interval that has both days; or put" if None not in {moved.was, moved.now} else "put")
         + " the correction into the transform or the sources, then delete this file",

@@ -1,14 +1,14 @@
 """Sends repaired rows of a quarantine back into the sink, exactly once.
 
-    claim    one commit marks the rows in the quarantine with the release's id
-    append   one commit puts the marked rows into the sink, with the release's id as its transaction
+    claim    one commit marks the rows in the quarantine with the return's id
+    append   one commit puts the marked rows into the sink, with the return's id as its transaction
     remove   one commit deletes the marked rows from the quarantine
 
-Each step counts once, however often it is tried, and the release's document is there before the first: a release that
+Each step counts once, however often it is tried, and the return's document is there before the first: a return that
 was killed is finished by the next one, in the tables that it began with. Rows that the sink refuses lose their mark,
 and hold up nobody.
 
-A backfill computes rows of the quarantine anew: none is at work beside a release, and what a killed one has left in the
+A backfill computes rows of the quarantine anew: none is at work beside a return, and what a killed one has left in the
 quarantine is tidied first.
 """
 
@@ -25,7 +25,7 @@ from sluice.auditing.dead_backfills import seal_backfills, tidy_after_backfills
 from sluice.auditing.quarantine import (
     BATCH,
     OURS,
-    RELEASE,
+    RETURN,
     add_column,
     check_quarantine,
     day_columns,
@@ -37,14 +37,14 @@ from sluice.checkpoint.reader import read_checkpoint
 from sluice.delta_table import open_log
 from sluice.errors import BatchFailedError, DeclarationError, RefusedError, SluiceError
 from sluice.gate.quarantine_places import known_places, noted_columns
-from sluice.gate.release_record import (
+from sluice.gate.returned_rows import (
     Moved,
-    Release,
-    forget_release,
-    keep_release,
+    RowReturn,
+    forget_return,
+    keep_return,
     quarantine_gone,
-    read_release,
-    read_releases,
+    read_return,
+    read_returns,
 )
 from sluice.home import StreamHome
 from sluice.locations import spark_location
@@ -61,7 +61,7 @@ from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, may_wake_up, newest_lease
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import SinkBatch, SplittingSink
-from sluice.sinks.delta.replacement import RELEASE_PREFIX
+from sluice.sinks.delta.replacement import RETURN_PREFIX
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.query import spark_failed
 from sluice.spark.session import opened_session
@@ -77,28 +77,28 @@ if TYPE_CHECKING:
 
 
 _SENT, _SEALED = 0, 1
-"""Of the transactions of a release, even ones send its rows, odd ones say that it has not sent them by then."""
+"""Of the transactions of a return, even ones send its rows, odd ones say that it has not sent them by then."""
 _ASK_AGAIN = "ask for the release again: it finishes what was begun"
 
 
 @dataclass(frozen=True)
-class Released:
-    """What came of asking for a release."""
+class RowsReturned:
+    """What came of asking for a return."""
 
-    release: Release
-    finished: tuple[Release, ...]
-    """Earlier releases that had been killed, and are done now."""
+    returned: RowReturn
+    finished: tuple[RowReturn, ...]
+    """Earlier returns that had been killed, and are done now."""
 
 
-def release_rows(
+def return_rows(
     project: Project,
     stream: Stream,
     where: str | None,
-    released_by: str,
+    returned_by: str,
     *,
     session: SparkSession | None = None,
     clock: Clock = system_clock,
-) -> Released:
+) -> RowsReturned:
     """Move the rows of a stream's quarantine that pass its suite by now into its sink.
 
     Rows pass by now because somebody has edited them in the quarantine, or because the suite was corrected. A row has
@@ -109,7 +109,7 @@ def release_rows(
         project: The project of the stream.
         stream: The stream, with its paths resolved.
         where: Only rows that meet this condition, in Spark SQL over the quarantine's columns; None for all.
-        released_by: Who asks for it.
+        returned_by: Who asks for it.
         session: A Spark session to use in place of one that the project's settings describe.
         clock: Tells the time.
 
@@ -117,7 +117,7 @@ def release_rows(
         DeclarationError: The declaration is wrong, it has no suite or no quarantine, or the condition is wrong.
         LeaseTakenError: A run of the stream, or a backfill, is at work.
         RefusedError: The sink is another table than runs write; a file of the home is damaged; a backfill has left rows
-            of the sink there twice; or the quarantine of a release that was killed is gone.
+            of the sink there twice; or the quarantine of a return that was killed is gone.
         BatchFailedError: The sink refused the rows, which are in the quarantine as before; or Spark failed, and asking
             again finishes what was begun.
     """
@@ -128,32 +128,32 @@ def release_rows(
     if (problem := why_missing(project, stream, home)) is not None:
         raise RefusedError(problem)
     journal = open_journal(project, stream, clock)
-    release = Release(
-        release_id=new_run_id(clock(), None),
+    returning = RowReturn(
+        return_id=new_run_id(clock(), None),
         state="begun",
-        released_by=released_by,
+        returned_by=returned_by,
         began_at=iso_time(clock()),
         sink=Table.of(sink, project),
         quarantine=Table.of(table, project),
         where=where,
     )
     with (
-        Drivers(home).telling(release.release_id),
-        journal.take_lease(home.lease_folder(home.current_generation()), release.release_id, None) as lease,
+        Drivers(home).telling(returning.return_id),
+        journal.take_lease(home.lease_folder(home.current_generation()), returning.return_id, None) as lease,
     ):
         journal = journal.under(lease)
         home = journal.home
         journal.close_dead(lease, None)
         check_sink(project, stream, home)
-        unfinished = [found for found in read_releases(home) if not found.is_over]
+        unfinished = [found for found in read_returns(home) if not found.is_over]
         if not unfinished and open_log(table.location or "", storage=home.storage) is None:
-            return Released(msgspec.structs.replace(release, state="done"), ())
-        (begun,) = works_of([release], project, stream, clock)
+            return RowsReturned(msgspec.structs.replace(returning, state="done"), ())
+        (begun,) = works_of([returning], project, stream, clock)
         with told_work(project, stream, begun, clock) as told, _spark(project, stream, session) as opened:
             work = _Work(project, stream, home, suite, sink, table, lease, journal, opened)
-            released = work.do(release, unfinished)
-            told.extend(works_of([released.release, *released.finished], project, stream, clock))
-            return released
+            done = work.do(returning, unfinished)
+            told.extend(works_of([done.returned, *done.finished], project, stream, clock))
+            return done
 
 
 @contextmanager
@@ -195,33 +195,33 @@ class _Work:
     journal: Journal
     session: SparkSession
 
-    def do(self, release: Release, unfinished: list[Release]) -> Released:
-        """Finish the releases that were killed, then send what the new one asks for."""
+    def do(self, returning: RowReturn, unfinished: list[RowReturn]) -> RowsReturned:
+        """Finish the returns that were killed, then send what the new one asks for."""
         name_writer(self.project, self.session, self.lease)
         begun = [(self.begun_by(found), found) for found in unfinished]
-        self.begin(release)
+        self.begin(returning)
         finished = tuple(there.finish(found) for there, found in begun)
-        return Released(self.send(release), finished)
+        return RowsReturned(self.send(returning), finished)
 
-    def begin(self, release: Release) -> None:
-        """Say that a release begins, unless a backfill is at work; then tidy up what dead ones have left.
+    def begin(self, returning: RowReturn) -> None:
+        """Say that a return begins, unless a backfill is at work; then tidy up what dead ones have left.
 
-        A backfill looks for releases after it has taken its lease: one of the two sees the other.
+        A backfill looks for returns after it has taken its lease: one of the two sees the other.
         """
         check_quarantine(self.table, [], storage=self.home.storage)
-        add_column(self.table, self.session, RELEASE, storage=self.home.storage)
+        add_column(self.table, self.session, RETURN, storage=self.home.storage)
         if self.is_there:
-            self._check_condition(release.where)
-            keep_release(self.home, release)
+            self._check_condition(returning.where)
+            keep_return(self.home, returning)
         try:
             for folder in self.home.interval_lease_folders():
-                self._end_backfills(folder, release.release_id)
+                self._end_backfills(folder, returning.return_id)
             tidy_after_backfills(self.project, self.stream, self.table, self.home, self.session, check=self.lease.check)
         except BaseException:
-            forget_release(self.home, release)
+            forget_return(self.home, returning)
             raise
 
-    def _end_backfills(self, folder: str, release_id: str) -> None:
+    def _end_backfills(self, folder: str, return_id: str) -> None:
         """Let nothing count that backfills of an interval may write yet: none is at work, but one may stand still.
 
         Raises:
@@ -231,23 +231,23 @@ class _Work:
         run_ids = may_wake_up(storage, folder)
         newest = newest_lease(storage, folder)
         if newest is not None and not newest.is_given_up:
-            with self.journal.take_lease(folder, release_id, None) as lease:
+            with self.journal.take_lease(folder, return_id, None) as lease:
                 self.journal.close_dead(lease, None)
         seal_backfills(run_ids, self.project, self.stream, self.home, lambda: self.session)
 
-    def send(self, release: Release) -> Release:
+    def send(self, returning: RowReturn) -> RowReturn:
         """Claim the rows that pass, and move them."""
         from pyspark.sql import functions
 
         if not self.is_there:
-            return msgspec.structs.replace(release, state="done")
+            return msgspec.structs.replace(returning, state="done")
         self._let_go()
-        passes, asked = self._passes(), self._asked(release.where)
-        free = functions.col(RELEASE).isNull() & asked
+        passes, asked = self._passes(), self._asked(returning.where)
+        free = functions.col(RETURN).isNull() & asked
         self.lease.check()
-        self._quarantine().update(free & passes & self._is_done(), {RELEASE: functions.lit(release.release_id)})
+        self._quarantine().update(free & passes & self._is_done(), {RETURN: functions.lit(returning.return_id)})
         left = self._frame().where(free).count()
-        done = self._move(msgspec.structs.replace(release, left=left))
+        done = self._move(msgspec.structs.replace(returning, left=left))
         if done.state == "refused":
             raise BatchFailedError(
                 f"the sink refused the rows: {done.reason}",
@@ -256,104 +256,104 @@ class _Work:
             )
         return done
 
-    def finish(self, release: Release) -> Release:
-        """Do what a release that was killed had yet to do; what it had not claimed is left to the one that asks now.
+    def finish(self, returning: RowReturn) -> RowReturn:
+        """Do what a return that was killed had yet to do; what it had not claimed is left to the one that asks now.
 
         Rows that somebody has edited since, and that fail now, are claimed no more.
         """
         if not self.is_there:
-            return self._close(release)
-        if not self._seal(release.release_id):
-            self._free(self._is_claimed(release.release_id) & ~self._passes())
-            release = msgspec.structs.replace(release, state="begun")
-        return self._move(release)
+            return self._close(returning)
+        if not self._seal(returning.return_id):
+            self._free(self._is_claimed(returning.return_id) & ~self._passes())
+            returning = msgspec.structs.replace(returning, state="begun")
+        return self._move(returning)
 
-    def begun_by(self, release: Release) -> _Work:
-        """The same for the tables that a release has begun with.
+    def begun_by(self, returning: RowReturn) -> _Work:
+        """The same for the tables that a return has begun with.
 
         Raises:
             RefusedError: Its quarantine is gone, and its rows are not in the sink; or the sink can't tell whether they
                 are.
         """
-        kept = None if release.quarantine is None else release.quarantine.sink(self.project)
+        kept = None if returning.quarantine is None else returning.quarantine.sink(self.project)
         known = (DeltaSink(place, ()) for place in known_places(self.project, self.stream, self.home))
-        work = replace(self, sink=self._sink_of(release))
+        work = replace(self, sink=self._sink_of(returning))
         # Somebody may have moved the table itself, and old documents do not tell which it was: its rows bear its id.
         for table in (kept, self.table, *known):
             found = replace(work, table=table) if table is not None else None
-            if found is not None and found.has_claims(release.release_id):
-                found.check_known(release.release_id)
+            if found is not None and found.has_claims(returning.return_id):
+                found.check_known(returning.return_id)
                 return found
-        if kept is not None and not work.is_sent(release.release_id) and not replace(work, table=kept).is_there:
-            raise RefusedError(quarantine_gone(release, kept.location or ""))
+        if kept is not None and not work.is_sent(returning.return_id) and not replace(work, table=kept).is_there:
+            raise RefusedError(quarantine_gone(returning, kept.location or ""))
         return work
 
-    def _sink_of(self, release: Release) -> SplittingSink:
-        """The sink as it was declared for a release, as long as that is the same table."""
-        kept = self.sink if release.sink is None else release.sink.sink(self.project)
+    def _sink_of(self, returning: RowReturn) -> SplittingSink:
+        """The sink as it was declared for a return, as long as that is the same table."""
+        kept = self.sink if returning.sink is None else returning.sink.sink(self.project)
         then, now = (
-            sink.state(_application(release.release_id), storage=self.home.storage) for sink in (kept, self.sink)
+            sink.state(_application(returning.return_id), storage=self.home.storage) for sink in (kept, self.sink)
         )
         return kept if then.identity == now.identity else self.sink
 
-    def check_known(self, release_id: str) -> None:
-        """Make sure that the sink can tell whether it has the rows that a release has claimed.
+    def check_known(self, return_id: str) -> None:
+        """Make sure that the sink can tell whether it has the rows that a return has claimed.
 
         Raises:
             RefusedError: It can't.
         """
-        if self.is_sent(release_id):
+        if self.is_sent(return_id):
             return
-        known = read_release(self.home, release_id)
+        known = read_return(self.home, return_id)
         began_at = parse_time(known.began_at) if known is not None else None
         since_ms = None if began_at is None else epoch_micros(began_at) // 1000
-        application, what = _application(release_id), f"release {release_id}"
+        application, what = _application(return_id), f"release {return_id}"
         problem = forgotten(self.sink, application, _SENT, since_ms, what=what, storage=self.home.storage)
         if problem is not None:
             raise RefusedError(problem)
 
     def _let_go(self) -> None:
-        """Finish or free rows whose release is over: some were closed that had left rows claimed."""
+        """Finish or free rows whose return is over: some were closed that had left rows claimed."""
         from pyspark.sql import functions
 
-        for row in self._frame().where(functions.col(RELEASE).isNotNull()).select(RELEASE).distinct().collect():
+        for row in self._frame().where(functions.col(RETURN).isNotNull()).select(RETURN).distinct().collect():
             self.check_known(row[0])
             if self._seal(row[0]):
                 self._quarantine().delete(self._is_claimed(row[0]))
             else:
                 self._free(self._is_claimed(row[0]))
 
-    def _move(self, release: Release) -> Release:
-        is_claimed = self._is_claimed(release.release_id)
+    def _move(self, returning: RowReturn) -> RowReturn:
+        is_claimed = self._is_claimed(returning.return_id)
         claimed = self._frame().where(is_claimed)
-        if release.state == "begun":
+        if returning.state == "begun":
             rows = claimed.count()
-            release = msgspec.structs.replace(
-                release,
+            returning = msgspec.structs.replace(
+                returning,
                 state="claimed",
                 rows=rows,
                 moved=self._moved(claimed),
                 interval_columns=self._interval_columns(),
             )
-            keep_release(self.home, release)
-        if release.rows:
+            keep_return(self.home, returning)
+        if returning.rows:
             self.lease.check()
-            if not self.is_sent(release.release_id) and (reason := self._append(claimed, release)) is not None:
-                return self._give_back(release, reason)
+            if not self.is_sent(returning.return_id) and (reason := self._append(claimed, returning)) is not None:
+                return self._give_back(returning, reason)
             self.lease.check()
             self._quarantine().delete(is_claimed)
-        return self._close(release)
+        return self._close(returning)
 
-    def _close(self, release: Release) -> Release:
-        release = msgspec.structs.replace(release, state="done")
-        keep_release(self.home, release)
-        return release
+    def _close(self, returning: RowReturn) -> RowReturn:
+        returning = msgspec.structs.replace(returning, state="done")
+        keep_return(self.home, returning)
+        return returning
 
-    def _append(self, claimed: DataFrame, release: Release) -> str | None:
+    def _append(self, claimed: DataFrame, returning: RowReturn) -> str | None:
         """Put claimed rows into the sink; gives why it has not taken them."""
-        last = self._last(release.release_id)
+        last = self._last(returning.return_id)
         number = _SENT if last is None else last + 1
-        batch = SinkBatch(_application(release.release_id), number, "append", self.lease.token)
+        batch = SinkBatch(_application(returning.return_id), number, "append", self.lease.token)
         try:
             self.sink.write_batch(
                 claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
@@ -362,36 +362,36 @@ class _Work:
             raise
         except Exception as exc:
             # The commit may be there, and only its answer was lost: the sink's log tells.
-            return None if self.is_sent(release.release_id) else spark_message(exc)
+            return None if self.is_sent(returning.return_id) else spark_message(exc)
         return None
 
-    def _give_back(self, release: Release, reason: str) -> Release:
+    def _give_back(self, returning: RowReturn, reason: str) -> RowReturn:
         """Let go of rows that the sink has not taken, and takes no more."""
-        if self._seal(release.release_id):
-            self._quarantine().delete(self._is_claimed(release.release_id))
-            return self._close(release)
-        self._free(self._is_claimed(release.release_id))
-        release = msgspec.structs.replace(release, state="refused", rows=0, moved=(), reason=reason)
-        keep_release(self.home, release)
-        return release
+        if self._seal(returning.return_id):
+            self._quarantine().delete(self._is_claimed(returning.return_id))
+            return self._close(returning)
+        self._free(self._is_claimed(returning.return_id))
+        returning = msgspec.structs.replace(returning, state="refused", rows=0, moved=(), reason=reason)
+        keep_return(self.home, returning)
+        return returning
 
     def _free(self, claimed: Column) -> None:
         """Take the mark from rows that stay."""
         from pyspark.sql import functions
 
-        self._quarantine().update(claimed, {RELEASE: functions.lit(None).cast("string")})
+        self._quarantine().update(claimed, {RETURN: functions.lit(None).cast("string")})
 
-    def is_sent(self, release_id: str) -> bool:
-        last = self._last(release_id)
+    def is_sent(self, return_id: str) -> bool:
+        last = self._last(return_id)
         return last is not None and last % 2 == _SENT
 
-    def _last(self, release_id: str) -> int | None:
-        return self.sink.state(_application(release_id), storage=self.home.storage).last_batch
+    def _last(self, return_id: str) -> int | None:
+        return self.sink.state(_application(return_id), storage=self.home.storage).last_batch
 
-    def _seal(self, release_id: str) -> bool:
-        """Tell whether a release has sent its rows, for good: what it may send yet, standing still, is passed over."""
-        application, storage = _application(release_id), self.home.storage
-        while (last := self._last(release_id)) is None or last % 2 != _SENT:
+    def _seal(self, return_id: str) -> bool:
+        """Tell whether a return has sent its rows, for good: what it may send yet, standing still, is passed over."""
+        application, storage = _application(return_id), self.home.storage
+        while (last := self._last(return_id)) is None or last % 2 != _SENT:
             number = _SEALED if last is None else last + 2
             if self.sink.seal(application, number, lambda: self.session, after=last, storage=storage):
                 return False
@@ -429,7 +429,7 @@ class _Work:
         """The rows of batches that are committed.
 
         Of one that has yet to go into the sink, a backfill of its interval knows nothing: it would take out of the sink
-        what a release has put there.
+        what a return has put there.
         """
         from pyspark.sql import functions
 
@@ -450,7 +450,7 @@ class _Work:
             return
         try:
             none = self._asked(where) & functions.lit(False)  # noqa: FBT003 - a literal of Spark's
-            self._quarantine().update(none, {RELEASE: functions.col(RELEASE)})
+            self._quarantine().update(none, {RETURN: functions.col(RETURN)})
         except Exception as exc:
             raise DeclarationError(
                 f"the condition is wrong: {spark_message(exc)}",
@@ -458,19 +458,19 @@ class _Work:
                 remedy="give one over the quarantine's columns, in Spark SQL: `dep_delay < 1440`",
             ) from exc
 
-    def _is_claimed(self, release_id: str) -> Column:
+    def _is_claimed(self, return_id: str) -> Column:
         from pyspark.sql import functions
 
-        return functions.col(RELEASE) == release_id
+        return functions.col(RETURN) == return_id
 
     @property
     def is_there(self) -> bool:
         return is_quarantine(self.table, storage=self.home.storage)
 
-    def has_claims(self, release_id: str) -> bool:
-        if not self.is_there or RELEASE not in self._frame().columns:
+    def has_claims(self, return_id: str) -> bool:
+        if not self.is_there or RETURN not in self._frame().columns:
             return False
-        return not self._frame().where(self._is_claimed(release_id)).isEmpty()
+        return not self._frame().where(self._is_claimed(return_id)).isEmpty()
 
     def _frame(self) -> DataFrame:
         return self.session.read.format("delta").load(self._location())
@@ -484,6 +484,6 @@ class _Work:
         return spark_location(self.table.location or "")
 
 
-def _application(release_id: str) -> str:
-    """What names a release in the sink's log."""
-    return f"{RELEASE_PREFIX}{release_id}"
+def _application(return_id: str) -> str:
+    """What names a return in the sink's log."""
+    return f"{RETURN_PREFIX}{return_id}"
