@@ -5,7 +5,7 @@
     │   ├── UnknownStreamError
     │   └── QueryRefusedError
     ├── RefusedError          an operator must decide: state on disk does not allow going on        exit 3
-    │   ├── HeldError         what a run before published has failed its suite                      exit 4
+    │   ├── HeldError         what an earlier run published has failed its suite                    exit 4
     │   └── ContractError     a source has other columns than the suite's contract asks for         exit 4
     ├── QualityFailedError    the suite failed: correct the data, the suite, or release it          exit 4
     ├── LeaseTakenError       somebody else is running the stream                                   exit 5
@@ -134,7 +134,7 @@ class RefusedError(SluiceError):
 
 
 class HeldError(RefusedError):
-    """The stream is held: rows that a run before published have failed its suite."""
+    """The stream is held: rows that an earlier run published have failed its suite."""
 
     exit_code = 4
 

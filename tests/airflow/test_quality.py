@@ -59,7 +59,7 @@ def keep(project: StreamProject, verdict: Any, *, until: datetime = NOON, minute
 class TestQualitySensor:
     @MODES
     def test_waits_for_the_interval_to_be_judged(self, stream_project: StreamProject, mode: str) -> None:
-        """A run before says nothing of what came since."""
+        """An earlier run says nothing of what came since."""
         stream_project.check(most=5)
         keep(stream_project, "pass", until=NOON - timedelta(hours=1), minute=-60)
         with later(lambda: keep(stream_project, "pass")):

@@ -97,7 +97,7 @@ def test_rows_of_a_batch_that_nobody_recorded(
     [("files", row("expect_column_max_to_be_between", policy="fail", column="id", max_value=1)), ("delta", UNIQUE)],
 )
 def test_rows_of_a_batch_without_data_that_nobody_recorded(lab: Lab, sink: str, expectation: dict[str, Any]) -> None:
-    """It follows a batch of a run before, whose clock it bears, and it is what has the rows."""
+    """It follows a batch of an earlier run, whose clock it bears, and it is what has the rows."""
     stream = declared(lab, expectation, sink, "per_window")
     write_files(lab.root / "in", {"0.json": '{"id": 1}\n{"id": 2}\n{"id": 11}\n{"id": 12}\n{"id": 50}'})
     assert cut_run(lab, stream, Cut("Spark's commit")) is not None

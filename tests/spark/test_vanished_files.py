@@ -173,7 +173,7 @@ def test_before_a_function_is_called(
 
 
 def test_between_the_plan_and_a_resumed_batch(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that was planned by a run before is checked again just before Spark starts."""
+    """A batch that was planned by an earlier run is checked again just before Spark starts."""
     write_numbers(lab.root / "in", 2)
     stream = declared(sinks.foreach_batch(f"{__name__}:take"))
     lab.run(stream)

@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "sluice.cli.",
         "sluice_airflow.",
     ),
-    # Rows of a run before are judged; what a dead backfill has left is tidied.
+    # Rows of an earlier run are judged; what a dead backfill has left is tidied.
     "settle": ("sluice.gate.unjudged_runs", "sluice.auditing.judge_with_spark", "sluice.running."),
 }
 """By each word, where names may have it."""

@@ -91,7 +91,7 @@ class Audit:
     tables: tuple[SplittingSink, SplittingSink] | None = None
     """The sink and its quarantine, where the suite puts rows there."""
     is_read_otherwise: bool = False
-    """Whether the batch that a run before has published would be measured as others now, where it is read again."""
+    """Whether the batch that an earlier run has published would be measured as others now, where it is read again."""
     _note: Callable[[int], None] = field(init=False)
     _audits: dict[int, BatchAudit] = field(default_factory=dict)
     """Those of batches that no record may have yet."""
@@ -112,7 +112,7 @@ class Audit:
 
         Raises:
             QualityFailedError: They do.
-            BatchFailedError: What runs before have published can't be read now, and the suite asks for more of it.
+            BatchFailedError: What earlier runs have published can't be read now, and the suite asks for more of it.
         """
         self.gate.begin()
         for batch in self.gate.earlier:

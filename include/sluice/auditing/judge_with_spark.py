@@ -1,4 +1,4 @@
-"""Judges a run before that died before it was judged: with Spark, before this run writes a row beside its own."""
+"""Judges an earlier run that died unjudged: with Spark, before this run writes a row beside its own."""
 
 from __future__ import annotations
 

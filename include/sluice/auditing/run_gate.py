@@ -283,7 +283,7 @@ class RunGate:
         return values if is_earlier and not is_measured(self.plan, values) else None
 
     def _history(self) -> list[dict[str, float]]:
-        """The numbers of runs before, oldest first; read once, and only when a rule needs them."""
+        """The numbers of the runs before, oldest first; read once, and only when a rule needs them."""
         if self._runs_before is None:
             self._runs_before = runs_before(self.home, self.record.run_id, self.plan)
         return self._runs_before

@@ -74,7 +74,7 @@ def with_columns(record: RunRecord, suite: str, columns: Mapping[str, str]) -> R
 
 
 def runs_before(home: StreamHome, run_id: str, plan: QualityPlan) -> list[dict[str, float]]:
-    """The numbers of runs before of the live stream, oldest first: as many as the rules about history look back at."""
+    """The numbers of the live runs before, oldest first: as many as the rules about history look back at."""
     most = max((check.rule.last for check in plan.history), default=0)
     if not most:
         return []

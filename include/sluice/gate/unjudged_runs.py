@@ -1,4 +1,4 @@
-"""Rows that a run before has published and nobody has judged, or that have failed: found, judged anew, and let go."""
+"""Rows that an earlier run has published and nobody has judged, or that have failed: found, judged anew, and let go."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from sluice.stream import Stream
 
 @dataclass(frozen=True)
 class Unjudged:
-    """A run before whose published rows the gate has not passed."""
+    """An earlier run whose published rows the gate has not passed."""
 
     gate: GateState
     record: RunRecord
@@ -83,7 +83,7 @@ def find_unjudged(
     declared_suite: Callable[[], Suite | None],
     recovered: Callable[[RunRecord], tuple[BatchRecord, ...]],
 ) -> Unjudged | None:
-    """Find a run before that the gate has not passed, and judge it by what was measured. Starts no JVM.
+    """Find an earlier run that the gate has not passed, and judge it by what was measured. Starts no JVM.
 
     Args:
         stream: The declaration.
@@ -169,7 +169,7 @@ def judge_anew(
     stream: Stream,
     home: StreamHome,
 ) -> Unjudged:
-    """Judge a run before by what was measured of it, and as fresh as its rows were then.
+    """Judge an earlier run by what was measured of it, and as fresh as its rows were then.
 
     Args:
         unjudged: The run, with what was measured in every batch where that could be.
@@ -248,7 +248,7 @@ def held_by(unjudged: Unjudged, stream: str) -> Problem:
 
 
 def settle(home: StreamHome, unjudged: Unjudged) -> RunRecord:
-    """Write down the judgement of a run before; gives its record."""
+    """Write down the judgement of an earlier run; gives its record."""
     judged, record = unjudged.judged, unjudged.record
     if judged is None or unjudged.is_gone:
         return record

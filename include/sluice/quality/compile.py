@@ -53,7 +53,7 @@ class Check:
 
 @dataclass(frozen=True)
 class HistoryCheck:
-    """A rule about runs before, and the measure of this one."""
+    """A rule about the runs before, and the measure of this one."""
 
     rule: HistoryRule
     measure: str

@@ -1,4 +1,4 @@
-"""This run against the last ones: row counts and freshness. Pure functions over the values of runs before.
+"""This run against the last ones: row counts and freshness. Pure functions over the values of the runs before.
 
 Declared in the suite's own `meta`, beside its expectations:
 
@@ -32,7 +32,7 @@ MIN_RUNS_BEFORE = 3
 
 
 class HistoryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How one number of a run must lie to those of runs before."""
+    """How one number of a run must lie to those of the runs before."""
 
     metric: Metric
     """`row_count`: rows that would be published. `freshness`: seconds from the newest value of `column` to now."""
@@ -43,15 +43,15 @@ class HistoryRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_value: float | None = None
     max_value: float | None = None
     max_relative_change: float | None = None
-    """How far it may lie from the mean of runs before, as a share of that mean: 0.5 allows half to one and a half."""
+    """How far it may lie from the mean of the runs before, as a share of it: 0.5 allows half to one and a half."""
     max_z_score: float | None = None
-    """How many standard deviations of runs before it may lie from their mean."""
+    """How many standard deviations of the runs before it may lie from their mean."""
     policy: Literal["warn", "fail"] = "warn"
 
 
 @dataclass(frozen=True)
 class HistoryResult:
-    """How a number of this run lies to those of runs before."""
+    """How a number of this run lies to those of the runs before."""
 
     type: str
     kwargs: Mapping[str, Any]
@@ -94,7 +94,7 @@ def judge(rule: HistoryRule, value: float | None, before: Sequence[float]) -> Hi
     Args:
         rule: What it must be.
         value: Rows, or seconds; None when there is none, which fails.
-        before: The same number of runs before, the newest last; only the rule's `last` ones count.
+        before: The same number of the runs before, the newest last; only the rule's `last` ones count.
     """
     counted = [number for number in before[-rule.last :] if math.isfinite(number)]
     mean = statistics.fmean(counted) if counted else None
@@ -141,7 +141,7 @@ def _relative_change(value: float, mean: float) -> float | None:
 
 
 def _z_score(value: float, mean: float, deviation: float) -> float | None:
-    """None where runs before were all alike and this one is not: the score is beyond any limit."""
+    """None where the runs before were all alike and this one is not: the score is beyond any limit."""
     if deviation == 0:
         return 0.0 if value == mean else None
     return (value - mean) / deviation

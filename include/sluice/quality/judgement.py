@@ -65,7 +65,7 @@ def judge_run(
     Args:
         plan: What was to be observed.
         batches: Of each batch what was observed; None where nothing arrived, which fails every check that needs it.
-        before: Of each run before, the newest last, `observed_value` by the ids of the rules about history.
+        before: Of each of the runs before, the newest last, `observed_value` by the ids of the rules about history.
         now: What freshness is measured against, with a zone.
         is_last: Whether no more batches follow: what more rows may mend fails only then.
         rereads: What Great Expectations has measured itself.

@@ -88,7 +88,7 @@ def history_results(
     Args:
         plan: What was observed.
         batches: What `observedMetrics` holds for each batch of the run.
-        before: Of each run before, the newest last, `observed_value` by `id` of these very results.
+        before: Of each of the runs before, the newest last, `observed_value` by `id` of these very results.
         now: What freshness is measured against, with a zone.
     """
     values = merge_batches(plan.measures, batches)

@@ -148,7 +148,7 @@ class Preparation:
             self.home.keep_started(seen.generation, seen.starts)
 
     def _settle_run_before(self, seen: Survey, plan: Plan, *, has_lease: bool) -> None:
-        """Write down what the suite says today of the rows of a run before, while nobody else writes any."""
+        """Write down what the suite says today of the rows of an earlier run, while nobody else writes any."""
         found = unjudged_run(self.home, seen, self.declared())
         if found is None or found.judged is None:
             return
