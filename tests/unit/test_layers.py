@@ -43,9 +43,25 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("cli", "template", "training"),
 )
 """The rooms of `sluice`, the lowest first: a room imports only from those before it. What is listed together is one."""
+AIRFLOW_ROOMS: tuple[tuple[str, ...], ...] = (
+    (
+        "arguments", "deferring", "lineage", "noted_runs", "outcomes", "projects", "rendered", "run_keys", "run_metrics",
+        "slot_priority", "submission", "time_limit", "unannounced_runs",
+    ),
+    ("listeners",),
+    ("triggers",),
+    ("assets", "timetables"),
+    ("operators",),
+    ("decorators", "stream_dag"),
+    ("sensors",),
+    ("ui",),
+    ("plugin", "deadlines", "provider_info"),
+)  # fmt: skip
+"""The rooms of `sluice_airflow`, likewise; all of them may import everything of `sluice`."""
 LAYERS: Mapping[str, int] = {part: number for number, room in enumerate(ROOMS) for part in room}
+AIRFLOW_LAYERS: Mapping[str, int] = {part: number for number, room in enumerate(AIRFLOW_ROOMS) for part in room}
 TOP = len(ROOMS) + 1
-"""`sluice_airflow`, which may import everything."""
+"""The lowest room of `sluice_airflow`."""
 ENTRY = {"sluice.__main__"}
 HEAVY = {"pyspark", "great_expectations", "airflow", "deltalake", "pyarrow"}
 
@@ -100,7 +116,7 @@ def layer(module: str) -> int:
     if module in ENTRY:
         return TOP
     if package == "sluice_airflow":
-        return TOP
+        return TOP + (AIRFLOW_LAYERS[rest.partition(".")[0]] if rest else 0)
     return LAYERS.get(rest.partition(".")[0], TOP) if rest else TOP - 1
 
 
@@ -111,7 +127,9 @@ def folder(module: str) -> str:
         return f"{module}.__init__"
     if "." in rest:
         return module.rpartition(".")[0]
-    return f"sluice.{ROOMS[LAYERS[rest]][0]}" if package == "sluice" and rest in LAYERS else module
+    if package == "sluice_airflow" and rest in AIRFLOW_LAYERS:
+        return f"{package}.{AIRFLOW_ROOMS[AIRFLOW_LAYERS[rest]][0]}"
+    return f"{package}.{ROOMS[LAYERS[rest]][0]}" if package == "sluice" and rest in LAYERS else module
 
 
 def upward(arrows: Mapping[str, set[str]]) -> list[tuple[str, str]]:
@@ -127,10 +145,12 @@ GRAPH = graph()
 
 
 def test_every_part_has_a_layer() -> None:
-    """A new part of the library is put into a layer here."""
+    """A new part of either package is put into a layer here."""
     parts = {name.split(".")[1] for name in GRAPH if name.startswith("sluice.") and name not in ENTRY}
+    airflow_parts = {name.split(".")[1] for name in GRAPH if name.startswith("sluice_airflow.")}
 
     assert parts == set(LAYERS)
+    assert airflow_parts == set(AIRFLOW_LAYERS)
 
 
 def test_no_upward_import() -> None:
@@ -163,6 +183,7 @@ def test_no_cycle_of_folders() -> None:
         pytest.fail(f"imports go round: {' -> '.join(reversed(exc.args[1]))}")
 
     assert order.index("sluice.planning") < order.index("sluice.running")
+    assert order.index("sluice_airflow.triggers") < order.index("sluice_airflow.operators")
     assert order.index("sluice.sinks") < order.index("sluice.sinks.delta") < order.index("sluice.sinks.__init__")
 
 
@@ -290,6 +311,7 @@ def test_upward_imports_are_found() -> None:
         "sluice.sinks.files": {"sluice.checkpoint.manifest"},
         "sluice.checkpoint.log": {"sluice.sources.files"},
         "sluice.errors": {"sluice"},
+        "sluice_airflow.triggers.run": {"sluice_airflow.operators.run_stream", "sluice.cli.app"},
     }
 
     assert upward(arrows) == [
@@ -297,4 +319,5 @@ def test_upward_imports_are_found() -> None:
         ("sluice.errors", "sluice"),
         ("sluice.running.submit", "sluice.cli.app"),
         ("sluice.stream", "sluice.plan"),
+        ("sluice_airflow.triggers.run", "sluice_airflow.operators.run_stream"),
     ]
