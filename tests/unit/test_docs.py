@@ -76,6 +76,17 @@ def test_the_table_of_changes_names_files_that_exist() -> None:
     assert sum(map(len, files)) / len(files) <= 1.5
 
 
+@pytest.mark.parametrize("page", [DOCS / "engine.md", DOCS / "architecture.md", *ADRS], ids=lambda page: page.name)
+def test_named_modules_exist(page: Path) -> None:
+    """A module that a page tells of is there; `folder/{a,b}.py` are two, and what is abbreviated ends in one."""
+    include = REPOSITORY / "include"
+    roots = (REPOSITORY, include, include / "sluice", REPOSITORY / "plugins" / "sluice_airflow")
+    named = re.findall(r"(?<![\w./])((?:[\w]+/)+)(\{[\w,]+\}|\w+)\.py\b", page.read_text("utf-8"))
+    files = {f"{folder}{name}.py" for folder, names in named for name in names.strip("{}").split(",")}
+
+    assert [file for file in sorted(files) if not any((root / file).is_file() for root in roots)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_commands_exist(page: Path) -> None:
     """Every command that a page gives to `sluice` exists."""

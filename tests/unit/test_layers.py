@@ -45,8 +45,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 """The rooms of `sluice`, the lowest first: a room imports only from those before it. What is listed together is one."""
 AIRFLOW_ROOMS: tuple[tuple[str, ...], ...] = (
     (
-        "arguments", "deferring", "lineage", "noted_runs", "outcomes", "projects", "rendered", "run_keys", "run_metrics",
-        "slot_priority", "submission", "time_limit", "unannounced_runs",
+        "arguments", "deferring", "lineage", "noted_runs", "outcomes", "projects", "rendered", "run_keys",
+        "run_metrics", "slot_priority", "submission", "time_limit", "unannounced_runs",
     ),
     ("listeners",),
     ("triggers",),
@@ -194,6 +194,29 @@ def test_the_picture_is_of_today() -> None:
     page = PAGE.read_text("utf-8")
     assert drawn(page) == drawing()
     assert [room[0] for room in ROOMS if f"`{room[0]}" not in page and room is not GROUND] == []
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function, its docstring aside."""
+    whole = (function.end_lineno or 0) - function.lineno + 1
+    first = function.body[0]
+    has_docstring = ast.get_docstring(function) is not None
+    return whole - ((first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0)
+
+
+def test_files_and_functions_are_short() -> None:
+    """No file has more than 500 lines, and no function more than 60 beside its docstring."""
+    files = [file for root in ROOTS for file in root.rglob("*.py")]
+    functions = {
+        f"{module}.{node.name}": code_lines(node)
+        for module, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+    assert [file.name for file in files if len(file.read_text("utf-8").splitlines()) > 500] == []
+    assert {name: lines for name, lines in functions.items() if lines > 60} == {}
+    assert max(functions.values()) > 30
 
 
 def test_sources_and_sinks_stay_apart() -> None:

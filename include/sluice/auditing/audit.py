@@ -23,7 +23,6 @@ from sluice.auditing import staged_batch
 from sluice.auditing.conservation import balanced, rows_in_quarantine
 from sluice.auditing.quarantine import kept_rows
 from sluice.auditing.run_gate import RunGate
-from sluice.auditing.suite_fit import fit_suite
 from sluice.auditing.written_rows import WrittenRows, measure, measures
 from sluice.errors import SluiceError
 from sluice.gate import decided_batch
@@ -33,32 +32,23 @@ from sluice.gate.audit_record import (
     together,
     with_measures,
 )
-from sluice.gate.judging import choose_judging
 from sluice.gate.state import (
     BatchAudit,
-    carried_runs,
-    gate_to_go_on_with,
     keep_audits,
     read_audit,
-    read_gate,
 )
 from sluice.gate.stopped_batch import key_of
 from sluice.home import StreamHome
-from sluice.plan import Judging, Plan
-from sluice.planning.checked_declaration import CheckedDeclaration
-from sluice.planning.recovered import done_by
-from sluice.planning.survey import Survey, rows_count
+from sluice.plan import Judging
 from sluice.project import Project
 from sluice.quality.compile import QualityPlan
 from sluice.quality.remeasured import measured_otherwise
 from sluice.quality.results import CheckResult
-from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord, QualityRecord, RunRecord
 from sluice.sinks.contract import BatchSink, KeyedSink, SinkBatch, SinkState, SplittingSink, StagingSink
-from sluice.spark.fingerprints import read_by
-from sluice.spark.query import Query, plan_reader, run_through
+from sluice.spark.query import Query, run_through
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -68,8 +58,6 @@ _PATIENCE_SECONDS = 60.0
 """How long observed measures may take to arrive once a batch is written: Spark drops events when it has too many."""
 _RAISED, _ABORTED = "[USER_RAISED_EXCEPTION] ", "sluice quality: "
 _RESULT_METRICS = "sluice.result"
-_EMITS_LATER = "EventTimeWatermark"
-"""In Spark's plan of a query whose rows may come out only in batches without data, which no plan has."""
 
 
 @dataclass
@@ -412,82 +400,3 @@ class Audit:
         waiting.start()
         waiting.join(_PATIENCE_SECONDS)
         return found[0] if found else None
-
-
-def prepare_audit(  # noqa: PLR0917 - everything that a run is audited by
-    declared: CheckedDeclaration,
-    begun_with: Mapping[str, str],
-    seen: Survey,
-    query: Query,
-    plan: Plan,
-    record: RunRecord,
-    *,
-    journal: Journal,
-    lease: Lease,
-) -> Audit | None:
-    """The audit of a run that is to begin; None for a stream without a suite.
-
-    Args:
-        declared: The project, the stream and its suite.
-        begun_with: What is declared now, by fingerprints.
-        seen: What is there.
-        query: The analysed query.
-        plan: What is planned.
-        record: As the run began.
-        journal: The records of the stream's runs.
-        lease: The right to write.
-
-    Raises:
-        DeclarationError: The suite is wrong, or does not fit the result or the sink.
-        RefusedError: A file of the home is damaged.
-    """
-    stream, home = query.stream, journal.home
-    project, suite = declared.project, declared.suite
-    if suite is None or record.query_id is None:
-        return None
-    compiled = fit_suite(suite, stream, query.frame, storage=home.storage)
-    found = gate_to_go_on_with(read_gate(home), record.run_id)
-    chosen = plan.quality or choose_judging(project, stream, suite, plan.batches, storage=home.storage)
-    is_planned = plan.batches and plan.strategy == "exact"
-    emits_later = _EMITS_LATER in plan_reader(query.frame.sparkSession).analysed_text(query.frame)
-    run_gate = RunGate(
-        stream=stream,
-        home=home,
-        plan=compiled,
-        columns=dict(query.frame.dtypes),
-        record=record,
-        clock=journal.clock,
-        last_batch=plan.batches[-1].batch_id if is_planned and not emits_later else None,
-        declared=begun_with,
-        has_other_inputs=seen.has_other_inputs,
-        is_published=_is_counted(seen),
-        found=found,
-        earlier=done_by(carried_runs(found, record.run_id), seen, home),
-    )
-    return Audit(
-        project=project,
-        stream=stream,
-        home=home,
-        plan=compiled,
-        judging=chosen,
-        frame=query.frame,
-        query_id=record.query_id,
-        record=record,
-        lease=lease,
-        gate=run_gate,
-        tables=None if compiled.quarantined is None else stream.split_tables,
-        is_read_otherwise=_is_read_otherwise(seen, begun_with),
-    )
-
-
-def _is_counted(seen: Survey) -> bool:
-    """Whether there is a pending batch, and its rows count."""
-    return seen.checkpoint.is_pending and rows_count(seen)
-
-
-def _is_read_otherwise(seen: Survey, begun_with: Mapping[str, str]) -> bool:
-    """Whether the pending batch, whose rows count, would come out as others by now."""
-    if not _is_counted(seen):
-        return False
-    then = seen.known.declared_at(seen.checkpoint.planned_id or 0) if seen.known is not None else {}
-    return seen.has_other_inputs or bool(read_by(then, begun_with, with_tables=True))

@@ -111,6 +111,7 @@ def backfill(
     from sluice.interval import Interval
     from sluice.project import find_project
     from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
+    from sluice.running.preparation import refusal
 
     loaded = find_project(project)
     request = BackfillRequest(loaded.stream(stream), Interval.parse(start, end), run_key)
@@ -120,8 +121,8 @@ def backfill(
             print_json(plan.document)
         else:
             _print_backfill_plan(plan)
-        if plan.verdict == "refuse":
-            raise typer.Exit(3)
+        if plan.problem is not None:
+            raise typer.Exit(refusal(plan.problem).exit_code)
         return
     check_extra("spark", "`sluice backfill`")
     from sluice.running.backfill import backfill_stream

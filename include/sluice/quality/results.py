@@ -18,7 +18,6 @@ from sluice.quality.measures import Unmeasured, merge_batches
 from sluice.quality.suite import Expectation, Policy
 from sluice.runs.record import CheckRecord
 
-ResultFormat = Literal["BOOLEAN_ONLY", "BASIC", "SUMMARY"]
 Verdict = Literal["pass", "warn", "fail"]
 
 _MAX_DISTINCT = 20
@@ -59,9 +58,7 @@ class CheckResult:
         )
 
 
-def check_results(
-    plan: QualityPlan, batches: Sequence[Mapping[str, Any] | None], *, result_format: ResultFormat = "SUMMARY"
-) -> list[CheckResult]:
+def check_results(plan: QualityPlan, batches: Sequence[Mapping[str, Any] | None]) -> list[CheckResult]:
     """The results of all that is not to be re-read, over the batches of a run.
 
     A check fails that needs a measure which is missing or can't be read, and says so in `details.not_measured`.
@@ -70,10 +67,12 @@ def check_results(
         plan: What was observed.
         batches: What `observedMetrics` holds for each batch of the run, None where nothing arrived; batches that were
             skipped are left out.
-        result_format: How much a result says, as in Great Expectations.
+
+    Returns:
+        As much of each as Great Expectations' format `SUMMARY` says.
     """
     values = merge_batches(plan.measures, batches)
-    return [_result(check, values, result_format) for check in plan.checks if check.path != "reread"]
+    return [_result(check, values) for check in plan.checks if check.path != "reread"]
 
 
 def history_results(
@@ -127,7 +126,7 @@ def verdict(results: Iterable[CheckResult]) -> Verdict:
     return "warn" if failed else "pass"
 
 
-def _result(check: Check, values: Mapping[str, Any], result_format: ResultFormat) -> CheckResult:
+def _result(check: Check, values: Mapping[str, Any]) -> CheckResult:
     expectation = check.expectation
     found = {role: values[name] for role, name in check.measures.items()}
     lost = next((value for value in found.values() if isinstance(value, Unmeasured)), None)
@@ -136,15 +135,13 @@ def _result(check: Check, values: Mapping[str, Any], result_format: ResultFormat
     elif lost is not None:
         success, result = False, unmeasured(lost.why)
     elif check.unexpected is not None:
-        success, result = _row_result(check, found, result_format)
+        success, result = _row_result(check, found)
     else:
         success, result = _table_result(check, found)
-    if result_format == "BOOLEAN_ONLY":
-        result = {}
     return CheckResult.of(expectation, check.path, success=success, result=result)
 
 
-def _row_result(check: Check, found: Mapping[str, Any], result_format: ResultFormat) -> tuple[bool, dict[str, Any]]:
+def _row_result(check: Check, found: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
     rows, unexpected = found["rows"], found["unexpected"]
     # Great Expectations says nothing about missing values only where it checks for null itself.
     missing = found.get("missing", None if "column" in check.expectation.arguments else 0)
@@ -163,7 +160,7 @@ def _row_result(check: Check, found: Mapping[str, Any], result_format: ResultFor
         result["missing_percent"] = missing / rows * 100 if rows else None
         result["unexpected_percent_total"] = unexpected / rows * 100 if rows else None
         result["unexpected_percent_nonmissing"] = result["unexpected_percent"]
-    if sample is not None and result_format == "SUMMARY":
+    if sample is not None:
         counts = Counter(_hashable(_jsonable(value)) for value in sample)
         result["partial_unexpected_counts"] = [
             {"value": value, "count": count}

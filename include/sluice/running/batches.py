@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from sluice.checkpoint.writer import write_planned_batch
 from sluice.errors import BatchFailedError, Problem, RefusedError
 from sluice.gate.decided_batch import read_decision
 from sluice.home import SourceLine
+from sluice.local_disk import FileStat
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.planning.next_watermark import is_no_data_due, next_watermark_ms
 from sluice.planning.pending_inputs import pending_problems
@@ -50,6 +51,25 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _AtWork:
+    """A batch that is logged, just before Spark runs it."""
+
+    batch: PlannedBatch
+    planned: OffsetFile
+    was_in_sink: bool
+    is_counted: bool
+    """Whether the rows that count are those of another try: the sink has them, or where they go is decided."""
+    is_read: bool
+    """Whether anything needs its rows."""
+    is_logged: bool
+    """Whether files of it were in a log before this run wrote any."""
+    taken: Sequence[str]
+    """The files that it must read."""
+    looks: Mapping[str, FileStat]
+    """How the files were that another try has logged."""
 
 
 class BatchRunner:
@@ -157,8 +177,30 @@ class BatchRunner:
             RefusedError: Somebody else writes this checkpoint.
         """
         self._lease.check()
-        was_in_sink = self._sink_holds(batch.batch_id)
         warnings: list[str] = []
+        work = self._begin(batch, warnings)
+        query = self._run_through(work)
+        committed = self._logs.check_committed(batch.batch_id)
+        self._query = replace(self._query, fits_state=True)
+        reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
+        report = reports.get(batch.batch_id, {})
+        self._state = replace(self._state, previous=self._state.planned, planned=work.planned, committed=committed)
+        warnings += self._keep_watermarks(query, work, reports)
+        failure = self._look_back(work, query, report, warnings)
+        if (known := self._watermarks.known) is not None and known.times_of(batch.batch_id) is not None:
+            committed = replace(committed, next_watermark_ms=next_watermark_ms(self._state, known))
+        record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=work.was_in_sink)
+        yield msgspec.structs.replace(
+            record,
+            unread_files=self._logged.without_rows(batch.batch_id, report),
+            warnings=(*record.warnings, *logged(warnings)),
+        )
+        if failure is not None:
+            raise failure
+
+    def _begin(self, batch: PlannedBatch, warnings: list[str]) -> _AtWork:
+        """See to it that a batch is logged as it was planned, and that what it must read is there."""
+        was_in_sink = self._sink_holds(batch.batch_id)
         is_decided = read_decision(self._home, self._generation.generation, batch.batch_id) is not None
         if batch.kind == "uncommitted":
             check_uncommitted(self._state, storage=self._storage)
@@ -170,56 +212,52 @@ class BatchRunner:
             self._watermarks.forget_published(batch.batch_id)
         planned = self._logs.check_planned(batch)
         is_read = self._is_read(was_in_sink=was_in_sink)
-        taken = self._files.taken(batch, self._state.source_logs) if is_read else ()
         is_logged = batch.kind == "uncommitted" or any(source.added.is_there for source in batch.sources.values())
-        # Else the rows that count are those of another try.
-        looks = self._logged.note_stats(batch.batch_id) if is_logged and not is_counted else {}
-        written = self._guarded(
-            self._written(batch.batch_id, is_in_sink=was_in_sink), partial(self._due_files, batch, taken)
+        return _AtWork(
+            batch=batch,
+            planned=planned,
+            was_in_sink=was_in_sink,
+            is_counted=is_counted,
+            is_read=is_read,
+            is_logged=is_logged,
+            taken=self._files.taken(batch, self._state.source_logs) if is_read else (),
+            looks=self._logged.note_stats(batch.batch_id) if is_logged and not is_counted else {},
         )
-        query = self._run_through(replace(written, only_at_ms=planned.timestamp_ms), batch.batch_id)
-        committed = self._logs.check_committed(batch.batch_id)
-        self._query = replace(self._query, fits_state=True)
-        reports = self._progress.reports(query, range(batch.batch_id, batch.batch_id + 1))
-        report = reports.get(batch.batch_id, {})
-        self._state = replace(self._state, previous=self._state.planned, planned=planned, committed=committed)
-        warnings += self._keep_watermarks(query, batch, reports, was_in_sink=was_in_sink, is_counted=is_counted)
-        if is_logged:
-            # Spark may have planned it.
-            doubtful = () if is_read else self._logged.may_be_unread(batch.batch_id)
-            self._logged.keep_sizes(batch.batch_id, doubtful)
-            warnings += passed_over(batch.batch_id, doubtful)
-            warnings += changed_at_work(batch.batch_id, self._logged.note_changed(batch.batch_id, looks))
-        missing = self._files.missing(taken, query)
-        self._logged.note_unread(batch.batch_id, missing)
-        failure = self._logs.difference(batch, planned, report) or self._files.committed_without(
-            batch.batch_id, missing
-        )
-        if is_read and failure is None:
-            read_otherwise, failure = self._inputs.told(batch.batch_id, report)
-            warnings += read_otherwise
-        warnings += self._files.doubts(batch, taken)
-        if not was_in_sink:
-            warnings += self._logs.surplus(batch, report)
-        if (known := self._watermarks.known) is not None and known.times_of(batch.batch_id) is not None:
-            committed = replace(committed, next_watermark_ms=next_watermark_ms(self._state, known))
-        record = self._record(batch.batch_id, batch.kind, committed, report, was_in_sink=was_in_sink)
-        yield msgspec.structs.replace(
-            record,
-            unread_files=self._logged.without_rows(batch.batch_id, report),
-            warnings=(*record.warnings, *logged(warnings)),
-        )
-        if failure is not None:
-            raise failure
 
-    def _run_through(self, written: Query, batch_id: int) -> StreamingQuery:
+    def _look_back(
+        self, work: _AtWork, query: StreamingQuery, report: Report, warnings: list[str]
+    ) -> BatchFailedError | None:
+        """Compare what Spark did with what was planned, once the batch is committed; gives what it lacks."""
+        batch, batch_id = work.batch, work.batch.batch_id
+        if work.is_logged:
+            # Spark may have planned it.
+            doubtful = () if work.is_read else self._logged.may_be_unread(batch_id)
+            self._logged.keep_sizes(batch_id, doubtful)
+            warnings += passed_over(batch_id, doubtful)
+            warnings += changed_at_work(batch_id, self._logged.note_changed(batch_id, work.looks))
+        missing = self._files.missing(work.taken, query)
+        self._logged.note_unread(batch_id, missing)
+        failure = self._logs.difference(batch, work.planned, report) or self._files.committed_without(batch_id, missing)
+        if work.is_read and failure is None:
+            read_otherwise, failure = self._inputs.told(batch_id, report)
+            warnings += read_otherwise
+        warnings += self._files.doubts(batch, work.taken)
+        if not work.was_in_sink:
+            warnings += self._logs.surplus(batch, report)
+        return failure
+
+    def _run_through(self, work: _AtWork) -> StreamingQuery:
         """One start of Spark, which runs the batch that is logged.
 
         Raises:
             BatchFailedError: It failed; or somebody else has done that batch just now.
             LeaseLostError: Another run goes on with the checkpoint.
         """
-        query = self._starts.start(written, trigger="once")
+        batch_id = work.batch.batch_id
+        written = self._guarded(
+            self._written(batch_id, is_in_sink=work.was_in_sink), partial(self._due_files, work.batch, work.taken)
+        )
+        query = self._starts.start(replace(written, only_at_ms=work.planned.timestamp_ms), trigger="once")
         try:
             self._starts.wait(query)
         except BatchFailedError as exc:
@@ -237,24 +275,16 @@ class BatchRunner:
             raise committed_meanwhile(batch.batch_id, self._state.location)
         return self._files.as_planned(batch, taken)
 
-    def _keep_watermarks(
-        self,
-        query: StreamingQuery,
-        batch: PlannedBatch,
-        reports: Mapping[int, Report],
-        *,
-        was_in_sink: bool,
-        is_counted: bool,
-    ) -> Sequence[str]:
+    def _keep_watermarks(self, query: StreamingQuery, work: _AtWork, reports: Mapping[int, Report]) -> Sequence[str]:
         """Count a committed batch in, before it counts for anything else; tells what is odd about it."""
-        known = self._watermarks.known
+        known, batch = self._watermarks.known, work.batch
         if known is None:
             return ()
         # A sink that holds a batch does not read it again, and Spark has then seen none of its events.
         has_input = any(not source.is_empty for source in batch.sources.values())
         has_read = bool(reports.get(batch.batch_id, {}).get("numInputRows"))
-        is_passed_over = was_in_sink or (batch.kind == "uncommitted" and has_input and not has_read)
-        published = known.times_of(batch.batch_id) if is_counted else None
+        is_passed_over = work.was_in_sink or (batch.kind == "uncommitted" and has_input and not has_read)
+        published = known.times_of(batch.batch_id) if work.is_counted else None
         if published is not None:
             self._watermarks.keep_published(batch.batch_id)
             now = self._query.event_times(query, reports, [batch.batch_id]) if has_read else None
@@ -264,7 +294,7 @@ class BatchRunner:
             self._catch_up()
         else:
             self._watermarks.keep(batch.batch_id, event_times)
-        return (not_kept(batch.batch_id),) if is_counted and has_input else ()
+        return (not_kept(batch.batch_id),) if work.is_counted and has_input else ()
 
     def _catch_up(self) -> None:
         self._watermarks.catch_up(self._state, self._progress, check=self._lease.check, position=self._position)

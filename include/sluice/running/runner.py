@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import msgspec
 
-from sluice.auditing.audit import Audit, prepare_audit
+from sluice.auditing.audit import Audit
+from sluice.auditing.begun_audit import prepare_audit
 from sluice.auditing.conservation import as_decided, rows_in_quarantine, tied_to_input
 from sluice.auditing.judge_with_spark import settle_with_spark
 from sluice.auditing.staged_batch import Followed

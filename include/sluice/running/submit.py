@@ -1,11 +1,12 @@
 """What a driver runs: one run of one stream. `spark-submit` may start it, or Python, and then it starts its own JVM.
 
-    python .../sluice/running/submit.py --project DIR --stream NAME [--until T] [--run-key KEY] ...
-    python .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY] ...
+    python .../sluice/running/submit.py --project DIR --stream NAME [--run-key KEY]
+    python .../sluice/running/submit.py --project DIR --stream NAME --start T --end T [--run-key KEY]
     python .../sluice/running/submit.py --project DIR --stream NAME --audit ID [--suite S] ...
 
-With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table: of the rows that
-meet the condition in `SLUICE_AUDIT_WHERE`, where there is one.
+How far a run goes stands in the record that whoever asked for it has written under its key; without one, it takes
+what there is. With `--start` and `--end` it is a backfill of that interval, with `--audit` an audit of the table: of
+the rows that meet the condition in `SLUICE_AUDIT_WHERE`, where there is one.
 
 Exits as the command line does: 0 done or nothing to do, 1 failed, 2 declaration error, 3 refused, 4 quality failed,
 5 lease taken.
@@ -40,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sluice.errors import SluiceError
     from sluice.interval import Interval
     from sluice.lineage.sending import tell_end
-    from sluice.planning.planner import Limits
     from sluice.planning.verdict import Request
     from sluice.project import find_project
     from sluice.running.backfill import backfill_stream
@@ -50,9 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from sluice.runs.driver import end_group_when_asked
     from sluice.runs.record import RunRecords
     from sluice.runs.stop import StopEvent
-    from sluice.sources.contract import Bound
     from sluice.spark.profile_build import build_in_background
-    from sluice.times import parse_time
 
     given = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -70,9 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             interval = Interval.parse(given.start, given.end)
             backfill_stream(project, BackfillRequest(stream, interval, given.run_key), observer=observer, stop=stop)
         else:
-            bound = Bound(until=parse_time(given.until), to_version=given.to_version)
-            limits = Limits(bound, given.max_batches, given.strategy)
-            run_stream(project, Request(stream, limits, given.run_key), observer=observer, stop=stop)
+            run_stream(project, Request(stream, run_key=given.run_key), observer=observer, stop=stop)
     except SluiceError as exc:
         print(f"sluice {given.stream}: {type(exc).__name__}: {exc}", file=sys.stderr, flush=True)
         return exc.exit_code
@@ -117,10 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run one stream, in this process.")
     parser.add_argument("--project", required=True, help="the folder of sluice.toml")
     parser.add_argument("--stream", required=True)
-    parser.add_argument("--until", default="", help="ISO 8601; exclusive; empty for now")
-    parser.add_argument("--to-version", type=int)
-    parser.add_argument("--max-batches", type=int)
-    parser.add_argument("--strategy", choices=["exact", "drain"])
+    parser.add_argument("--to-version", type=int, help="audit what this version and those before it added")
     parser.add_argument("--start", default="", help="recompute the rows from this time on (ISO 8601)")
     parser.add_argument("--end", default="", help="the end of the rows to recompute; exclusive")
     parser.add_argument("--audit", help="audit the table, and give the audit this id")

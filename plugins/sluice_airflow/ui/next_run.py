@@ -67,9 +67,10 @@ def look_ahead(
     next_run = NextRun(now)
     try:
         hold = hold_of(read_gate(home))
+        # Before anything is looked at: what is seen beside a run is its work in progress.
+        taken = taken_lease(home, home.current_generation(), now)
         seen = survey(stream, home, Bound(), now)
-        next_run = replace(_seen(seen, now), hold=hold)
-        next_run = replace(next_run, taken=taken_lease(home, seen.generation, now))
+        next_run = replace(_seen(seen, now), hold=hold, taken=taken)
         declared = CheckedDeclaration.of(project, stream, streams)
         plan = find_verdict(home, Try(Request(stream), None, now), seen, declared)
     except SluiceError as exc:

@@ -13,7 +13,7 @@ from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 _APPEND_ONLY = "delta.appendOnly"
 _PADDED = "__CHAR_VARCHAR_TYPE_STRING"
@@ -140,31 +140,35 @@ def check_keys(
         )
         .collect()[0]
     )
+    if found.nulls or found.unordered or (sequence is None and found.repeating):
+        raise _unfit_rows(found, keys, batch_id, sequence, place)
+    return int(found.rows)
+
+
+def _unfit_rows(found: Row, keys: Sequence[str], batch_id: int, sequence: str | None, place: str) -> DeclarationError:
     shown = ", ".join(f"`{key}`" for key in keys)
     if found.nulls:
-        raise _unfit(
+        return _unfit(
             f"{found.nulls:,} of {found.rows:,} rows of batch {batch_id} have a null in {shown}, by which no row is"
             " found",
             place,
             _WITHOUT,
         )
     if found.unordered:
-        raise _unfit(
+        return _unfit(
             f"{found.unordered:,} of {found.rows:,} rows of batch {batch_id} have no `{sequence}`, so that nobody knows"
             " what they come after",
             place,
             _WITHOUT,
         )
-    if sequence is None and found.repeating:
-        raise _unfit(
-            f"{found.repeated:,} of {found.rows:,} rows of batch {batch_id} share {shown} with others of the batch"
-            f" ({found.repeating:,} keys), and no rule says which of them counts",
-            place,
-            "give one row for each in the transform (an aggregation by these keys in mode `update`), or name all"
-            " columns that tell rows apart in `merge_on`; where rows have an order, declare them as"
-            " `changes=sinks.changes(keys=..., sequence_by=...)`",
-        )
-    return int(found.rows)
+    return _unfit(
+        f"{found.repeated:,} of {found.rows:,} rows of batch {batch_id} share {shown} with others of the batch"
+        f" ({found.repeating:,} keys), and no rule says which of them counts",
+        place,
+        "give one row for each in the transform (an aggregation by these keys in mode `update`), or name all"
+        " columns that tell rows apart in `merge_on`; where rows have an order, declare them as"
+        " `changes=sinks.changes(keys=..., sequence_by=...)`",
+    )
 
 
 def check_begun_with(table: DataFrame, keys: Sequence[str], *, place: str) -> None:
