@@ -132,7 +132,7 @@ class Generation(Document, frozen=True, kw_only=True):
     folders: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """By source, the types of its columns that are names of folders, as they were found first."""
     marks: dict[str, str] = msgspec.field(default_factory=dict)
-    """By source, what tells what it has read from something else: see `Source.mark`."""
+    """By source, what tells what it has read from something else: see `MarkedSource.mark`."""
     begun_with: tuple[BegunWith, ...] = ()
     """What was declared when batches were begun: the newest, and the one before, by which a batch may wait."""
     runs: tuple[BegunRun, ...] = ()

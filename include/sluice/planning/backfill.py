@@ -39,7 +39,7 @@ from sluice.planning.read_before import read_before
 from sluice.planning.survey import Survey, own_logs, positions, source_lines
 from sluice.sinks.contract import SinkState
 from sluice.sinks.replaceable import ReplaceableSink, SinkSnapshot
-from sluice.sources.contract import Slice
+from sluice.sources.contract import Slice, VersionedSource
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.times import epoch_micros, iso_millis, iso_time, parse_time
@@ -367,7 +367,7 @@ def _downstream(stream: Stream, streams: Mapping[str, Stream]) -> tuple[Downstre
         name: source.bears_changes
         for name, other in streams.items()
         for source in other.sources.values()
-        if source.has_versions and same_for_every_name(source.location) == wanted
+        if isinstance(source, VersionedSource) and same_for_every_name(source.location) == wanted
     }
     return tuple(Downstream(name, skips) for name, skips in sorted(found.items()))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sluice.errors import RefusedError
 from sluice.interval import Interval
-from sluice.sources.contract import Position, Slice
+from sluice.sources.contract import Position, Slice, Source, VersionedSource
 from sluice.storage import Storage
 from sluice.stream import Stream
 
@@ -47,9 +47,14 @@ class BackfillInputs:
         for name, source in self.stream.sources.items():
             position, taken = self.positions[name], slices[name]
             try:
-                if source.slice_again(position, self.arrivals, taken, storage=storage) == taken:
+                if self._slice_again(source, position, taken, storage=storage) == taken:
                     continue
             except RefusedError as refused:
                 return f"source `{name}`: {refused.finding.cause}"
             return f"source `{name}` has other input now than was planned"
         return None
+
+    def _slice_again(self, source: Source, position: Position, taken: Slice, *, storage: Storage) -> Slice:
+        if isinstance(source, VersionedSource):
+            return source.slice_again(position, self.arrivals, taken, storage=storage)
+        return source.slice(position, self.arrivals, storage=storage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sluice.home import Generation
+from sluice.sources.contract import FolderTypedSource
 from sluice.stream import Stream
 
 
@@ -17,7 +18,9 @@ def as_begun(stream: Stream, record: Generation | None) -> Stream:
     """
     if record is None or not record.folders:
         return stream
-    sources = stream.sources.items()
-    return replace(
-        stream, sources={name: source.with_folders(record.folders.get(name, {})) for name, source in sources}
-    )
+    typed = {
+        name: source.with_folders(record.folders.get(name, {}))
+        for name, source in stream.sources.items()
+        if isinstance(source, FolderTypedSource)
+    }
+    return replace(stream, sources={**stream.sources, **typed})

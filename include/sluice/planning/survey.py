@@ -21,7 +21,7 @@ from sluice.planning.next_watermark import usable
 from sluice.planning.older_table import older_table
 from sluice.planning.pending_inputs import pending_problems
 from sluice.sinks.contract import SinkState
-from sluice.sources.contract import Available, Bound, OwnLog, Position
+from sluice.sources.contract import Available, Bound, OwnLog, Position, VersionedSource
 from sluice.stream import Stream
 from sluice.watermarks import Watermarks
 
@@ -175,7 +175,8 @@ def rows_count(seen: Survey) -> bool:
 
 def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime) -> Survey:
     stream, checkpoint = seen.stream, seen.checkpoint
-    if bound.to_version is not None and not any(source.has_versions for source in stream.sources.values()):
+    has_versions = any(isinstance(source, VersionedSource) for source in stream.sources.values())
+    if bound.to_version is not None and not has_versions:
         raise DeclarationError(
             "the run is bounded by a table version, and no source is a Delta table",
             where=stream.place,

@@ -39,7 +39,7 @@ from sluice.running.repeated_batch import check_uncommitted, committed_meanwhile
 from sluice.runs.lease import Lease
 from sluice.runs.record import BatchRecord
 from sluice.sinks.contract import BatchSink
-from sluice.sources.contract import SOURCE_METRICS, LoggingSource, Position
+from sluice.sources.contract import SOURCE_METRICS, ExpiringSource, LoggingSource, Position
 from sluice.spark.progress import ProgressLog, Report, kept_state, late_rows, progress_of, source_metric
 from sluice.spark.query import RAN_ANOTHER_BATCH, Query, run_through
 from sluice.spark.session import pinned_conf
@@ -358,7 +358,7 @@ class BatchRunner:
         for line in self._generation.lines:
             source = batch.sources[line.source]
             declared = self._query.stream.sources[line.source]
-            is_looked_at = source.added.is_there or declared.is_looked_at_again or not only_logged
+            is_looked_at = source.added.is_there or isinstance(declared, ExpiringSource) or not only_logged
             if source.end is None or source.is_empty or not is_looked_at:
                 continue
             position = self._position(line, source.start)

@@ -15,7 +15,7 @@ from sluice.local_disk import FileStat
 from sluice.locations import join
 from sluice.planning.survey import own_logs
 from sluice.running.planned_files import told
-from sluice.sources.contract import LoggingSource, OwnLog, Position
+from sluice.sources.contract import LoggingSource, OwnLog, Position, VersionedSource
 from sluice.sources.files.refusals import read_again_remedy, read_as
 from sluice.spark.progress import Report, source_metric
 from sluice.stream import Stream
@@ -91,8 +91,9 @@ class LoggedFiles:
         """Why a batch that Spark planned itself may have read rows of a table again."""
         starts, ends = self._offsets(batch_id - 1), self._offsets(batch_id)
         for line, start, end in zip(self.generation.lines, starts, ends, strict=False):
-            if start is not None and end is not None and start != end:
-                problem = self.stream.sources[line.source].added_again(start, end, self.home.storage)
+            source = self.stream.sources[line.source]
+            if isinstance(source, VersionedSource) and start is not None and end is not None and start != end:
+                problem = source.added_again(start, end, self.home.storage)
                 if problem is not None:
                     yield problem
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sluice.plan import Plan
 from sluice.planning.survey import Survey
+from sluice.sources.contract import MarkedSource
 from sluice.storage import Storage
 
 
@@ -29,14 +30,14 @@ def source_marks(
     # The run may end before it has read all of them.
     begun = {name: found.start for name, found in reversed(ranges)}
     ended = {name: found.end for name, found in ranges}
+    sources = {name: source for name, source in seen.stream.sources.items() if isinstance(source, MarkedSource)}
     told = {
-        name: [seen.stream.sources[name].mark(offset, storage=storage) for offset in (begun[name], end) if offset]
+        name: [sources[name].mark(offset, storage=storage) for offset in (begun[name], end) if offset]
         for name, end in ended.items()
         # What was told when it was planned is of what was planned: since then, something else may have come.
-        if name not in seen.available or seen.available[name].mark is None
+        if name in sources and (name not in seen.available or seen.available[name].mark is None)
     }
     marks = {name: ", ".join(dict.fromkeys(filter(None, found))) for name, found in told.items()}
     marks |= {name: found.mark for name, found in seen.available.items() if name in ended and found.mark is not None}
-    sources = seen.stream.sources
     now_noted = {name: sources[name].mark_after(before.get(name), mark, now) for name, mark in marks.items() if mark}
     return {**before, **now_noted}

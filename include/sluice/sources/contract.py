@@ -1,4 +1,10 @@
-"""What every kind of source promises: what is available and where a bound falls, and how Spark reads it."""
+"""What every kind of source promises: what is available and where a bound falls, and how Spark reads it.
+
+What only some can do are contracts of their own, found by what a source can: tell what it reads from something else
+that bears its offsets (`MarkedSource`), also what goes while Spark reads it (`ExpiringSource`), keep a log of files
+(`LoggingSource`), give columns that are names of folders (`FolderTypedSource`), have versions that change rows which
+were read (`VersionedSource`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sluice.amounts import Amount, total
 from sluice.checkpoint.source_log import LogAddition, LogEntry, SourceLog
@@ -66,7 +72,7 @@ class Position:
     has_begun: bool = False
     """Whether the checkpoint has a planned batch, whatever that read of this source."""
     mark: str | None = None
-    """What the source has told of what was read, or was about to be, when a run last began; see `Source.mark`."""
+    """What the source has told of what was read, or was about to be, when a run last began; see `MarkedSource.mark`."""
     pending: Position | None = None
     """The position before a batch that is planned, and that nobody has read yet; None where there is none."""
     read_before: Callable[[datetime], Collection[str]] = field(default=lambda _: (), compare=False)
@@ -117,7 +123,7 @@ class Available:
     later: Amount = field(default_factory=dict)
     """What has arrived beyond the bound, as far as the source tells."""
     mark: str | None = None
-    """What tells what was seen from something else, where it is known only now; see `Source.mark`."""
+    """What tells what was seen from something else, where it is known only now; see `MarkedSource.mark`."""
     set_aside: Amount = field(default_factory=dict)
     """What is left out because it looks like something that was read, under another name."""
 
@@ -156,19 +162,10 @@ class Source(ABC):
     kind: ClassVar[str]
     unit: ClassVar[str]
     """What its amounts are counted in first of all: one of `amounts.UNITS`."""
-    is_looked_at_again: ClassVar[bool] = False
-    """Whether a run looks at it before every batch, also one that it has just planned: it changes by itself."""
-    has_versions: ClassVar[bool] = False
-    """Whether a run can be bounded by a version of it."""
     live_kinds: ClassVar[tuple[str, ...]] = ("processing-time",)
     """With which triggers that keep a query at work Spark reads it: `processing-time`, `continuous`, `real-time`."""
     counts_more_rows: ClassVar[bool] = False
     """Whether Spark may count rows that it does not give, as the deleted ones in a table's files."""
-
-    @property
-    def bears_changes(self) -> bool:
-        """Whether a stream goes on reading it once rows are changed that it has read already."""
-        return False
 
     def waiting(self, found: Available) -> Amount:
         """How much it has."""
@@ -217,24 +214,6 @@ class Source(ABC):
     def read_stream(self, spark: SparkSession, *, name: str, started_at: Mapping[str, Any]) -> DataFrame:
         """The streaming DataFrame of this source; its plan bears `name` as the option `SOURCE_TAG`."""
 
-    def mark(self, end: str, *, storage: Storage) -> str | None:
-        """What tells what is read up to an offset from something else that bears it; None where nothing does.
-
-        Raises:
-            StorageError: The source can't be read right now.
-        """
-        return None
-
-    def mark_after(self, before: str | None, mark: str, now: datetime) -> str:
-        """What is noted once a run begins: its mark, with what has to be kept of the one before.
-
-        Args:
-            before: What was noted until now; None for nothing.
-            mark: See `mark`.
-            now: When that was found.
-        """
-        return mark
-
     @abstractmethod
     def slice(self, position: Position, arrivals: Interval | None, *, storage: Storage) -> Slice:
         """Everything up to a position, also what lies before the checkpoint's start. Without a JVM, read-only.
@@ -249,16 +228,6 @@ class Source(ABC):
             StorageError: The source can't be read right now.
         """
 
-    def slice_again(self, position: Position, arrivals: Interval | None, taken: Slice, *, storage: Storage) -> Slice:
-        """What `slice` gives now in the place of one that it gave before: an equal one where it is the same input.
-
-        What was only added to the source since makes no other one of it.
-
-        Raises:
-            SluiceError: See `slice`.
-        """
-        return self.slice(position, arrivals, storage=storage)
-
     @abstractmethod
     def read_batch(self, spark: SparkSession, *, name: str, taken: Slice) -> DataFrame:
         """The rows of a slice as a batch DataFrame, with the columns that `read_stream` gives."""
@@ -267,14 +236,6 @@ class Source(ABC):
     def leaves_out(self) -> str | None:
         """The files that a stream passes over, also those of a planned batch, as declared; None where none can be."""
         return None
-
-    def with_folders(self, types: Mapping[str, str]) -> Source:
-        """The same source, whose columns that are names of folders have these types."""
-        return self
-
-    def folder_types(self, frame: DataFrame) -> Mapping[str, str]:
-        """The types of those columns, in a DataFrame that the source has read."""
-        return {}
 
     def columns(self, newest: str | None, *, storage: Storage) -> str | Mapping[str, str] | None:
         """The columns that the source has, without a JVM: as DDL, or Spark's types by name; None when it does not tell.
@@ -300,25 +261,10 @@ class Source(ABC):
         """Why Spark would take something else than is declared, though nobody has looked; None when not so."""
         return None
 
-    def added_again(self, start: str, end: str, storage: Storage) -> Problem | None:
-        """Why what Spark has read from one offset to another, by itself, may have been read before; None for nothing.
-
-        Raises:
-            StorageError: The source can't be read right now.
-        """
-        return None
-
     @property
     def backfill_obstacle(self) -> str | None:
         """Why a stream of this source can't be backfilled; None when it can."""
         return None
-
-    def check_one_batch(self, taken: Slice) -> None:  # noqa: B027 - most kinds can
-        """Make sure that a stream can read a slice in one batch.
-
-        Raises:
-            DeclarationError: It can't.
-        """
 
     @abstractmethod
     def resolved(self, project_root: str) -> Source:
@@ -351,8 +297,33 @@ class Source(ABC):
         return place.rstrip("/") == self.location.rstrip("/")
 
 
-class ExpiringSource(Source):
-    """A source whose input may go, or become another one, while Spark reads it, without a word from Spark."""
+class MarkedSource(Source):
+    """A source in whose place something else may come that bears its offsets, and that can be told from it."""
+
+    @abstractmethod
+    def mark(self, end: str, *, storage: Storage) -> str | None:
+        """What tells what is read up to an offset from something else that bears it; None where nothing does.
+
+        Raises:
+            StorageError: The source can't be read right now.
+        """
+
+    def mark_after(self, before: str | None, mark: str, now: datetime) -> str:
+        """What is noted once a run begins: its mark, with what has to be kept of the one before.
+
+        Args:
+            before: What was noted until now; None for nothing.
+            mark: See `mark`.
+            now: When that was found.
+        """
+        return mark
+
+
+class ExpiringSource(MarkedSource):
+    """A source whose input may go, or become another one, while Spark reads it, without a word from Spark.
+
+    A run looks at it before every batch, also one that it has just planned.
+    """
 
     @property
     @abstractmethod
@@ -402,6 +373,53 @@ class LoggingSource(Source):
     @abstractmethod
     def read_again(self, entries: Sequence[LogEntry], position: Position, storage: Storage) -> dict[str, str]:
         """The files of a batch that Spark planned itself which were read under another name, and that name."""
+
+    @abstractmethod
+    def check_one_batch(self, taken: Slice) -> None:
+        """Make sure that a stream can read a slice in one batch.
+
+        Raises:
+            DeclarationError: It can't.
+        """
+
+
+class FolderTypedSource(Source):
+    """A source that has columns whose values are names of folders: what is there tells their types."""
+
+    @abstractmethod
+    def with_folders(self, types: Mapping[str, str]) -> Self:
+        """The same source, in which those columns have these types, by name; others are found out."""
+
+    @abstractmethod
+    def folder_types(self, frame: DataFrame) -> Mapping[str, str]:
+        """The types of those columns, by name, in a DataFrame that the source has read."""
+
+
+class VersionedSource(Source):
+    """A source with versions, by one of which a run can be bounded, and which may change rows that were read."""
+
+    @property
+    @abstractmethod
+    def bears_changes(self) -> bool:
+        """Whether a stream goes on reading it once rows are changed that it has read already."""
+
+    @abstractmethod
+    def slice_again(self, position: Position, arrivals: Interval | None, taken: Slice, *, storage: Storage) -> Slice:
+        """What `slice` gives now in the place of one that it gave before: an equal one where it is the same input.
+
+        What was only added to the source since makes no other one of it.
+
+        Raises:
+            SluiceError: See `slice`.
+        """
+
+    @abstractmethod
+    def added_again(self, start: str, end: str, storage: Storage) -> Problem | None:
+        """Why what Spark has read from one offset to another, by itself, may have been read before; None for nothing.
+
+        Raises:
+            StorageError: The source can't be read right now.
+        """
 
 
 def offset_of_another_kind(offset: str, kind: str, location: str) -> Problem:

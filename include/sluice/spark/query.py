@@ -20,7 +20,7 @@ from sluice.planning.transform_text import check_parameters
 from sluice.project import Project
 from sluice.sinks.contract import BatchSink
 from sluice.sinks.row_contract import RowSink
-from sluice.sources.contract import Slice
+from sluice.sources.contract import FolderTypedSource, Slice
 from sluice.spark.classic_plan import ClassicPlans, newest_batch
 from sluice.spark.code_shipping import carrying_code, ship_code
 from sluice.spark.connect_plan import ConnectPlans
@@ -245,7 +245,11 @@ def build_query(
         raise DeclarationError(
             "the transform uses none of its sources as a stream", where=place, remedy="build the result from them"
         )
-    folders = {name: stream.sources[name].folder_types(read) for name, read in frames.items()}
+    folders = {
+        name: source.folder_types(frames[name])
+        for name, source in stream.sources.items()
+        if name in frames and isinstance(source, FolderTypedSource)
+    }
     sql = transform.sql if isinstance(transform, SqlTransform) else None
     timers = has_timers(parse_plan(analysed))
     return Query(project, stream, frame, lines, timers, plans.watermarks(frame), folders, sql=sql, frames=frames)

@@ -37,10 +37,11 @@ from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
     Bound,
+    MarkedSource,
     Position,
     Slice,
-    Source,
     Starting,
+    VersionedSource,
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk
 from sluice.sources.delta.identity import check_identity, mark_of
@@ -74,12 +75,11 @@ _TRACKED = "schemaTrackingLocation"
 
 
 @dataclass(frozen=True)
-class DeltaSource(Source):
+class DeltaSource(MarkedSource, VersionedSource):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
     unit: ClassVar[str] = "files"
-    has_versions: ClassVar[bool] = True
     counts_more_rows: ClassVar[bool] = True
 
     path: str

@@ -29,6 +29,7 @@ from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
     Bound,
+    FolderTypedSource,
     LoggingSource,
     Position,
     Slice,
@@ -80,7 +81,7 @@ _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
 
 
 @dataclass(frozen=True)
-class FilesSource(LoggingSource):
+class FilesSource(LoggingSource, FolderTypedSource):
     """Declared by `sources.files`."""
 
     kind: ClassVar[str] = "files"

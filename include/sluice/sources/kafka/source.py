@@ -61,7 +61,6 @@ class KafkaSource(ExpiringSource):
 
     kind: ClassVar[str] = "kafka"
     live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
-    is_looked_at_again: ClassVar[bool] = True
     unit: ClassVar[str] = "offsets"
 
     servers: str
