@@ -21,10 +21,11 @@ from sluice.declaration_checks import check_call, check_reference, declaring_lin
 from sluice.declared_settings import DRIVER_MEMORY, MEMORY, MEMORY_REMEDY, check_setting, setting_text
 from sluice.errors import DeclarationError
 from sluice.other_names import STREAM_WORDS
-from sluice.sinks.contract import OutputMode, Sink, SplittingSink
+from sluice.sinks.contract import OutputMode, Sink, SinkUse, SplittingSink
 from sluice.sinks.replaceable import ReplaceableSink
 from sluice.sources.contract import Source
 from sluice.spark_conf_values import check_value
+from sluice.storage import Storage
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -108,6 +109,15 @@ class Stream:
         own = {key: setting_text(value) for key, value in (self.conf or {}).items()}
         return own if self.memory is None else own | {DRIVER_MEMORY: self.memory}
 
+    def sink_use(self, conf: Mapping[str, str], *, storage: Storage) -> SinkUse:
+        """How it writes into its sink.
+
+        Args:
+            conf: The settings of Spark that it runs with.
+            storage: Where the sink is.
+        """
+        return SinkUse(self.output_mode, self.interval_column, conf, self.place, storage)
+
     @property
     def backfill_obstacle(self) -> str | None:
         """Why the stream can't be backfilled, by its declaration alone; None when it can."""
@@ -125,7 +135,9 @@ class Stream:
         """Where rows go that `quarantine` takes; None when the sink has no place for them."""
         if isinstance(self.quarantine, SplittingSink):
             return self.quarantine
-        return self.sink.beside("_quarantine") if isinstance(self.sink, SplittingSink) else None
+        if not isinstance(self.sink, SplittingSink):
+            return None
+        return self.sink.at(f"{(self.sink.location or '').rstrip('/')}_quarantine")
 
     @property
     def split_tables(self) -> tuple[SplittingSink, SplittingSink]:

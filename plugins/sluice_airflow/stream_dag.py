@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 
+from sluice.sources.contract import VersionedSource
 from sluice_airflow.arguments import PLANNED, check_dag_arguments, check_trigger
 from sluice_airflow.assets import outlets
 from sluice_airflow.operators.run_stream import RunStreamOperator
@@ -163,7 +164,7 @@ def _backfill_obstacles(streams: dict[str, Stream]) -> dict[str, str]:
     for name, stream in streams.items():
         for source in stream.sources.values():
             writer = places.get(source.location)
-            if writer is not None and not getattr(source, "skip_change_commits", True):
+            if writer is not None and isinstance(source, VersionedSource) and not source.bears_changes:
                 found[name] = f"it reads `{writer}` without `skip_change_commits`, and would be refused after it"
     return {name: obstacle for name, obstacle in found.items() if obstacle is not None}
 

@@ -88,10 +88,10 @@ def test_a_folder_that_was_moved(lab: Lab) -> None:
     moved = replace(numbers(), sink=sinks.files("moved", format="parquet"))
 
     with pytest.raises(DeclarationError, match="the sink's manifest names files elsewhere"):
-        moved.sink.resolved(str(lab.root)).check_table("append", None, {}, place="s", storage=Storage())
+        moved.sink.resolved(str(lab.root)).check_table(moved.sink_use({}, storage=Storage()))
 
     (lab.root / "moved").rename(lab.root / "out=1")
     (lab.root / "link").symlink_to(lab.root / "out=1")
     link = sinks.files("link", format="parquet").resolved(str(lab.root))
-    link.check_table("append", None, {}, place="s", storage=Storage())
+    link.check_table(moved.sink_use({}, storage=Storage()))
     assert lab.run(numbers()).status == "succeeded"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import find_table, load_table, spark_columns
 from sluice.errors import DeclarationError
-from sluice.locations import spark_location
 from sluice.quality.compile import Check, QualityPlan
 from sluice.runs.backfill_names import tidied_application
 from sluice.sinks.contract import SplittingSink
@@ -123,31 +121,21 @@ def is_quarantine(table: SplittingSink, *, storage: Storage) -> bool:
     Raises:
         StorageError: The table can't be read.
     """
-    there = find_table(table.location or "", storage=storage)
-    if there is None:
-        return False
-    found = spark_columns(there)
-    return all(found.get(name) == kind for name, kind in _OURS)
+    found = table.columns(storage=storage)
+    return found is not None and all(found.get(name) == kind for name, kind in _OURS)
 
 
 def first_batch(table: SplittingSink, session: SparkSession) -> int | None:
     """The first batch of which a quarantine that is there has rows; None when it has none."""
-    rows = session.read.format("delta").load(spark_location(table.location or ""))
-    found: int | None = rows.selectExpr(f"min({BATCH})").collect()[0][0]
+    found: int | None = table.read_rows(session).selectExpr(f"min({BATCH})").collect()[0][0]
     return found
 
 
 def add_column(table: SplittingSink, session: SparkSession, name: str, *, storage: Storage) -> None:
     """Give a quarantine that is there a column of ours, if it lacks it: `RELEASE` or `COMPUTED`."""
-    there = find_table(table.location or "", storage=storage)
-    if there is None:
-        return
-    known = spark_columns(there)
-    if name not in known:
-        nothing = table.read_versions(session, [], storage=storage)
-        added = nothing.selectExpr("*", f"CAST(NULL AS {_ADDED[name]}) AS {name}")
-        writer = added.write.format("delta").mode("append").option("mergeSchema", value=True)
-        writer.save(spark_location(table.location or ""))
+    known = table.columns(storage=storage)
+    if known is not None and name not in known:
+        table.add_column(session, name, _ADDED[name], storage=storage)
 
 
 def replace_own(table: SplittingSink, rows: DataFrame, run_id: str, application: str, attempt: int) -> None:
@@ -179,7 +167,7 @@ def remove_others(
         check: Makes sure that the lease holds.
         storage: Where the table is.
     """
-    kinds = spark_columns(load_table(table.location or "", storage=storage))
+    kinds = table.columns(storage=storage) or {}
     is_known = wanted.column in kinds
     if not is_known and COMPUTED not in kinds:
         return
@@ -190,8 +178,7 @@ def remove_others(
         interval = f"CASE WHEN {COMPUTED} IS NULL THEN {interval} ELSE {computed} END"
     nothing = table.read_versions(session, [], storage=storage)
     computed_anew = f"{interval} AND {BATCH} <= {batch_id}"
-    there = session.read.format("delta").load(spark_location(table.location or ""))
-    found = {row[0] for row in there.where(computed_anew).select(RUN).distinct().collect()}
+    found = {row[0] for row in table.read_rows(session).where(computed_anew).select(RUN).distinct().collect()}
     check()
     # A table in which nothing is to be removed notes all the same that it is tidy.
     removed = ", ".join(map(string_literal, sorted(found - {*run_ids}))) or "NULL"
@@ -217,11 +204,11 @@ def check_quarantine(table: SplittingSink, columns: Sequence[tuple[str, str]], *
             where=table.location,
             remedy="call it something else in the transform",
         )
-    quarantine = find_table(table.location or "", storage=storage)
+    quarantine = table.columns(storage=storage)
     if quarantine is None:
         return
     own = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
-    found = {name.casefold(): kind for name, kind in spark_columns(quarantine).items()}
+    found = {name.casefold(): kind for name, kind in quarantine.items()}
     for name, kind in (*_OURS, *columns):
         there = found.get(name.casefold())
         if there is None and name in dict(_OURS):

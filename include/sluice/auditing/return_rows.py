@@ -34,7 +34,6 @@ from sluice.auditing.quarantine import (
 )
 from sluice.auditing.told_work import told_work, works_of
 from sluice.checkpoint.reader import read_checkpoint
-from sluice.delta_table import open_log
 from sluice.errors import BatchFailedError, DeclarationError, RefusedError, SluiceError
 from sluice.gate.quarantine_places import known_places, noted_columns
 from sluice.gate.returned_rows import (
@@ -47,7 +46,6 @@ from sluice.gate.returned_rows import (
     read_returns,
 )
 from sluice.home import StreamHome
-from sluice.locations import spark_location
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.forgotten_batches import forgotten
 from sluice.planning.generation_sink import check_sink
@@ -61,8 +59,7 @@ from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, may_wake_up, newest_lease
 from sluice.runs.record import new_run_id
 from sluice.sinks.contract import SinkBatch, SplittingSink
-from sluice.sinks.delta.replacement import RETURN_PREFIX
-from sluice.sinks.delta.sink import DeltaSink
+from sluice.sinks.replaceable import RETURN_PREFIX
 from sluice.spark.query import spark_failed
 from sluice.spark.session import opened_session
 from sluice.spark.shown_error import spark_message
@@ -72,7 +69,6 @@ from sluice.stream import Stream
 from sluice.times import Clock, epoch_micros, iso_time, parse_time, system_clock
 
 if TYPE_CHECKING:
-    from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -146,7 +142,7 @@ def return_rows(
         journal.close_dead(lease, None)
         check_sink(project, stream, home)
         unfinished = [found for found in read_returns(home) if not found.is_over]
-        if not unfinished and open_log(table.location or "", storage=home.storage) is None:
+        if not unfinished and table.columns(storage=home.storage) is None:
             return RowsReturned(msgspec.structs.replace(returning, state="done"), ())
         (begun,) = works_of([returning], project, stream, clock)
         with told_work(project, stream, begun, clock) as told, _spark(project, stream, session) as opened:
@@ -245,7 +241,8 @@ class _Work:
         passes, asked = self._passes(), self._asked(returning.where)
         free = functions.col(RETURN).isNull() & asked
         self.lease.check()
-        self._quarantine().update(free & passes & self._is_done(), {RETURN: functions.lit(returning.return_id)})
+        mark = {RETURN: functions.lit(returning.return_id)}
+        self.table.update_rows(self.session, free & passes & self._is_done(), mark)
         left = self._frame().where(free).count()
         done = self._move(msgspec.structs.replace(returning, left=left))
         if done.state == "refused":
@@ -276,7 +273,7 @@ class _Work:
                 are.
         """
         kept = None if returning.quarantine is None else returning.quarantine.sink(self.project)
-        known = (DeltaSink(place, ()) for place in known_places(self.project, self.stream, self.home))
+        known = (self.table.at(place) for place in known_places(self.project, self.stream, self.home))
         work = replace(self, sink=self._sink_of(returning))
         # Somebody may have moved the table itself, and old documents do not tell which it was: its rows bear its id.
         for table in (kept, self.table, *known):
@@ -319,7 +316,7 @@ class _Work:
         for row in self._frame().where(functions.col(RETURN).isNotNull()).select(RETURN).distinct().collect():
             self.check_known(row[0])
             if self._seal(row[0]):
-                self._quarantine().delete(self._is_claimed(row[0]))
+                self.table.delete_rows(self.session, self._is_claimed(row[0]))
             else:
                 self._free(self._is_claimed(row[0]))
 
@@ -341,7 +338,7 @@ class _Work:
             if not self.is_sent(returning.return_id) and (reason := self._append(claimed, returning)) is not None:
                 return self._give_back(returning, reason)
             self.lease.check()
-            self._quarantine().delete(is_claimed)
+            self.table.delete_rows(self.session, is_claimed)
         return self._close(returning)
 
     def _close(self, returning: RowReturn) -> RowReturn:
@@ -368,7 +365,7 @@ class _Work:
     def _give_back(self, returning: RowReturn, reason: str) -> RowReturn:
         """Let go of rows that the sink has not taken, and takes no more."""
         if self._seal(returning.return_id):
-            self._quarantine().delete(self._is_claimed(returning.return_id))
+            self.table.delete_rows(self.session, self._is_claimed(returning.return_id))
             return self._close(returning)
         self._free(self._is_claimed(returning.return_id))
         returning = msgspec.structs.replace(returning, state="refused", rows=0, moved=(), reason=reason)
@@ -379,7 +376,7 @@ class _Work:
         """Take the mark from rows that stay."""
         from pyspark.sql import functions
 
-        self._quarantine().update(claimed, {RETURN: functions.lit(None).cast("string")})
+        self.table.update_rows(self.session, claimed, {RETURN: functions.lit(None).cast("string")})
 
     def is_sent(self, return_id: str) -> bool:
         last = self._last(return_id)
@@ -450,7 +447,7 @@ class _Work:
             return
         try:
             none = self._asked(where) & functions.lit(False)  # noqa: FBT003 - a literal of Spark's
-            self._quarantine().update(none, {RETURN: functions.col(RETURN)})
+            self.table.update_rows(self.session, none, {RETURN: functions.col(RETURN)})
         except Exception as exc:
             raise DeclarationError(
                 f"the condition is wrong: {spark_message(exc)}",
@@ -473,15 +470,7 @@ class _Work:
         return not self._frame().where(self._is_claimed(return_id)).isEmpty()
 
     def _frame(self) -> DataFrame:
-        return self.session.read.format("delta").load(self._location())
-
-    def _quarantine(self) -> DeltaTable:
-        from delta.tables import DeltaTable
-
-        return DeltaTable.forPath(self.session, self._location())
-
-    def _location(self) -> str:
-        return spark_location(self.table.location or "")
+        return self.table.read_rows(self.session)
 
 
 def _application(return_id: str) -> str:

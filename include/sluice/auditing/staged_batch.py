@@ -131,7 +131,7 @@ def publish(
             if not is_begun:
                 lease.check()
                 forget(home, generation, decision.batch_id)
-            raise spark_failed(exc, where=table.path, consequence=_BEGUN if is_begun else _NOT_BEGUN) from exc
+            raise spark_failed(exc, where=table.location or "", consequence=_BEGUN if is_begun else _NOT_BEGUN) from exc
 
 
 @dataclass

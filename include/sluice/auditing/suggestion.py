@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import DeclarationError, SluiceError
-from sluice.locations import spark_location
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
 from sluice.quality.columns import Schema
@@ -88,7 +87,7 @@ def _slice(
 ) -> tuple[DataFrame, str]:
     sink = stream.sink
     if isinstance(sink, VersionedSink) and sink.state(None, storage=storage).exists:
-        return session.read.format(sink.kind).load(spark_location(sink.location or "")), f"the table {sink.location}"
+        return sink.read_rows(session), f"the table {sink.location}"
     taken = {name: _everything(source, storage, now) for name, source in stream.sources.items()}
     return build_batch(project, stream, session, taken), f"what {', '.join(stream.sources)} had, through the transform"
 

@@ -91,7 +91,7 @@ def decide(project: Project, home: StreamHome, generation: int, decision: Decisi
         StorageError: It could not be written.
     """
     file = _file(home, generation, decision.batch_id)
-    note_quarantine(project, home, decision.quarantine.sink(project).path, decision.interval_column)
+    note_quarantine(project, home, decision.quarantine.sink(project).location or "", decision.interval_column)
     if home.storage.put_if_absent(file, encode_document(decision)):
         return decision
     found = read_decision(home, generation, decision.batch_id)

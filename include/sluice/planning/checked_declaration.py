@@ -75,6 +75,4 @@ class CheckedDeclaration:
             RefusedError: It is damaged.
             StorageError: It can't be read right now.
         """
-        stream = self.stream
-        columns = stream.output_mode, stream.interval_column
-        stream.sink.check_table(*columns, self.conf, place=stream.place, storage=storage)
+        self.stream.sink.check_table(self.stream.sink_use(self.conf, storage=storage))

@@ -78,7 +78,7 @@ def _check_stream(
                 if record is None:
                     with first_batch_checked(query, project.conf_of(stream)):
                         pass
-                stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=storage)
+                stream.sink.check_result(query.frame, stream.sink_use(declared.conf, storage=storage))
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)
     except SluiceError as exc:

@@ -223,7 +223,7 @@ class _Run:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
             choose_shuffle_partitions(session, project.conf_of(stream), reads)
             self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
-        stream.sink.check_result(query.frame, stream.output_mode, place=stream.place, storage=home.storage)
+        stream.sink.check_result(query.frame, stream.sink_use(project.conf_of(stream), storage=home.storage))
         generation = self._known_generation()
         if seen.checkpoint.is_pending and not rows_count(seen):
             self.lease.check()

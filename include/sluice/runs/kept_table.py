@@ -4,31 +4,49 @@ from __future__ import annotations
 
 import msgspec
 
-from sluice.errors import DeclarationError
 from sluice.project import Project
 from sluice.sinks.contract import SplittingSink
-from sluice.sinks.delta.sink import DeltaSink
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A Delta table as it was declared."""
+    """A table as it was declared: one that takes a part of a batch."""
 
     location: str
     """From the project's folder where it lies in it: a project may be moved before the work is finished."""
     partition_by: tuple[str, ...] = ()
     options: dict[str, str] = {}
+    kind: str = "delta"
+    """The kind of sink, which older documents do not tell."""
+
+    def __post_init__(self) -> None:
+        """A document that names another kind does not parse.
+
+        Raises:
+            ValueError: There is no such kind of table.
+        """
+        if self.kind not in _kinds():
+            raise ValueError(f"no table of kind {self.kind!r} takes a part of a batch")
 
     @classmethod
     def of(cls, sink: SplittingSink, project: Project) -> Table:
-        """What is kept of a declared table.
+        """What is kept of a declared table."""
+        return cls(
+            location=project.place(sink.location or ""),
+            partition_by=sink.partition_columns,
+            options=dict(sink.writer_options),
+            kind=sink.kind,
+        )
+
+    def sink(self, project: Project) -> SplittingSink:
+        """The table to write to.
 
         Raises:
-            DeclarationError: It is no Delta table.
+            DeclarationError: The table was in the project's folder, and would not be any more.
         """
-        if not isinstance(sink, DeltaSink):
-            raise DeclarationError(f"a {sink.kind} sink can't take a part of a batch", remedy="use a Delta sink")
-        return cls(location=project.place(sink.path), partition_by=sink.partition_by, options=dict(sink.options))
+        made = _kinds()[self.kind].at(self.location, self.partition_by, self.options)
+        return made.resolved(project.root)
 
-    def sink(self, project: Project) -> DeltaSink:
-        """The table to write to."""
-        return DeltaSink(self.location, self.partition_by, self.options).resolved(project.root)
+
+def _kinds() -> dict[str, type[SplittingSink]]:
+    """By their kind, the sinks that can be kept; `sluice` itself imports every kind that there is."""
+    return {found.kind: found for found in SplittingSink.__subclasses__()}

@@ -11,13 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sluice.datasets import Dataset, dataset_at
 from sluice.errors import Problem
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from sluice.storage import Storage
@@ -79,6 +79,20 @@ class Clash:
 
 
 @dataclass(frozen=True)
+class SinkUse:
+    """How a stream writes into its sink: what is there already, and the result, have to go with it."""
+
+    output_mode: OutputMode
+    interval_column: str | None
+    conf: Mapping[str, str] = field(repr=False)
+    """The settings of Spark that the stream runs with."""
+    place: str
+    """The stream, for messages."""
+    storage: Storage = field(repr=False)
+    """Where to look."""
+
+
+@dataclass(frozen=True)
 class Sink(ABC):
     """Base of every kind of sink."""
 
@@ -92,7 +106,8 @@ class Sink(ABC):
     """Which triggers it takes that keep a query at work: `processing-time`, `continuous`, `real-time`."""
     is_of_one_query: ClassVar[bool] = False
     """Whether it takes batches by their ids alone, so that those of another query pass for done."""
-
+    needs_delta: ClassVar[bool] = False
+    """Whether Spark writes it by Delta Lake's extension, with which its session has to be opened."""
     needs_own_spark: ClassVar[bool] = False
     """Whether it can't be written over Spark Connect."""
 
@@ -109,7 +124,7 @@ class Sink(ABC):
     @property
     def needs_jars(self) -> bool:
         """Whether Spark writes it by one of the pinned jars."""
-        return False
+        return self.needs_delta
 
     def mode_remedy(self, output_mode: str) -> str:
         """What to do about an output mode that it does not take."""
@@ -166,39 +181,20 @@ class Sink(ABC):
             DeclarationError: It does not.
         """
 
-    def check_table(  # noqa: B027 - most have none
-        self,
-        output_mode: OutputMode,
-        interval_column: str | None,
-        conf: Mapping[str, str],
-        *,
-        place: str,
-        storage: Storage,
-    ) -> None:
+    def check_table(self, use: SinkUse) -> None:  # noqa: B027 - most have none
         """Make sure that what is there already takes what is declared.
-
-        Args:
-            output_mode: The stream's.
-            interval_column: The stream's.
-            conf: The project's settings of Spark.
-            place: The stream, for messages.
-            storage: Where to look.
 
         Raises:
             DeclarationError: It does not.
             StorageError: It can't be read right now.
         """
 
-    def check_result(  # noqa: B027 - most have none
-        self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage
-    ) -> None:
+    def check_result(self, frame: DataFrame, use: SinkUse) -> None:  # noqa: B027 - most have none
         """Make sure that the columns of what is there take the values of a result as they are.
 
         Args:
             frame: The result, once Spark has analysed it.
-            output_mode: The stream's.
-            place: The stream, for messages.
-            storage: Where to look.
+            use: How the stream writes it.
 
         Raises:
             DeclarationError: Values would be changed without a word.
@@ -243,7 +239,7 @@ class Sink(ABC):
         """What the sink's log says about one batch; None when it does not know the batch."""
         return None
 
-    def resolved(self, project_root: str) -> Sink:
+    def resolved(self, project_root: str) -> Self:
         """The same sink with its path made absolute.
 
         Raises:
@@ -401,7 +397,11 @@ class StagingSink(BatchSink):
 
 @dataclass(frozen=True)
 class ReadableSink(Sink):
-    """Base of the sinks that give back all rows that a version has."""
+    """Base of the sinks that give back their rows."""
+
+    @abstractmethod
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        """All rows of a table that is there, as it is now."""
 
     @abstractmethod
     def read_table(self, spark: SparkSession, version: int) -> DataFrame:
@@ -423,7 +423,27 @@ class VersionedSink(ReadableSink):
 
 @dataclass(frozen=True)
 class SplittingSink(StagingSink, VersionedSink):
-    """Base of the sinks between which a batch can be split: those whose rows a quarantine takes, and quarantines."""
+    """Base of the sinks between which a batch can be split: those whose rows a quarantine takes, and quarantines.
+
+    What is declared of one is its place, the columns that it is partitioned by, and the options of its writer: that is
+    kept by whoever writes into it, and made into a sink again.
+    """
+
+    @classmethod
+    @abstractmethod
+    def at(cls, location: str, partition_by: Sequence[str] = (), options: Mapping[str, str] = {}) -> Self:
+        """A table of this kind at a place.
+
+        Args:
+            location: The place.
+            partition_by: See `partition_columns`.
+            options: See `writer_options`.
+        """
+
+    @property
+    @abstractmethod
+    def writer_options(self) -> Mapping[str, str]:
+        """The options of its writer, as Spark spells them."""
 
     @property
     @abstractmethod
@@ -431,8 +451,31 @@ class SplittingSink(StagingSink, VersionedSink):
         """Whether a batch with columns that the table does not have adds them to it."""
 
     @abstractmethod
-    def beside(self, ending: str) -> SplittingSink:
-        """A table beside this one, with an ending after its name."""
+    def columns(self, *, storage: Storage) -> Mapping[str, str] | None:
+        """The columns that the table has, as Spark's types by name; None where there is no table.
+
+        Raises:
+            StorageError: It can't be read.
+        """
+
+    @abstractmethod
+    def add_column(self, spark: SparkSession, name: str, kind: str, *, storage: Storage) -> None:
+        """Give a table that is there one more column, whatever its options say; its rows have no value in it.
+
+        Args:
+            spark: Spark.
+            name: The column, which the table does not have.
+            kind: The column's type.
+            storage: Where the table is.
+        """
+
+    @abstractmethod
+    def update_rows(self, spark: SparkSession, condition: Column, values: Mapping[str, Column]) -> None:
+        """Give the rows that meet a condition other values, by column, in one commit."""
+
+    @abstractmethod
+    def delete_rows(self, spark: SparkSession, condition: Column) -> None:
+        """Take the rows that meet a condition out of the table, in one commit."""
 
     @abstractmethod
     def seal(

@@ -17,7 +17,7 @@ from sluice.errors import DeclarationError
 from sluice.locations import is_local, join, local_path, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
-from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState
+from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState, SinkUse
 from sluice.spark_options import FORMATS, check_format, check_settings, check_together, options_elsewhere, spark_options
 from sluice.storage import Storage
 
@@ -65,24 +65,16 @@ class FilesSink(Sink):
                 " sink's commit, Spark passes over the batch, and then does not know what its state is called",
             )
 
-    def check_table(
-        self,
-        output_mode: OutputMode,
-        interval_column: str | None,
-        conf: Mapping[str, str],
-        *,
-        place: str,
-        storage: Storage,
-    ) -> None:
-        if storage.list_folder(join(self.path, "_delta_log")) is not None:
+    def check_table(self, use: SinkUse) -> None:
+        if use.storage.list_folder(join(self.path, "_delta_log")) is not None:
             raise DeclarationError(
                 "the sink's path is a Delta table, which would not know of the files",
-                where=f"{place}, {self.path}",
+                where=f"{use.place}, {self.path}",
                 remedy="declare it as `sinks.delta(PATH)`, or name a folder of its own",
             )
-        published = newest_file(self.path, storage=storage)
+        published = newest_file(self.path, storage=use.storage)
         if published is not None:
-            self._check_layout(published, place)
+            self._check_layout(published, use.place)
 
     def _check_layout(self, published: str, place: str) -> None:
         """Make sure that whoever reads the folder finds what was published and what is to be, in one layout.

@@ -25,7 +25,7 @@ from sluice.kafka.settings import (
     topic_dataset,
 )
 from sluice.other_names import KAFKA_SINK_WORDS
-from sluice.sinks.contract import FunctionLoader, OutputMode, SinkBatch
+from sluice.sinks.contract import FunctionLoader, SinkBatch, SinkUse
 from sluice.sinks.row_contract import RowSink
 
 if TYPE_CHECKING:
@@ -77,15 +77,7 @@ class KafkaSink(RowSink):
         servers, settings = expanded(self.servers, self.settings, self._place)
         return replace(self, servers=servers, settings=settings)
 
-    def check_table(
-        self,
-        output_mode: OutputMode,
-        interval_column: str | None,
-        conf: Mapping[str, str],
-        *,
-        place: str,
-        storage: Storage,
-    ) -> None:
+    def check_table(self, use: SinkUse) -> None:
         """Spark would wait for a topic that is not there for a minute, in every task."""
         if self.topic is None:
             return
@@ -96,9 +88,9 @@ class KafkaSink(RowSink):
                 remedy="make it, or correct the name; nothing is made by writing to it",
             )
 
-    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
+    def check_result(self, frame: DataFrame, use: SinkUse) -> None:
         types = {column.name: column.dataType.simpleString() for column in frame.schema.fields}
-        where = f"{place}, {self._place}"
+        where = f"{use.place}, {self._place}"
         for name, found in types.items():
             if name.lower() in _COLUMNS.keys() - {name}:
                 raise DeclarationError(

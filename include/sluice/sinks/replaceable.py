@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from sluice.storage import Storage
 
+RETURN_PREFIX = "sluice-release-"
+"""What names a return of quarantined rows in the log begins so: such rows are recomputed with the interval."""
 _PER_ATTEMPT = 4
 """How many transactions an attempt of a backfill may make in one table."""
 

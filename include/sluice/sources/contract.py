@@ -164,6 +164,8 @@ class Source(ABC):
     """What its amounts are counted in first of all: one of `amounts.UNITS`."""
     live_kinds: ClassVar[tuple[str, ...]] = ("processing-time",)
     """With which triggers that keep a query at work Spark reads it: `processing-time`, `continuous`, `real-time`."""
+    needs_delta: ClassVar[bool] = False
+    """Whether Spark reads it by Delta Lake's extension, with which its session has to be opened."""
     counts_more_rows: ClassVar[bool] = False
     """Whether Spark may count rows that it does not give, as the deleted ones in a table's files."""
 
@@ -185,7 +187,7 @@ class Source(ABC):
     @property
     def needs_jars(self) -> bool:
         """Whether Spark reads it by one of the pinned jars."""
-        return False
+        return self.needs_delta
 
     @abstractmethod
     def available(self, position: Position, bound: Bound, *, storage: Storage, now: datetime) -> Available:

@@ -155,7 +155,7 @@ def _threads(master: str) -> int:
 
 def uses_delta(stream: Stream) -> bool:
     """Whether a stream reads or writes a Delta table by its declaration."""
-    return stream.sink.kind == "delta" or any(source.kind == "delta" for source in stream.sources.values())
+    return stream.sink.needs_delta or any(source.needs_delta for source in stream.sources.values())
 
 
 def open_session(project: Project, stream: Stream, *, work: Work | None = None) -> SparkSession:

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from sluice import sinks
 from sluice.errors import DeclarationError, RefusedError
-from sluice.sinks.contract import BatchOutcome, SinkState
+from sluice.sinks.contract import BatchOutcome, SinkState, SinkUse
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import Storage
 from tests.builders import QUERY_ID, commit_file, edit_commit, make_delta, put
@@ -148,7 +148,7 @@ class TestIntervalColumn:
         sink = sinks.delta(str(tmp_path / "lake"))
 
         with pytest.raises(DeclarationError, match=told):
-            sink.check_table("append", column, {}, place="here", storage=Storage())
+            sink.check_table(SinkUse("append", column, {}, "here", Storage()))
 
     @pytest.mark.parametrize(
         ("options", "conf"),
@@ -159,10 +159,10 @@ class TestIntervalColumn:
         make_delta(tmp_path / "lake", [1])
         sink = sinks.delta(str(tmp_path / "lake"), **options)
 
-        sink.check_table("append", "day", conf, place="here", storage=Storage())
+        sink.check_table(SinkUse("append", "day", conf, "here", Storage()))
         with pytest.raises(DeclarationError, match="is of type long"):
-            sink.check_table("append", "id", conf, place="here", storage=Storage())
+            sink.check_table(SinkUse("append", "id", conf, "here", Storage()))
 
     def test_no_table_yet(self, tmp_path: Path) -> None:
         """Only the first batch tells what columns there are."""
-        sinks.delta(str(tmp_path / "lake")).check_table("append", "day", {}, place="here", storage=Storage())
+        sinks.delta(str(tmp_path / "lake")).check_table(SinkUse("append", "day", {}, "here", Storage()))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sluice.delta_table import find_table, last_transaction, load_table, refuse_other
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
-from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState
+from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState, SinkUse
 from sluice.sinks.delta import implicit_casts, merge, tombstones
 from sluice.sinks.delta.changes import Changes
 from sluice.sinks.delta.keys import (
@@ -128,28 +128,20 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         # How many rows a batch has changed says nothing of how many changes it had.
         return None if found is None else BatchOutcome(None, found.version)
 
-    def check_table(
-        self,
-        output_mode: OutputMode,
-        interval_column: str | None,
-        conf: Mapping[str, str],
-        *,
-        place: str,
-        storage: Storage,
-    ) -> None:
-        super().check_table(output_mode, interval_column, conf, place=place, storage=storage)
-        table, where = find_table(self.path, storage=storage), f"{place}, {self.path}"
+    def check_table(self, use: SinkUse) -> None:
+        super().check_table(use)
+        table, where = find_table(self.path, storage=use.storage), f"{use.place}, {self.path}"
         if table is not None:
             check_changeable(table, place=where)
             needed = [*self.changes.keys, self._sequence_column, *([END] if self._is_history else [])]
             check_key_columns(needed, table, place=where)
 
-    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
-        self._check_columns(frame, place)
-        self._check_condition(frame, place)
+    def check_result(self, frame: DataFrame, use: SinkUse) -> None:
+        self._check_columns(frame, use.place)
+        self._check_condition(frame, use.place)
         kept = frame.selectExpr(*map(identifier, self.changes.kept_columns(frame.columns)))
-        super().check_result(kept, output_mode, place=place, storage=storage)
-        table, where = find_table(self.path, storage=storage), f"{place}, {self.path}"
+        super().check_result(kept, use)
+        table, where = find_table(self.path, storage=use.storage), f"{use.place}, {self.path}"
         if table is not None:
             order = frame.selectExpr(f"{identifier(self.changes.sequence_by)} AS {identifier(self._sequence_column)}")
             check_key_types(self.changes.keys, frame, table, place=where)

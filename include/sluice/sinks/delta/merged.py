@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
-from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch
+from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkUse
 from sluice.sinks.delta import merge
 from sluice.sinks.delta.implicit_casts import AUTO_MERGE
 from sluice.sinks.delta.keys import (
@@ -66,25 +66,17 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
         why = "a row that is released later would replace a newer one of its keys"
         return f"with `merge_on`, {why}", "use `drop` or `fail`"
 
-    def check_table(
-        self,
-        output_mode: OutputMode,
-        interval_column: str | None,
-        conf: Mapping[str, str],
-        *,
-        place: str,
-        storage: Storage,
-    ) -> None:
-        super().check_table(output_mode, interval_column, conf, place=place, storage=storage)
-        table = find_table(self.path, storage=storage)
+    def check_table(self, use: SinkUse) -> None:
+        super().check_table(use)
+        table, where = find_table(self.path, storage=use.storage), f"{use.place}, {self.path}"
         if table is None:
             return
-        check_changeable(table, place=f"{place}, {self.path}")
-        check_key_columns(self.keys, table, place=f"{place}, {self.path}")
+        check_changeable(table, place=where)
+        check_key_columns(self.keys, table, place=where)
 
-    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
-        super().check_result(frame, output_mode, place=place, storage=storage)
-        table, where = find_table(self.path, storage=storage), f"{place}, {self.path}"
+    def check_result(self, frame: DataFrame, use: SinkUse) -> None:
+        super().check_result(frame, use)
+        table, where = find_table(self.path, storage=use.storage), f"{use.place}, {self.path}"
         if table is None:
             return
         check_key_types(self.keys, frame, table, place=where)

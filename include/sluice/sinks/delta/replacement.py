@@ -34,7 +34,7 @@ from sluice.sinks.contract import Aside
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.declared_columns import interval_kind
 from sluice.sinks.delta.table_rules import rule_for_spark
-from sluice.sinks.replaceable import Replaced, Replacement, SinkSnapshot
+from sluice.sinks.replaceable import RETURN_PREFIX, Replaced, Replacement, SinkSnapshot
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 from sluice.storage_failures import library_call
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
-
-RETURN_PREFIX = "sluice-release-"
-"""What names a release of quarantined rows in the log begins so: such rows are recomputed with the interval."""
-
 
 _DAY_MICROS = 86_400_000_000
 

@@ -12,6 +12,7 @@ from sluice.delta_table import (
     find_table,
     open_log,
     read_commit,
+    spark_columns,
 )
 from sluice.errors import DeclarationError
 from sluice.interval import Interval
@@ -36,8 +37,9 @@ from sluice.spark_options import spark_options
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
+    from delta.tables import DeltaTable as SparkTable
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _OPTIONS = {
@@ -128,8 +130,34 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
     def takes_new_columns(self) -> bool:
         return self.options.get("mergeSchema") == "true"
 
-    def beside(self, ending: str) -> DeltaSink:
-        return DeltaSink(f"{self.path.rstrip('/')}{ending}", ())
+    @classmethod
+    def at(cls, location: str, partition_by: Sequence[str] = (), options: Mapping[str, str] = {}) -> DeltaSink:
+        return cls(location, tuple(partition_by), options)
+
+    @property
+    def writer_options(self) -> Mapping[str, str]:
+        return self.options
+
+    def columns(self, *, storage: Storage) -> Mapping[str, str] | None:
+        table = find_table(self.path, storage=storage)
+        return None if table is None else spark_columns(table)
+
+    def add_column(self, spark: SparkSession, name: str, kind: str, *, storage: Storage) -> None:
+        added = self.read_versions(spark, [], storage=storage).selectExpr("*", f"CAST(NULL AS {kind}) AS {name}")
+        writer = added.write.format("delta").mode("append").option("mergeSchema", value=True)
+        writer.save(spark_location(self.path))
+
+    def update_rows(self, spark: SparkSession, condition: Column, values: Mapping[str, Column]) -> None:
+        # Delta's stub has no mapping that may be of columns.
+        self._opened(spark).update(condition, {**values})
+
+    def delete_rows(self, spark: SparkSession, condition: Column) -> None:
+        self._opened(spark).delete(condition)
+
+    def _opened(self, spark: SparkSession) -> SparkTable:
+        from delta.tables import DeltaTable
+
+        return DeltaTable.forPath(spark, spark_location(self.path))
 
     def seal(
         self,

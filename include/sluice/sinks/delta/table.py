@@ -23,8 +23,9 @@ from sluice.delta_table import (
     refuse_other,
     transactions,
 )
+from sluice.locations import spark_location
 from sluice.paths import resolve_path
-from sluice.sinks.contract import BatchOutcome, BatchSink, OutputMode, ReadableSink, SinkState, Unknown
+from sluice.sinks.contract import BatchOutcome, BatchSink, OutputMode, ReadableSink, SinkState, SinkUse, Unknown
 from sluice.sinks.delta import forgotten, implicit_casts, published_batch
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.storage import Storage
@@ -42,14 +43,11 @@ class DeltaTableSink(BatchSink, ReadableSink):
 
     kind: ClassVar[str] = "delta"
     is_idempotent: ClassVar[bool] = True
+    needs_delta: ClassVar[bool] = True
 
     path: str
     partition_by: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def needs_jars(self) -> bool:
-        return True
 
     @property
     def location(self) -> str:
@@ -85,34 +83,27 @@ class DeltaTableSink(BatchSink, ReadableSink):
     def partition_columns(self) -> tuple[str, ...]:
         return self.partition_by
 
-    def check_table(
-        self,
-        output_mode: OutputMode,
-        interval_column: str | None,
-        conf: Mapping[str, str],
-        *,
-        place: str,
-        storage: Storage,
-    ) -> None:
-        is_asked = bool(self.partition_by) or interval_column is not None
-        table = find_table(self.path, storage=storage) if is_asked and not self._is_made_anew(output_mode) else None
+    def check_table(self, use: SinkUse) -> None:
+        is_asked = bool(self.partition_by) or use.interval_column is not None
+        is_kept = is_asked and not self._is_made_anew(use.output_mode)
+        table = find_table(self.path, storage=use.storage) if is_kept else None
         if table is None:
             return
-        where = f"{place}, {self.path}"
+        where = f"{use.place}, {self.path}"
         if self.partition_by:
             check_partitions(table, self.partition_by, place=where)
-        if interval_column is not None:
-            may_come = "true" in {self.options.get("mergeSchema"), conf.get(implicit_casts.AUTO_MERGE, "").lower()}
-            interval_kind(table, interval_column, place=where, may_come=may_come)
+        if use.interval_column is not None:
+            may_come = "true" in {self.options.get("mergeSchema"), use.conf.get(implicit_casts.AUTO_MERGE, "").lower()}
+            interval_kind(table, use.interval_column, place=where, may_come=may_come)
 
     def _is_made_anew(self, output_mode: OutputMode) -> bool:
         """Whether every batch makes the table's columns."""
         return False
 
-    def check_result(self, frame: DataFrame, output_mode: OutputMode, *, place: str, storage: Storage) -> None:
-        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+    def check_result(self, frame: DataFrame, use: SinkUse) -> None:
+        table = None if self._is_made_anew(use.output_mode) else find_table(self.path, storage=use.storage)
         if table is not None:
-            implicit_casts.check_result(table, frame, self.options, place=f"{place}, {self.path}")
+            implicit_casts.check_result(table, frame, self.options, place=f"{use.place}, {self.path}")
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)
@@ -137,6 +128,9 @@ class DeltaTableSink(BatchSink, ReadableSink):
         """A writer of rows into the table, or into a new one; `errorifexists` fails where one is there meanwhile."""
         writer = rows.write.format("delta").mode(mode)
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+    def read_rows(self, spark: SparkSession) -> DataFrame:
+        return spark.read.format("delta").load(spark_location(self.path))
 
     def read_table(self, spark: SparkSession, version: int) -> DataFrame:
         return published_batch.read_table(self.path, spark, version)

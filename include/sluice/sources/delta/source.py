@@ -80,6 +80,7 @@ class DeltaSource(MarkedSource, VersionedSource):
 
     kind: ClassVar[str] = "delta"
     unit: ClassVar[str] = "files"
+    needs_delta: ClassVar[bool] = True
     counts_more_rows: ClassVar[bool] = True
 
     path: str
@@ -91,10 +92,6 @@ class DeltaSource(MarkedSource, VersionedSource):
     skip_change_commits: bool
     ignore_deletes: bool
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def needs_jars(self) -> bool:
-        return True
 
     @property
     def location(self) -> str:
