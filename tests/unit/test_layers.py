@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -18,7 +18,7 @@ GROUND = (
     "option_values", "schema_text", "sql_text", "spark_conf_values", "declared_settings", "spark_master",
     "spark_options", "spark_setting", "foreign_code", "exit_code", "times", "trigger", "interval", "paths",
     "locations", "local_disk", "storage_failures", "storage", "storage_options", "typed_json", "documents",
-    "delta_checkpoint", "delta_table", "watermarks",
+    "delta_checkpoint", "delta_table", "delta_commit_times", "watermarks",
 )  # fmt: skip
 ROOMS: tuple[tuple[str, ...], ...] = (
     GROUND,
@@ -229,27 +229,120 @@ def test_sources_and_sinks_stay_apart() -> None:
     ] == []
 
 
+CONTRACTS = ("contract", "replaceable", "bench", "row_contract")
+"""The files of `sources` and `sinks` that say what a kind can do, and are none."""
+KIND_OWNERS = ("sluice.sources", "sluice.sinks")
+OF_KINDS = {
+    # Files and their log are asked for by what their source can; these are the words in which it is told.
+    ("sluice.running.drained_files", "sluice.sources.files.refusals"),
+    ("sluice.running.logged_files", "sluice.sources.files.refusals"),
+    ("sluice.running.planned_files", "sluice.sources.files.taken_files"),
+    # A backfill copies its input into files, and reads those as a stream.
+    ("sluice.running.backfill_as_stream", "sluice.sources.files.declared"),
+    # How a place with a pattern is cut.
+    ("sluice_airflow.ui.lineage_picture", "sluice.sources.files.listing"),
+}
+"""Who imports a module of a kind from outside of `sources` and `sinks`."""
+
+
+def kinds() -> tuple[dict[str, str], set[str]]:
+    """The classes of all kinds by their module, and what `kind` is in them."""
+    classes, words = {}, set()
+    for module, tree in modules().items():
+        if module.startswith(KIND_OWNERS) and module.rpartition(".")[2] not in CONTRACTS:
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef):
+                    classes[node.name] = module
+                    words |= {
+                        item.value.value
+                        for item in node.body
+                        if isinstance(item, ast.AnnAssign)
+                        and ast.unparse(item.target) == "kind"
+                        and isinstance(item.value, ast.Constant)
+                    }
+    return classes, words
+
+
+def is_of_kinds(node: ast.AST) -> bool:
+    """Whether an expression is a source or a sink, by what it is called."""
+    return ast.unparse(node).rpartition(".")[2] in {"source", "sink", "declared", "table", "quarantine"}
+
+
+def asks_for_kinds(tree: ast.Module, words: Collection[str]) -> Iterator[str]:
+    """Where a module asks what a source or a sink is, and not what it can do."""
+    for node in ast.walk(tree):
+        compared: list[ast.AST] = []
+        if isinstance(node, ast.Compare):
+            compared = [node.left, *node.comparators]
+        elif isinstance(node, ast.Match):
+            compared = [node.subject, *(value for case in node.cases for value in ast.walk(case.pattern))]
+        elif isinstance(node, ast.Subscript):
+            compared = [node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            compared = [*node.args]
+        asked = [found for found in compared if isinstance(found, ast.Attribute) and found.attr == "kind"]
+        told = {part.value for found in compared for part in ast.walk(found) if isinstance(part, ast.Constant)}
+        if any(is_of_kinds(found.value) for found in asked) or (asked and told & {*words}):
+            yield ast.unparse(node)
+        is_probe = isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr"}
+        if is_probe and is_of_kinds(node.args[0]):
+            yield ast.unparse(node)
+
+
 def test_nobody_asks_what_a_source_or_a_sink_is() -> None:
-    """Whoever is not of a kind asks what it can do: `isinstance` with its class is for the kind's own folder."""
-    kinds = {
-        node.name: module
-        for module, tree in modules().items()
-        if module.startswith(("sluice.sources.", "sluice.sinks.")) and not module.endswith(("contract", ".replaceable"))
-        for node in tree.body
-        if isinstance(node, ast.ClassDef)
-    }
+    """Whoever is not of a kind asks what it can do, with `isinstance` on a contract: nothing else knows of kinds."""
+    classes, words = kinds()
     asked = {
         (module, name.id)
         for module, tree in modules().items()
         for call in ast.walk(tree)
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "isinstance"
         for name in ast.walk(call.args[1])
-        if isinstance(name, ast.Name) and name.id in kinds and folder(kinds[name.id]) != folder(module)
+        if isinstance(name, ast.Name) and name.id in classes and folder(classes[name.id]) != folder(module)
     }
 
-    assert {"FilesSource", "DeltaSink", "MemorySink"} <= kinds.keys()
-    # A table as it was declared is kept in a file that has no kind: it is a Delta table.
-    assert asked == {("sluice.runs.kept_table", "DeltaSink")}
+    assert {"FilesSource", "DeltaSink", "MemorySink"} <= classes.keys()
+    assert {"files", "delta", "kafka", "memory", "rate_micro_batch"} <= words
+    assert asked == set()
+    assert [
+        (module, found)
+        for module, tree in modules().items()
+        if not module.startswith(KIND_OWNERS)
+        for found in asks_for_kinds(tree, words)
+    ] == []
+
+
+def test_a_kind_is_known_in_its_folder_alone() -> None:
+    """A new kind of source or sink touches its own file or folder, and its line in `__init__`."""
+    assert {
+        (module, imported)
+        for module, found in GRAPH.items()
+        for imported in found
+        if imported.startswith(tuple(f"{owner}." for owner in KIND_OWNERS))
+        and imported.rpartition(".")[2] not in CONTRACTS
+        and not module.startswith(KIND_OWNERS)
+    } == OF_KINDS
+
+
+@pytest.mark.parametrize(
+    ("code", "is_asked"),
+    [
+        ('stream.sink.kind == "delta"', True),
+        ('found.kind in ("files", "delta")', True),
+        ("source.kind not in FED", True),
+        ("LOGS[self.sink.kind]", True),
+        ("WRITERS.get(source.kind)", True),
+        ('match sink.kind:\n    case "delta":\n        pass', True),
+        ('getattr(stream.sink, "options", {})', True),
+        ('getattr(source, "skip_change_commits", True)', True),
+        ('batch.kind == "no_data"', False),
+        ('f"a sink of {sink.kind}"', False),
+        ('getattr(self, "source")', False),
+    ],
+)
+def test_questions_for_kinds_are_seen(code: str, *, is_asked: bool) -> None:
+    """What the test above sees, and what it lets pass."""
+    assert bool([*asks_for_kinds(ast.parse(code), ("delta", "files"))]) is is_asked
 
 
 def test_printing_is_for_the_command_line() -> None:

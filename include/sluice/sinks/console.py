@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sluice.declaration_checks import check_booleans, check_limit, declares
 from sluice.other_names import SINK_WORDS
-from sluice.sinks.contract import FunctionLoader, Sink
+from sluice.sinks.bench import BenchSink
+from sluice.sinks.contract import FunctionLoader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ConsoleSink(Sink):
+class ConsoleSink(BenchSink):
     """Declared by `sinks.console`."""
 
     kind: ClassVar[str] = "console"
@@ -23,6 +25,9 @@ class ConsoleSink(Sink):
 
     num_rows: int
     truncate: bool
+
+    def placed(self, place_of: Callable[[str], str], stream: str) -> ConsoleSink:
+        return self
 
     def writer(self, frame: DataFrame, *, load_function: FunctionLoader) -> DataStreamWriter:
         writer = frame.writeStream.format("console")

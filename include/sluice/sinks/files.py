@@ -6,7 +6,8 @@ that a checkpoint and its folder belong together; readers that ignore the manife
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
@@ -17,27 +18,32 @@ from sluice.errors import DeclarationError
 from sluice.locations import is_local, join, local_path, same_for_every_name, spark_location
 from sluice.other_names import KIND_WORDS, SINK_WORDS
 from sluice.paths import resolve_path
-from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, Sink, SinkState, SinkUse
+from sluice.sinks.bench import ReadBackSink
+from sluice.sinks.contract import BatchOutcome, FunctionLoader, OutputMode, SinkState, SinkUse
 from sluice.spark_options import FORMATS, check_format, check_settings, check_together, options_elsewhere, spark_options
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
 
+_TYPELESS = ("csv", "json", "text", "xml")
+"""The formats that do not tell the types of their columns."""
 _MOST_FOOTERS = 1000
 _STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 """Of how many files of a batch the rows are counted."""
 
 
 @dataclass(frozen=True)
-class FilesSink(Sink):
+class FilesSink(ReadBackSink):
     """Declared by `sinks.files`."""
 
     kind: ClassVar[str] = "files"
     output_modes: ClassVar[tuple[OutputMode, ...]] = ("append",)
     is_idempotent: ClassVar[bool] = True
     is_of_one_query: ClassVar[bool] = True
+    commits_folder: ClassVar[str] = "_spark_metadata"
 
     path: str
     format: str
@@ -54,6 +60,18 @@ class FilesSink(Sink):
 
     def resolved(self, project_root: str) -> FilesSink:
         return replace(self, path=resolve_path(self.path, project_root, place=f"sinks.files({self.path!r})"))
+
+    def placed(self, place_of: Callable[[str], str], stream: str) -> FilesSink:
+        return replace(self, path=place_of(self.path))
+
+    def kept_rows(
+        self, spark: SparkSession, result: Callable[[], StructType], *, only_newest: bool
+    ) -> tuple[StructType | None, Iterable[Mapping[str, Any]]]:
+        if not os.path.isdir(os.path.join(local_path(self.path), self.commits_folder)):
+            return None, []
+        reader = spark.read.format(self.format).options(**self.options)
+        frame = (reader.schema(result()) if self.format in _TYPELESS else reader).load(spark_location(self.path))
+        return frame.schema, frame.toArrow().to_pylist()
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
         check_settings(self.format, self.options, conf, place=place)

@@ -6,7 +6,7 @@ milliseconds since the epoch. Every batch adds `rows_per_batch` and `advance_mil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,13 +19,13 @@ from sluice.declaration_checks import check_limit, declares
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.interval import Interval
 from sluice.other_names import SOURCE_WORDS
+from sluice.sources.bench import BenchSource
 from sluice.sources.contract import (
     SOURCE_TAG,
     Available,
     Bound,
     Position,
     Slice,
-    Source,
     Step,
     offset_of_another_kind,
     parse_starting,
@@ -48,7 +48,7 @@ class _Offset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class RateMicroBatchSource(Source):
+class RateMicroBatchSource(BenchSource):
     """Declared by `sources.rate_micro_batch`."""
 
     kind: ClassVar[str] = "rate_micro_batch"
@@ -67,6 +67,9 @@ class RateMicroBatchSource(Source):
         return self.rows_per_batch, self.start_ms, self.advance_ms
 
     def resolved(self, project_root: str) -> RateMicroBatchSource:
+        return self
+
+    def placed(self, place_of: Callable[[str], str]) -> RateMicroBatchSource:
         return self
 
     def datasets(self, end: Any) -> tuple[Dataset, ...]:

@@ -13,6 +13,7 @@ from sluice.errors import DeclarationError, SluiceError
 from sluice.project import Project, find_project
 from sluice.runs.record import RunRecord, describe_batch
 from sluice.sinks.contract import Sink
+from sluice.sources.bench import Feed
 from sluice.sources.contract import Source
 from sluice.spark.state_rows import find_operator, read_state
 from sluice.stream import Stream
@@ -138,7 +139,8 @@ class Bench:
             raise DeclarationError(f"there is no source `{source}`", where="bench.add()", remedy=f"there are: {names}")
         self._surroundings.inputs += 1
         place = f"bench.add({source!r})"
-        given = Input(rows, schema, folder, self._surroundings.inputs, self._surroundings.clock(), place)
+        how = Feed(self._surroundings.inputs, folder, self._surroundings.clock(), place)
+        given = Input(rows, schema, how)
         told = write_input(found, given, lambda: self._opened.session)
         self._note(f"add to `{source}`: {told}")
 

@@ -11,20 +11,17 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 from sluice.errors import DeclarationError
 from sluice.locations import local_path
+from sluice.sinks.bench import ReadBackSink
 from sluice.sinks.contract import Sink
-from sluice.sinks.memory import MemorySink, batches_of, keep_batches
 from sluice.storage import Storage
 from sluice.testing.disk import DiskImage
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row
 
 Moment = Literal[
     "before the plan",
@@ -41,8 +38,6 @@ Moment = Literal[
 - between the sink's commit and Spark's: its rows count; Spark does not know, and runs it again.
 - after Spark's commit: all is done, and nothing is recorded.
 """
-_LOGS = {"delta": "_delta_log", "files": "_spark_metadata", "memory": ""}
-"""By kind of sink, the folder whose entries make a batch's rows count."""
 _OFFSETS = re.compile(r"/offsets/(\d+)\Z")
 _PLANNED = re.compile(r"/(offsets|sources/\d+)/\d+(\.compact)?\Z")
 """What is written of a plan: the logs of sources, and then the batch."""
@@ -73,12 +68,12 @@ class Kill:
     _begun: int = 0
     _batch_id: int | None = None
     _before: DiskImage | None = None
-    _kept_before: Mapping[int, list[Row]] = field(default_factory=dict)
-    """What a sink in memory had, by batch."""
+    _kept_before: object = None
+    """What the sink kept in this process."""
     _written: DiskImage | None = None
     """As the sink had the batch."""
     _end: DiskImage | None = None
-    _kept_end: Mapping[int, list[Row]] = field(default_factory=dict)
+    _kept_end: object = None
 
     def begin(self) -> None:
         """The run begins."""
@@ -122,8 +117,8 @@ class Kill:
         if self._end is None:
             return
         self._end.bring_back()
-        if self.sink.kind == "memory":
-            keep_batches(cast("MemorySink", self.sink).name, self._kept_end)
+        if isinstance(self.sink, ReadBackSink):
+            self.sink.bring_back(self._kept_end)
         for lease in self.root.glob("home/*/leases/*/*.json"):
             _let_owner_be_dead(lease)
 
@@ -140,13 +135,14 @@ class Kill:
         if self.moment == "after Spark's commit" or self._before is None:
             return image
         image = (self._written or image).without_new(self._before, self._from_root(f"{self.checkpoint}/commits"))
-        if self.moment == "before the sink's commit" and self.sink.location is not None:
-            log = f"{self.sink.location}/{_LOGS[self.sink.kind]}"
+        sink, is_lost = self.sink, self.moment == "before the sink's commit"
+        if is_lost and isinstance(sink, ReadBackSink) and sink.location is not None:
+            log = f"{sink.location}/{sink.commits_folder}"
             image = image.without_new(self._before, self._from_root(log))
         return image
 
-    def _kept(self) -> Mapping[int, list[Row]]:
-        return dict(batches_of(cast("MemorySink", self.sink).name)) if self.sink.kind == "memory" else {}
+    def _kept(self) -> object:
+        return self.sink.remember() if isinstance(self.sink, ReadBackSink) else None
 
     def _from_root(self, location: str) -> str:
         return os.path.relpath(local_path(location), self.root)
@@ -226,7 +222,7 @@ def check_moment(moment: str, sink: Sink) -> Moment:
             where="bench.crash(at=...)",
             remedy=f'did you mean "{near[0]}"?' if near else f"there are: {told}",
         )
-    if moment == "before the sink's commit" and sink.kind not in _LOGS:
+    if moment == "before the sink's commit" and not isinstance(sink, ReadBackSink):
         raise DeclarationError(
             f"a sink of {sink.kind} commits nothing: its rows count as they are written",
             where="bench.crash(at=...)",

@@ -13,22 +13,20 @@ from sluice.checkpoint.reader import CheckpointState, read_checkpoint
 from sluice.errors import DeclarationError
 from sluice.home import StreamHome
 from sluice.lineage.settings import SILENT, using
-from sluice.locations import local_path
 from sluice.monitoring.progress import read_progress
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request
 from sluice.running.runner import run_stream
 from sluice.runs.record import RunRecord
 from sluice.runs.stop import StopEvent
+from sluice.sinks.bench import ReadBackSink
 from sluice.sinks.contract import Sink
-from sluice.sinks.memory import keep_batches
 from sluice.sources.contract import Bound
 from sluice.spark.query import build_query
 from sluice.storage import Storage
 from sluice.stream import Stream
 from sluice.testing.clock import BenchClock
 from sluice.testing.crash import Kill, KilledError, Moment
-from sluice.testing.inputs import newest_version, stamp_commits
 from sluice.testing.outputs import read_rows
 from sluice.testing.project import BenchProject
 from sluice.testing.session import activate, bench_session, forget_state, forget_tables
@@ -133,8 +131,8 @@ class OpenedStream:
 
     def close(self) -> None:
         """Let go of what it has left in the memory of this process."""
-        if self.stream.sink.kind == "memory":
-            keep_batches(cast("Any", self.stream.sink).name, {})
+        if isinstance(self.stream.sink, ReadBackSink):
+            self.stream.sink.bring_back(None)
         if "session" in self.__dict__:
             forget_tables(self.session)
 
@@ -154,13 +152,13 @@ class OpenedStream:
     @contextmanager
     def _stamping(self) -> Iterator[None]:
         """Give the commits of a run the time of the bench, and let the next run be later."""
-        tables = [place for sink in (self.stream.sink, self.stream.quarantine_table) if (place := _table(sink))]
-        before = {table: newest_version(table) for table in tables}
+        tables = [sink for sink in (self.stream.sink, self.stream.quarantine_table) if isinstance(sink, ReadBackSink)]
+        before = [(table, table.newest_commit()) for table in tables]
         try:
             yield
         finally:
-            for table, version in before.items():
-                stamp_commits(table, self.clock(), after=version)
+            for table, newest in before:
+                table.stamp_commits(self.clock(), after=newest)
             self.clock.tick()
 
     def _result(self) -> StructType:
@@ -170,8 +168,3 @@ class OpenedStream:
     def _sink_holds(self, generation: int, batch_id: int) -> bool:
         known = self.home.generation(generation)
         return known is not None and self.stream.sink.state(known.query_id, storage=Storage()).holds(batch_id)
-
-
-def _table(sink: object) -> str | None:
-    """The folder of a Delta table; None of what is none."""
-    return local_path(cast("Any", sink).path) if getattr(sink, "kind", None) == "delta" else None

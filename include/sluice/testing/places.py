@@ -8,33 +8,22 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, cast
 
 from sluice.errors import DeclarationError
 from sluice.locations import is_within, join, local_path
+from sluice.sinks.bench import BenchSink
 from sluice.sinks.contract import Sink
+from sluice.sources.bench import BenchSource
 from sluice.sources.contract import Source
 from sluice.storage import Storage
 from sluice.stream import Stream
-
-_SinkType = TypeVar("_SinkType", bound=Sink)
 
 _PATTERN = re.compile(r"[*?]+|\[[^\]]*\]|(?<!\$)\{[^}]*\}")
 _ANY = "any"
 """What stands for a part of a pattern that may be anything."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _OUTSIDE = "elsewhere"
-_TRACKED = "schemaTrackingLocation"
-_FED = ("files", "delta")
-"""The kinds of sources that a bench gives rows to."""
-_OWN = ("rate_micro_batch",)
-"""Those that make rows of their own, the same with every try."""
-_PLACED = ("files", "delta")
-_HARMLESS = ("console", "noop")
-"""The kinds of sinks that write nowhere."""
 
 
 @dataclass(frozen=True)
@@ -78,40 +67,27 @@ class Places:
         return replace(
             stream,
             sources=sources,
-            sink=self._sink(stream, is_given=given_sink is not None),
-            quarantine=None if quarantine is None else self._placed(quarantine),
+            sink=self._sink(stream.sink, stream, is_given=given_sink is not None),
+            quarantine=None if quarantine is None else self._sink(quarantine, stream, is_given=False),
             checkpoint=None,
         )
 
     def _source(self, source: Source, name: str, stream: Stream) -> Source:
-        if source.kind in _OWN:
-            return source
-        if source.kind not in _FED:
-            columns = source.columns(None, storage=Storage())
-            told = columns if isinstance(columns, str) else "..."
-            raise DeclarationError(
-                f"source `{name}` is one of {source.kind}, which a bench can't give rows",
-                where=stream.place,
-                remedy="give it files in its place, with its columns: bench.open(..., sources="
-                f'{{"{name}": sources.files("{name}", format="parquet", schema="{told}")}})',
-            )
-        found = cast("Any", source)
-        options: Mapping[str, str] = {key: value for key, value in found.options.items() if key != "basePath"}
-        if _TRACKED in options:
-            options = {**options, _TRACKED: self.of(options[_TRACKED])}
-        changes: dict[str, Any] = {"path": self.of(source.location), "options": options}
-        if source.kind == "files":
-            changes |= {"path_glob_filter": None, "within": None}
-        return cast("Source", replace(found, **changes))
+        if isinstance(source, BenchSource):
+            return source.placed(self.of)
+        columns = source.columns(None, storage=Storage())
+        told = columns if isinstance(columns, str) else "..."
+        raise DeclarationError(
+            f"source `{name}` is one of {source.kind}, which a bench can't give rows",
+            where=stream.place,
+            remedy="give it files in its place, with its columns: bench.open(..., sources="
+            f'{{"{name}": sources.files("{name}", format="parquet", schema="{told}")}})',
+        )
 
-    def _sink(self, stream: Stream, *, is_given: bool) -> Sink:
-        sink = stream.sink
-        if sink.kind == "memory":
-            # What another test's stream keeps under the same name stays apart.
-            return cast("Sink", replace(cast("Any", sink), name=f"{stream.name}-{uuid.uuid4().hex[:8]}"))
-        if sink.kind in _PLACED:
-            return self._placed(sink)
-        if not is_given and sink.kind not in _HARMLESS:
+    def _sink(self, sink: Sink, stream: Stream, *, is_given: bool) -> Sink:
+        if isinstance(sink, BenchSink):
+            return sink.placed(self.of, stream.name)
+        if not is_given:
             raise DeclarationError(
                 f"the sink is one of {sink.kind}, and a bench does not know where it writes",
                 where=stream.place,
@@ -119,6 +95,3 @@ class Places:
                 " bench.open(..., sink=STREAM.sink)",
             )
         return sink
-
-    def _placed(self, sink: _SinkType) -> _SinkType:
-        return cast("_SinkType", replace(cast("Any", sink), path=self.of(sink.location or "")))

@@ -6,7 +6,6 @@ A row is a dict by column, or a tuple of all columns. Times may be texts in ISO 
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -150,14 +149,6 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     # Not by `collect`, whose times are in the zone of this machine.
     found = frame.toArrow().to_pylist()
     return [{name: as_value(value, frame.schema[name].dataType) for name, value in row.items()} for row in found]
-
-
-def schema_of(document: str) -> StructType:
-    """The columns of a Delta table, by the JSON of its schema."""
-    from pyspark.sql.types import StructType
-
-    found: StructType = StructType.fromJson(json.loads(document))
-    return found
 
 
 def _shown(value: object) -> str:

@@ -28,6 +28,7 @@ from sluice.paths import resolve_path
 from sluice.sinks.contract import BatchOutcome, BatchSink, OutputMode, ReadableSink, SinkState, SinkUse, Unknown
 from sluice.sinks.delta import forgotten, implicit_casts, published_batch
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
+from sluice.sinks.delta.read_back import ReadBackDeltaTable
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
-class DeltaTableSink(BatchSink, ReadableSink):
+class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
     """Base of the ways to write a Delta table."""
 
     kind: ClassVar[str] = "delta"

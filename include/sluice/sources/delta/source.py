@@ -44,6 +44,7 @@ from sluice.sources.contract import (
     VersionedSource,
 )
 from sluice.sources.delta.batch_limits import BatchLimits, Chunk
+from sluice.sources.delta.feeding import TRACKED, FedDeltaTable
 from sluice.sources.delta.identity import check_identity, mark_of
 from sluice.sources.delta.offset import Offset, before_all, last_version, read_offset, write_offset
 from sluice.sources.delta.refusals import (
@@ -70,12 +71,11 @@ _EMPTY_MS = 24 * 60 * 60 * 1000
 days, unless a table says otherwise."""
 _LOG_KEPT = "delta.logRetentionDuration"
 _RESTORE = "RESTORE"
-_TRACKED = "schemaTrackingLocation"
 """The operation of a commit that takes a table back to an earlier version, as both of its writers spell it."""
 
 
 @dataclass(frozen=True)
-class DeltaSource(MarkedSource, VersionedSource):
+class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
     """Declared by `sources.delta`."""
 
     kind: ClassVar[str] = "delta"
@@ -111,9 +111,9 @@ class DeltaSource(MarkedSource, VersionedSource):
     def resolved(self, project_root: str) -> DeltaSource:
         place = f"sources.delta({self.path!r})"
         options = dict(self.options)
-        if (tracked := options.get(_TRACKED)) is not None:
+        if (tracked := options.get(TRACKED)) is not None:
             # Spark would take it from the driver's folder.
-            options[_TRACKED] = spark_location(resolve_path(tracked, project_root, place=place))
+            options[TRACKED] = spark_location(resolve_path(tracked, project_root, place=place))
         return replace(self, path=resolve_path(self.path, project_root, place=place), options=options)
 
     def reads_from(self, place: str) -> bool:
@@ -486,6 +486,6 @@ class DeltaSource(MarkedSource, VersionedSource):
         for option in ("readChangeFeed", "withEventTimeOrder"):
             if self.options.get(option) == "true":
                 return f"Spark alone knows the offsets of a Delta source with `{option}`"
-        if _TRACKED in self.options:
-            return f"Spark alone ends its batches where the columns change, as `{_TRACKED}` lets it"
+        if TRACKED in self.options:
+            return f"Spark alone ends its batches where the columns change, as `{TRACKED}` lets it"
         return None

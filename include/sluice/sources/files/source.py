@@ -39,6 +39,7 @@ from sluice.sources.contract import (
 )
 from sluice.sources.files.batch_limits import BatchLimits, is_pattern, log_offset
 from sluice.sources.files.changed_files import find_changed, find_renamed
+from sluice.sources.files.feeding import FedFiles
 from sluice.sources.files.folder_types import Load, found_types, load_as_begun, unread_folder
 from sluice.sources.files.inputs import Inputs, find_left_out
 from sluice.sources.files.listing import (
@@ -81,7 +82,7 @@ _GLOB_CHARACTER = re.compile(r"[*?\[\]{}\\]")
 
 
 @dataclass(frozen=True)
-class FilesSource(LoggingSource, FolderTypedSource):
+class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
     """Declared by `sources.files`."""
 
     kind: ClassVar[str] = "files"
