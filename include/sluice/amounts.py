@@ -12,7 +12,7 @@ Amount = Mapping[str, int]
 """How many, by unit: each a plural of `UNITS`."""
 UNITS = ("files", "offsets", "bytes", "rows")
 """In the order in which people are told of them."""
-_OF_EVERYTHING = ("bytes", "rows")
+OF_EVERYTHING = ("bytes", "rows")
 """Units that whatever arrives could be counted in: they sum up only where each part is known in them."""
 
 
@@ -31,7 +31,7 @@ def total(parts: Iterable[Amount]) -> Amount:
         unit
         for unit in UNITS
         if any(unit in part for part in found)
-        and (unit not in _OF_EVERYTHING or all(unit in part or is_nothing(part) for part in found))
+        and (unit not in OF_EVERYTHING or all(unit in part or is_nothing(part) for part in found))
     ]
     return {unit: sum(part.get(unit, 0) for part in found) for unit in units}
 

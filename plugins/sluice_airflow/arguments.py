@@ -72,6 +72,8 @@ _TASK_WORDS: Mapping[str, str] = {
     **_each("schedule schedule_interval catchup max_active_runs", "give it to the DAG"),
     **_each("condition row_condition filter", "write it as `where`"),
     **_each("version versions", "write it as `to_version`, with `from_version` for what versions added"),
+    **_each("max_versions", "write it as `max_files`: what waits in a Delta table is counted in files"),
+    **_each("max_messages max_records max_lag", "write it as `max_offsets`"),
     **_each("quality expectation_suite suite_name data_asset_name checkpoint_name", "write it as `suite`"),
 }
 

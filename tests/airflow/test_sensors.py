@@ -220,7 +220,7 @@ class TestLagSensor:
         with later((stream_project.root / "in" / "0.json").unlink):
             ti = run(stream_project, "LagSensor", f"max_files=0, max_age=timedelta(hours=1), {mode}")
 
-        assert result(ti) == {"files": 0, "bytes": 0, "age_seconds": 0.0}
+        assert result(ti) == {"files": 0, "offsets": 0, "bytes": 0, "rows": 0, "age_seconds": 0.0}
 
     def test_starts_from_the_trigger(self, stream_project: StreamProject) -> None:
         """Without a worker first."""
@@ -228,7 +228,7 @@ class TestLagSensor:
 
         assert result(ti)["bytes"] == 0
 
-    @pytest.mark.parametrize("limits", [{}, {"max_files": -1}, {"max_age": timedelta(seconds=-1)}])
+    @pytest.mark.parametrize("limits", [{}, {"max_files": -1}, {"max_offsets": -1}, {"max_age": timedelta(seconds=-1)}])
     def test_needs_a_limit(self, limits: dict[str, Any]) -> None:
         """A sensor that waits for nothing is a mistake."""
         with pytest.raises(DeclarationError, match="no limit"):

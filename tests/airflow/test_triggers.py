@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from datetime import timedelta
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ from airflow_project import StreamProject
 from committed import commit
 from until import SOON, until
 
+from sluice.amounts import UNITS
 from sluice.monitoring.inspection import SourceLag
+from sluice_airflow.sensors.lag import LagSensor
 from sluice_airflow.triggers import shared_poll
-from sluice_airflow.triggers.lag import LagTrigger
+from sluice_airflow.triggers.lag import LIMITS, LagTrigger
 from sluice_airflow.triggers.progress import BatchTrigger, WatermarkTrigger
 from sluice_airflow.triggers.stream import follow_progress, watched_streams
 from tests.builders import NOW, NOW_MS, QUERY_ID, put
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
+
+NOTHING = {**dict.fromkeys(UNITS, 0), "age_seconds": 0.0}
+"""What a `LagTrigger` tells of an empty backlog."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +61,9 @@ class TestSerialize:
         [
             BatchTrigger(stream="s", batch_id=3, since={"query_id": "q", "batch_id": 1}, project="/p"),
             WatermarkTrigger(stream="s", passed="2026-01-01", project=None),
-            LagTrigger(stream="s", max_files=1, max_bytes=2, max_age_seconds=3.5, project="/p"),
+            LagTrigger(
+                stream="s", max_files=1, max_offsets=4, max_bytes=2, max_rows=5, max_age_seconds=3.5, project="/p"
+            ),
         ],
         ids=lambda trigger: type(trigger).__name__,
     )
@@ -167,14 +175,44 @@ class TestLagTrigger:
         async def scenario() -> Any:
             return await fire_after(trigger, (stream_project.root / "in" / "0.json").unlink)
 
-        assert asyncio.run(scenario())["met"] == {"files": 0, "bytes": 0, "age_seconds": 0.0}
+        assert asyncio.run(scenario())["met"] == NOTHING
 
     @pytest.mark.parametrize(("amount", "is_met"), [({"offsets": 0}, True), ({"offsets": 5}, False), ({}, False)])
     def test_what_is_not_known_in_a_unit_is_within_no_limit(self, amount: dict[str, int], *, is_met: bool) -> None:
         """A source that counts offsets has no files to wait for, and that is not zero files."""
         met = LagTrigger(stream="events", max_files=0).met({"a": SourceLag(amount)})
 
-        assert met == ({"files": 0, "bytes": 0, "age_seconds": 0.0} if is_met else None)
+        assert met == (NOTHING if is_met else None)
+
+    @pytest.mark.parametrize("unit", UNITS)
+    def test_every_unit_has_a_limit(self, unit: str) -> None:
+        """Whatever `sluice lag` counts can be waited for: offsets of Kafka, too."""
+        trigger = LagTrigger(stream="events", **{LIMITS[unit]: 5})  # type: ignore[arg-type]
+
+        assert trigger.met({"a": SourceLag({unit: 6})}) is None
+        met = trigger.met({"a": SourceLag({unit: 5})})
+        assert met == {**dict.fromkeys(UNITS), unit: 5, "age_seconds": 0.0}
+        assert {f"max_{unit}", "max_age"} <= signature(LagSensor).parameters.keys()
+
+    @pytest.mark.parametrize(
+        ("limits", "is_met"),
+        [
+            ({"max_files": 2, "max_offsets": 7}, True),
+            ({"max_files": 1, "max_offsets": 7}, False),
+            ({"max_files": 2, "max_offsets": 6}, False),
+            ({"max_files": 2}, False),
+            ({"max_offsets": 7}, False),
+            ({"max_files": 2, "max_offsets": 7, "max_bytes": 100}, False),
+        ],
+    )
+    def test_files_and_offsets_of_one_stream(self, limits: dict[str, Any], *, is_met: bool) -> None:
+        """Each source has a limit in a unit of its own, and counts as nothing in that of the other."""
+        seen = {"landed": SourceLag({"files": 2, "bytes": 10}), "told": SourceLag({"offsets": 7})}
+
+        met = LagTrigger(stream="events", **limits).met(seen)
+        assert (None if met is None else (met["files"], met["offsets"], met["bytes"])) == (
+            (2, 7, None) if is_met else None
+        )
 
     def test_a_damaged_checkpoint_has_no_backlog_of_zero(self, stream_project: StreamProject) -> None:
         """What waits is not known, and only a person can help."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice.errors import DeclarationError
 from sluice_airflow.sensors.stream import StreamSensor
-from sluice_airflow.triggers.lag import LagTrigger
+from sluice_airflow.triggers.lag import LIMITS, LagTrigger
 
 
 class LagSensor(StreamSensor):
@@ -15,11 +15,16 @@ class LagSensor(StreamSensor):
 
     It lists the sources, as planning does: it costs more than the other sensors, and grows with what is listed.
 
-    Returns `{"files", "bytes", "age_seconds"}`.
+    What waits is counted in the units in which `sluice lag` tells of it. Where a source does not tell in a unit, its
+    limit is never kept; but files of some sources and offsets of others may each have a limit.
+
+    Returns `{"files", "offsets", "bytes", "rows", "age_seconds"}`; a unit that is not known is null.
 
     Args:
-        max_files: The most files that may wait.
+        max_files: The most files that may wait, of sources of files and Delta tables.
+        max_offsets: The most offsets that may wait, of Kafka sources.
         max_bytes: The most bytes that may wait.
+        max_rows: The most rows that may wait.
         max_age: How long the oldest of it may have waited.
         kwargs: As in `StreamSensor`.
     """
@@ -28,37 +33,44 @@ class LagSensor(StreamSensor):
         self,
         *,
         max_files: int | None = None,
+        max_offsets: int | None = None,
         max_bytes: int | None = None,
+        max_rows: int | None = None,
         max_age: timedelta | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.max_files = max_files
+        self.max_offsets = max_offsets
         self.max_bytes = max_bytes
+        self.max_rows = max_rows
         self.max_age = max_age
         place = f"LagSensor(task_id={self.task_id!r})"
+        amounts = self._amounts()
         for name, value, kind, meant in (
-            ("max_files", max_files, int, "a whole number"),
-            ("max_bytes", max_bytes, int, "a whole number"),
+            *((word, amount, int, "a whole number") for word, amount in amounts.items()),
             ("max_age", max_age, timedelta, "a time, such as `timedelta(hours=1)`"),
         ):
             if value is not None and not isinstance(value, kind):
                 raise DeclarationError(f"`{name}` is {value!r}", where=place, remedy=f"give {meant}")
-        limits = (max_files, max_bytes, None if max_age is None else max_age.total_seconds())
+        limits = (*amounts.values(), None if max_age is None else max_age.total_seconds())
         if not any(limit is not None for limit in limits) or any(limit is not None and limit < 0 for limit in limits):
             raise DeclarationError(
                 "there is no limit, or one is below zero",
                 where=place,
-                remedy="give at least one of `max_files`, `max_bytes` and `max_age`",
+                remedy=f"give at least one of {', '.join(f'`{word}`' for word in LIMITS.values())} and `max_age`",
             )
         self._let_trigger_start()
+
+    def _amounts(self) -> dict[str, int | None]:
+        """By its word, every limit of an amount."""
+        return {word: getattr(self, word) for word in LIMITS.values()}
 
     def trigger(self) -> LagTrigger:
         """The trigger that waits for the same."""
         return LagTrigger(
             stream=self.stream,
-            max_files=self.max_files,
-            max_bytes=self.max_bytes,
+            **self._amounts(),
             max_age_seconds=None if self.max_age is None else self.max_age.total_seconds(),
             project=self.project,
         )

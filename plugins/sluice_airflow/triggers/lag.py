@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sluice.amounts import count_in
+from sluice.amounts import OF_EVERYTHING, UNITS, Amount, count_in
 from sluice.monitoring.inspection import SourceLag
 from sluice_airflow.triggers.shared_poll import Sighting
 from sluice_airflow.triggers.stream import StreamTrigger, follow_lag, look_at_lag
 
 logger = logging.getLogger(__name__)
+
+LIMITS: Mapping[str, str] = {unit: f"max_{unit}" for unit in UNITS}
+"""By the unit that amounts are counted in, the argument that limits it."""
 
 
 class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
@@ -21,25 +24,31 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
     Args:
         stream: The stream's name.
         max_files: The most files; None for no limit.
+        max_offsets: The most offsets; None for no limit.
         max_bytes: The most bytes; None for no limit.
+        max_rows: The most rows; None for no limit.
         max_age_seconds: How long the oldest of it may have waited; None for no limit.
         project: The folder of `sluice.toml`; Airflow's own project when not given.
     """
 
-    arguments: ClassVar[tuple[str, ...]] = ("stream", "max_files", "max_bytes", "max_age_seconds", "project")
+    arguments: ClassVar[tuple[str, ...]] = ("stream", *LIMITS.values(), "max_age_seconds", "project")
 
     def __init__(
         self,
         *,
         stream: str,
         max_files: int | None = None,
+        max_offsets: int | None = None,
         max_bytes: int | None = None,
+        max_rows: int | None = None,
         max_age_seconds: float | None = None,
         project: str | None = None,
     ) -> None:
         super().__init__(stream=stream, project=project)
         self.max_files = max_files
+        self.max_offsets = max_offsets
         self.max_bytes = max_bytes
+        self.max_rows = max_rows
         self.max_age_seconds = max_age_seconds
 
     def follow(self) -> AsyncIterator[Sighting[dict[str, SourceLag]]]:
@@ -54,14 +63,12 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
         """Whether the backlog is within the limits; what is not known is within none."""
         if any(lag.unreadable is not None for lag in seen.values()):
             return None
-        now, amounts = datetime.now(UTC), [lag.amount for lag in seen.values()]
-        backlog: dict[str, float | None] = {
-            "files": count_in(amounts, "files"),
-            "bytes": count_in(amounts, "bytes"),
-            "age_seconds": max((lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()), default=0.0),
-        }
-        limits = {"files": self.max_files, "bytes": self.max_bytes, "age_seconds": self.max_age_seconds}
-        for name, limit in limits.items():
+        now, limits = datetime.now(UTC), {unit: getattr(self, word) for unit, word in LIMITS.items()}
+        limited = {unit for unit, limit in limits.items() if limit is not None}
+        amounts = [_with_zeros(lag.amount, limited) for lag in seen.values()]
+        backlog: dict[str, float | None] = {unit: count_in(amounts, unit) for unit in UNITS}
+        backlog["age_seconds"] = max((lag.as_json(now)["age_seconds"] or 0.0 for lag in seen.values()), default=0.0)
+        for name, limit in [*limits.items(), ("age_seconds", self.max_age_seconds)]:
             if limit is None:
                 continue
             waiting = backlog[name]
@@ -70,3 +77,9 @@ class LagTrigger(StreamTrigger[dict[str, SourceLag]]):
             if waiting is None or waiting > limit:
                 return None
         return backlog
+
+
+def _with_zeros(amount: Amount, limited: Collection[str]) -> Amount:
+    """What waits in a source, which has nothing in the units of others once it is limited in one of its own."""
+    own = [unit for unit in limited if unit not in OF_EVERYTHING]
+    return {**dict.fromkeys(own, 0), **amount} if any(unit in amount for unit in own) else amount
