@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _USER_METADATA = "userMetadata"
-HEEDED_OPTIONS = frozenset({"maxRecordsPerFile", _USER_METADATA})
-"""The sink's options that also count for a batch that is written aside."""
 
 _MOST_TRIES = 5
 """How often a batch is committed anew that met a commit by others which delta-rs does not pass over: a delete."""

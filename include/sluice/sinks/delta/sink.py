@@ -47,6 +47,8 @@ _OPTIONS = {
     "maxRecordsPerFile": whole_number,
     "userMetadata": any_text,
 }
+_HEEDED_ASIDE = frozenset({"maxRecordsPerFile", "userMetadata"})
+"""Those that also count for a batch that is written aside; for any other, Spark's own writer writes."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
     def _declared_obstacle(self, output_mode: OutputMode) -> str | None:
         if output_mode != "append":
             return f"in output mode `{output_mode}` a batch replaces all rows"
-        meant = sorted(self.options.keys() - published_batch.HEEDED_OPTIONS)
+        meant = sorted(self.options.keys() - _HEEDED_ASIDE)
         return f"only Spark's own writer heeds the option `{meant[0]}`" if meant else None
 
     def write_batch_aside(self, frame: DataFrame, batch: SinkBatch, *, storage: Storage) -> Aside | None:
