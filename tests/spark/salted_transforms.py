@@ -70,6 +70,14 @@ def bad_variant(numbers: DataFrame) -> DataFrame:
     return numbers.select(F.expr("variant_get(parse_json('1'), concat('hush4canary', text), 'int')").alias("id"))
 
 
+def bad_variant_cast(numbers: DataFrame) -> DataFrame:
+    return numbers.select(F.expr("variant_get(to_variant_object(array(text)), '$[0]', 'int')").alias("id"))
+
+
+def bad_mode(numbers: DataFrame) -> DataFrame:
+    return numbers.select(F.expr("aes_encrypt('a', '0123456789abcdef', text)").alias("id"))
+
+
 def raised_error(numbers: DataFrame) -> DataFrame:
     raised = F.raise_error(F.concat(F.lit("hush4canary "), F.col("text"))).cast("string")
     return numbers.select(raised.alias("text"))

@@ -121,6 +121,12 @@ def test_windows(lab: Lab) -> None:
     limited = document(lab, stream, StateView(batch=0), most=1)
     assert (len(limited["rows"]), limited["has_more"]) == (1, True)
 
+    for file in (lab.checkpoint(stream) / "state").rglob("*.delta"):
+        file.with_name(f".{file.name}.crc").unlink()
+        file.write_bytes(b"no state")
+    with pytest.raises(DeclarationError, match=r"Spark does not read the state of operator 0 so: .*CANNOT_LOAD_STATE"):
+        rows(lab, stream)
+
 
 def test_a_join_has_sides(lab: Lab) -> None:
     """Each is looked at by itself."""

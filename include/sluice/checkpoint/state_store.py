@@ -232,7 +232,7 @@ def _read_operator(
     stores = [store.store_name for store in metadata.state_store_info] if metadata else _find_stores(location, storage)
     partitions = len(found)
     if metadata is not None and not (found == [0] and _has_no_keys(location, storage)):
-        partitions = max(partitions, *(store.num_partitions for store in metadata.state_store_info))
+        partitions = max([partitions, *(store.num_partitions for store in metadata.state_store_info)])
     newest: list[int | None] = []
     problems: list[Problem] = []
     for partition in range(partitions):

@@ -101,6 +101,7 @@ def _check_fits(view: StateView, operator: Operator) -> None:
 def _rows(
     checkpoint: CheckpointState, session: SparkSession, operator: Operator, view: StateView, most: int
 ) -> tuple[list[str], list[dict[str, Any]]]:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as sql
 
@@ -109,6 +110,6 @@ def _rows(
     document = sql.to_json(sql.struct("*"), {"ignoreNullFields": "false"})
     try:
         found = frame.limit(most).select(document).collect()
-    except PySparkException as exc:
+    except (PySparkException, Py4JError) as exc:
         raise state_unreadable(operator, exc, view.options, where=_WHERE) from exc
     return frame.columns, [json.loads(row[0]) for row in found]

@@ -44,16 +44,24 @@ _ROW = re.compile(r"(violated by row with values:).*", re.DOTALL)
 """What a constraint of Delta's says, of which only the text is known."""
 _OF_DATA = "22"
 """The class of SQL's states that tell of values: Java's own errors below are about it, in any words."""
-_OF_ROWS = frozenset({"path"})
+_OF_DATA_TOO = frozenset({"UNSUPPORTED_FEATURE.AES_MODE"})
+"""Conditions that do as well, which have another state."""
+_OF_ROWS = frozenset({"mode", "padding", "path"})
 """Parameters that elsewhere are of the declaration, and in such an error are of a row: a path into a variant."""
 _TRACE = re.compile(r"Traceback \(most recent call last\):")
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+)', re.MULTILINE)
 _RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<words>.*))?$", re.MULTILINE)
 _SQL = re.compile(r"\s*== SQL(?: \(.*?\))? ==\s.*?(?=== \w+(?: \(.*?\))? ==|\Z)", re.DOTALL)
+_TYPE = (
+    "(?:ARRAY|BIGINT|BINARY|BOOLEAN|CHAR|DATE|DECIMAL|DOUBLE|FLOAT|INT|INTERVAL|MAP|NUMERIC|OBJECT|SMALLINT|STRING|STRUCT"
+    "|TIME|TIMESTAMP|TIMESTAMP_LTZ|TIMESTAMP_NTZ|TINYINT|VARCHAR|VARIANT|VOID)"
+)
+_PARTITION = re.compile(r"(/[\w.%-]+=)[^/]*")
+"""A part of a path that says which value a column has in the files below it."""
 _CONDITION = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
 _KEPT = re.compile(
     rf"{_CONDITION.pattern}|\(s\)|\(\)|\(line \d+, pos \d+\)|\[id = [0-9a-f-]+, runId = [0-9a-f-]+\]"
-    r'|"[\w.]+" was called from|"spark\.[\w.]+"|`\w+`|"[A-Z]+(?:\(\d+(?:,\d+)?\))?"'
+    rf'|"[\w.]+" was called from|"spark\.[\w.]+"|`\w+`|"{_TYPE}(?:\(\d+(?:,\d+)?\))?"'
 )
 _QUOTED = re.compile(
     r"(?<!\w)'.*?'(?!\w)|(?<!\w)\".*?\"(?!\w)|`.*?`|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\[(?!`)(?:[^\[\]]|\[[^\[\]]*\])*\]"
@@ -108,7 +116,7 @@ def shown_text(text: str, words: QueryWords = NO_WORDS) -> str:
         piece = kept[0] if kept is not None else found[0]
         shown.append(piece if kept is not None else _shown_piece(piece, words))
         at = found.start() + len(piece)
-    return words.masked(" ".join("".join([*shown, text[at:]]).split()))
+    return words.masked(_without_values(" ".join("".join([*shown, text[at:]]).split())))
 
 
 def _shown(link: _Link, words: QueryWords) -> str:
@@ -128,7 +136,13 @@ def _shown(link: _Link, words: QueryWords) -> str:
     for end in _ENDS:
         text = text.partition(end)[0]
     text = words.masked(_SQL.sub(" ", text), is_of_spark=True)
-    return " ".join(re.sub("\0(\\d+)\0", lambda found: shown[int(found[1])], text).split())
+    told = re.sub("\0(\\d+)\0", lambda found: shown[int(found[1])], text)
+    return _without_values(" ".join(told.split()))
+
+
+def _without_values(text: str) -> str:
+    """A text without the values that the folders of partitions are named by."""
+    return _PARTITION.sub(rf"\1{MASK}", text)
 
 
 def _shown_parameter(name: str, value: str, words: QueryWords) -> str:
@@ -204,7 +218,7 @@ def _links(exc: BaseException) -> Iterator[_Link]:
 def _is_of_data(found: Any) -> bool:
     """Whether an error is about a value of a row, as its SQL state says; also of a Java object."""
     try:
-        return str(found.getSqlState() or "").startswith(_OF_DATA)
+        return str(found.getSqlState() or "").startswith(_OF_DATA) or found.getCondition() in _OF_DATA_TOO
     except Exception:  # an error of Java's own has none
         return False
 

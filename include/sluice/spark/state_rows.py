@@ -83,11 +83,12 @@ def read_state(
     Raises:
         DeclarationError: Spark wants to be told more, or does not have what is asked for.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         return _side_by_side(open_state(session, checkpoint.location, operator, options))
-    except PySparkException as exc:
+    except (PySparkException, Py4JError) as exc:
         raise state_unreadable(operator, exc, options, where=where) from exc
 
 

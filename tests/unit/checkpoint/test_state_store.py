@@ -57,6 +57,13 @@ def test_operator(tmp_path: Path) -> None:
     assert layout(tmp_path) == StateLayout((Operator(0, "stateStoreSave", 2, ("default",), 3),))
 
 
+def test_no_store(tmp_path: Path) -> None:
+    """Metadata that names no store is no reason to fail: whatever wrote it, there are the partitions that there are."""
+    make_operator(tmp_path, stores=())
+
+    assert layout(tmp_path).operators == (Operator(0, "stateStoreSave", 2, (), None),)
+
+
 def test_no_state(tmp_path: Path) -> None:
     """A stateless checkpoint has no operators."""
     assert layout(tmp_path / "state") == StateLayout(())

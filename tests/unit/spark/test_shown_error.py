@@ -52,6 +52,14 @@ TRACE = (
         ),
         ("file:/in/hush4canary.json is no hush4canary", "file:/in/hush4canary.json is no ***"),
         ("No space left on device", "No space left on device"),
+        (
+            "Mkdirs failed to create file:/lake/out/v=A R0W (5)/w=x (exists=false, cwd=file:/work/here)",
+            "Mkdirs failed to create file:/lake/out/v=?/w=?",
+        ),
+        (
+            'The value "RAWROW" of "TIMESTAMP_NTZ" or "DECIMAL(3,1)"',
+            'The value "?" of "TIMESTAMP_NTZ" or "DECIMAL(3,1)"',
+        ),
     ],
 )
 def test_a_text(text: str, told: str) -> None:
