@@ -45,7 +45,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
 """The rooms of `sluice`, the lowest first: a room imports only from those before it. What is listed together is one."""
 AIRFLOW_ROOMS: tuple[tuple[str, ...], ...] = (
     (
-        "arguments", "deferring", "lineage", "noted_runs", "outcomes", "projects", "rendered", "run_keys",
+        "arguments", "deferring", "noted_runs", "openlineage_provider", "outcomes", "projects", "rendered", "run_keys",
         "run_metrics", "slot_priority", "submission", "time_limit", "unannounced_runs",
     ),
     ("listeners",),
@@ -229,7 +229,7 @@ def test_sources_and_sinks_stay_apart() -> None:
     ] == []
 
 
-CONTRACTS = ("contract", "replaceable", "bench", "row_contract")
+CONTRACTS = ("contract", "replaceable", "bench", "row_contract", "splitting")
 """The files of `sources` and `sinks` that say what a kind can do, and are none."""
 KIND_OWNERS = ("sluice.sources", "sluice.sinks")
 OF_KINDS = {

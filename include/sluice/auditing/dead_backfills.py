@@ -17,8 +17,8 @@ from sluice.project import Project
 from sluice.runs.backfill_names import application_of, run_of, tidied_application
 from sluice.runs.kept_table import Table
 from sluice.runs.record import RunRecord, RunRecords
-from sluice.sinks.contract import SplittingSink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, removed_number, sealed_number
+from sluice.sinks.splitting import SplittingSink
 from sluice.storage import Storage
 from sluice.stream import Stream
 

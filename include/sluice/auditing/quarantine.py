@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from sluice.errors import DeclarationError
 from sluice.quality.compile import Check, QualityPlan
 from sluice.runs.backfill_names import tidied_application
-from sluice.sinks.contract import SplittingSink
 from sluice.sinks.replaceable import Replacement
+from sluice.sinks.splitting import SplittingSink
 from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
 from sluice.times import epoch_micros

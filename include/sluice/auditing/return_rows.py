@@ -58,8 +58,9 @@ from sluice.runs.journal import Journal
 from sluice.runs.kept_table import Table
 from sluice.runs.lease import Lease, may_wake_up, newest_lease
 from sluice.runs.record import new_run_id
-from sluice.sinks.contract import SinkBatch, SplittingSink
+from sluice.sinks.contract import SinkBatch
 from sluice.sinks.replaceable import RETURN_PREFIX
+from sluice.sinks.splitting import SplittingSink
 from sluice.spark.query import spark_failed
 from sluice.spark.session import opened_session
 from sluice.spark.shown_error import spark_message

@@ -16,7 +16,7 @@ from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.project import Project
 from sluice.runs.kept_table import Table
-from sluice.sinks.contract import SplittingSink
+from sluice.sinks.splitting import SplittingSink
 
 
 class Decision(Document, frozen=True, kw_only=True):

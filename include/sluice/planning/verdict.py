@@ -25,7 +25,7 @@ from sluice.planning.unnamed_columns import unnamed_columns
 from sluice.project import Project
 from sluice.runs.lease import check_not_taken
 from sluice.runs.record import RunRecord, RunRecords
-from sluice.sinks.contract import SplittingSink
+from sluice.sinks.splitting import SplittingSink
 from sluice.sources.contract import Bound
 from sluice.stream import Stream
 from sluice.times import Clock, system_clock

@@ -39,8 +39,8 @@ from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease, may_wake_up
 from sluice.runs.record import BackfillRecord, RunRecord, RunRecords, new_run_id
 from sluice.runs.summary import RecordedInterval
-from sluice.sinks.contract import SplittingSink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced
+from sluice.sinks.splitting import SplittingSink
 from sluice.spark.writers import open_journal
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sluice.project import Project
-from sluice.sinks.contract import SplittingSink
+from sluice.sinks.splitting import SplittingSink
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import pytest
 
 from sluice import Project, sinks
 from sluice.runs.kept_table import Table
-from sluice.sinks.contract import SplittingSink
+from sluice.sinks.splitting import SplittingSink
 
 
 def project_in(folder: Path) -> Project:

@@ -25,7 +25,6 @@ from sluice.sinks.contract import (
     OutputMode,
     SinkBatch,
     SinkState,
-    SplittingSink,
 )
 from sluice.sinks.delta import implicit_casts, published_batch, replacement, sealing
 from sluice.sinks.delta.changed import ChangedDeltaSink
@@ -33,6 +32,7 @@ from sluice.sinks.delta.changes import Changes
 from sluice.sinks.delta.merged import HEEDED_OPTIONS, MergedDeltaSink
 from sluice.sinks.delta.table import QUERY_ID, DeltaTableSink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, SinkSnapshot
+from sluice.sinks.splitting import SplittingSink
 from sluice.spark_options import spark_options
 from sluice.storage import Storage
 
