@@ -30,6 +30,8 @@ class StatefulOperator(msgspec.Struct, frozen=True):
     """What it does, for people: without literals, which may be secrets."""
     digest: str
     """Tells what it does from anything else, literals included."""
+    feeds: tuple[str, ...] = ()
+    """Tells what it is fed by, and the code that it calls, from anything else; of a join, one for each side."""
 
 
 class KeptState(msgspec.Struct, frozen=True):

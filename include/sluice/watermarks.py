@@ -7,7 +7,8 @@ nothing in one start is still where it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,12 @@ from sluice.documents import Document
 Policy = Literal["min", "max"]
 WATERMARK_METRICS = "sluice.watermark."
 """What the observed event time of a `withWatermark` is named with, before its number; see `connect_plan.py`."""
+_NUMBER = re.compile(r" \(\d+\)$")
+
+
+def shared_name(name: str) -> str:
+    """What inputs of the same sources and column are called: the second of them is `clicks.clicked_at (2)`."""
+    return _NUMBER.sub("", name)
 
 
 class InputWatermark(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +39,13 @@ class InputWatermark(msgspec.Struct, frozen=True, kw_only=True):
     """What its watermark has reached at least, by what was known before anything was measured."""
     since: int | None = 0
     """The first batch from which on nothing is missing: 0 when all was measured, None when it can't be measured."""
+    feed: str = ""
+    """Tells what it was fed by from anything else; empty where nobody has looked."""
+
+    @property
+    def name(self) -> str:
+        """What it shares with others of the same sources and column."""
+        return shared_name(self.input)
 
     @property
     def watermark_ms(self) -> int:
@@ -52,6 +66,13 @@ class BatchTimes(msgspec.Struct, frozen=True, kw_only=True):
     batch_id: int
     event_times: dict[str, int]
     """The newest event time by input, in milliseconds since the epoch; inputs without an event are absent."""
+
+    def as_one(self, inputs: Collection[str]) -> BatchTimes:
+        """The same with each of these as far as the last of them."""
+        ours = [self.event_times[name] for name in inputs if name in self.event_times]
+        others = {name: event_ms for name, event_ms in self.event_times.items() if name not in inputs}
+        alike = dict.fromkeys(inputs, min(ours)) if ours and len(ours) == len(inputs) else {}
+        return msgspec.structs.replace(self, event_times=others | alike)
 
 
 class Watermarks(Document, frozen=True, kw_only=True):
@@ -103,6 +124,22 @@ class Watermarks(Document, frozen=True, kw_only=True):
     def times_of(self, batch_id: int | None) -> BatchTimes | None:
         """What was measured of a batch before its rows counted; None where nobody has."""
         return next((found for found in self.published if found.batch_id == batch_id), None)
+
+    def as_one(self, name: str) -> Watermarks:
+        """What is known when nobody knows which input of a name is which: each has come as far as the last of them."""
+        ours = [known for known in self.inputs if known.name == name]
+        event_times = [known.event_ms for known in ours if known.event_ms is not None]
+        begun = [known.since for known in ours if known.since is not None]
+        alike = {
+            "event_ms": min(event_times) if len(event_times) == len(ours) else None,
+            "floor_ms": min(known.floor_ms for known in ours),
+            "since": max(begun) if len(begun) == len(ours) else None,
+        }
+        return msgspec.structs.replace(
+            self,
+            inputs=tuple(msgspec.structs.replace(known, **alike) if known in ours else known for known in self.inputs),
+            published=tuple(found.as_one([known.input for known in ours]) for found in self.published),
+        )
 
     def missing(self, batch_id: int) -> Watermarks:
         """What is known after a batch of which nothing can be measured any more."""

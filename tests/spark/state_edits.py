@@ -547,3 +547,42 @@ TAKEN: dict[str, tuple[Make, Make, OutputMode]] = {
         "complete",
     ),
 }
+
+
+def _union(one: Make) -> Callable[[str, str], Make]:
+    """Twice the same, one under the other, told apart by what is before it alone."""
+
+    def of(left: str, right: str) -> Make:
+        return lambda x: one(x, left).union(one(x, right))
+
+    return of
+
+
+def _joined_with_itself(left: str, right: str) -> Make:
+    def make(x: DataFrame) -> DataFrame:
+        sides = (renamed(x.where(condition), "k", side) for condition, side in ((left, "x"), (right, "y")))
+        return next(sides).join(next(sides), F.expr("x_key = y_key AND x_at = y_at")).select("x_n", "y_n")
+
+    return make
+
+
+class _Marks(_Nothing):
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+
+_BY_FILTER = ("k = '0'", "k = '1'", "k = '2'")
+EXCHANGED: dict[str, tuple[Callable[[str, str], Make], str, str, str]] = {
+    "windows by filters": (_union(lambda x, which: windows()(x.where(which))), *_BY_FILTER),
+    "duplicates by filters": (_union(lambda x, which: deduped("k")(x.where(which)).select("k")), *_BY_FILTER),
+    "sums by projections": (
+        _union(lambda x, made: windows()(x.withColumn("v", F.expr(made)))),
+        *("v * 2", "v * 3", "v * 4"),
+    ),
+    "sides of a join": (_joined_with_itself, "j = '0'", "j = '1'", "j = '2'"),
+    "processors": (
+        _union(lambda x, mark: x.groupBy("k").transformWithState(_Marks(mark), "k string", "append", "None")),
+        *("a", "b", "c"),
+    ),
+}
+"""Operators that are alike: how two of them are made, and of what; the last is an edit of one of them."""

@@ -16,7 +16,7 @@ from sluice.errors import BatchFailedError, RefusedError
 from sluice.generation_notes import KeptState, StatefulOperator
 from sluice.runs.record import RunRecord
 from sluice.sinks.contract import OutputMode
-from sluice.spark.kept_state import read_kept_state
+from sluice.spark.kept_state import read_kept_state, what_changed
 from sluice.spark.query import build_query
 from sluice.spark_setting import spark_setting
 from tests.campaign import rarely
@@ -24,6 +24,7 @@ from tests.remedies import read_remedy
 from tests.spark.lab import Lab, write_files
 from tests.spark.power_cuts import Cut
 from tests.spark.state_edits import (
+    EXCHANGED,
     REFUSED,
     TAKEN,
     Make,
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.spark
 _MADE: dict[str, Make] = {}
 """What the transforms make now: an edit puts something else here."""
 _SCHEMA = "n bigint, v bigint, u bigint, k string, j string"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def of_one(x: DataFrame) -> DataFrame:
@@ -84,7 +86,7 @@ def test_other_state(lab: Lab, name: str) -> None:
     was, again, now = (kept(lab, make, mode) for make in (before, before, after))
     assert len(was.operators) >= 1
     assert was == again
-    assert was.operators != now.operators
+    assert what_changed(was, now) is not None
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -93,7 +95,29 @@ def test_the_same_state(lab: Lab, name: str) -> None:
     before, after, mode = TAKEN[name]
     was = kept(lab, before, mode)
     assert len(was.operators) >= 1
-    assert was == kept(lab, after, mode)
+    assert was == kept(lab, before, mode)
+    assert what_changed(was, kept(lab, after, mode)) is None
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_operators_that_are_alike(lab: Lab, name: str) -> None:
+    """Spark knows them by their places: in another order, each would go on with the other's state."""
+    make, left, right, other = EXCHANGED[name]
+    with spark_setting(lab.spark, "spark.sql.streaming.stateStore.providerClass", ROCKSDB):
+        was, again, exchanged = (
+            kept(lab, make(*sides), "append") for sides in ((left, right), (left, right), (right, left))
+        )
+        one_moved, one_edited, both_alike = (
+            kept(lab, make(*sides), "append") for sides in ((right, other), (left, other), (right, right))
+        )
+    assert was == again
+    for edited in (exchanged, one_moved):
+        told = what_changed(was, edited)
+        assert told is not None
+        assert "was exchanged for what fed its like" in told[0]
+    # What feeds one of them may be edited, as before any operator.
+    assert what_changed(was, one_edited) is None
+    assert what_changed(was, both_alike) is None
 
 
 def test_sides_of_a_join(lab: Lab) -> None:
@@ -110,8 +134,7 @@ def test_sides_of_a_join(lab: Lab) -> None:
 
 def test_keys_of_a_processor(lab: Lab) -> None:
     """What a processor keeps is its code's; by what it is kept is the plan's."""
-    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    with spark_setting(lab.spark, "spark.sql.streaming.stateStore.providerClass", provider):
+    with spark_setting(lab.spark, "spark.sql.streaming.stateStore.providerClass", ROCKSDB):
         was, again, other = (kept(lab, processed(key), "append") for key in ("k", "k", "j"))
     assert was == again
     assert _shown(was)[0].endswith(" by k")
@@ -189,6 +212,18 @@ def test_an_edit_and_its_remedies(lab: Lab, name: str) -> None:
     assert twins.run().status == "succeeded"
     assert lab.plan(declared(before, mode)).verdict == "skip"
     assert run(lab, after, mode, name="anew", sink=sinks.delta("anew")).status == "succeeded"
+
+
+def test_branches_that_change_places(lab: Lab) -> None:
+    """Refused, also where a batch waits that a kill has left; put back, it goes on."""
+    make, left, right, _ = EXCHANGED["windows by filters"]
+    twins = Twins(lab, make(left, right), "append")
+    arrive(lab, *FIRST)
+    twins.run()
+    arrive(lab, *SECOND)
+    cut_run(lab, declared(make(left, right)), Cut("Spark's commit", 1, "before"))
+    refused(lab, make(right, left), "append", r"feeds `Aggregate by .*` was exchanged for what fed its like")
+    assert twins.run().status == "succeeded"
 
 
 @pytest.mark.parametrize("name", ["nothing of slides", *rarely("what differs at every start", "column computed now")])

@@ -11,8 +11,9 @@ from sluice.home import SourceLine
 from sluice.locations import local_path
 from sluice.sinks.contract import OutputMode
 from sluice.sources.contract import SOURCE_TAG
-from sluice.spark.plan_columns import PYTHON
+from sluice.spark.plan_columns import BY_CODE, PYTHON
 from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
+from sluice.spark.plan_tree import digest_of, parse_plan
 from sluice.trigger import LiveKind
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class ClassicPlans:
             names = "+".join(dict.fromkeys(below))
             key = str(node.nodeId().toString())
             delay_ms = int(node_class.getDelayMs(node.delay()))
-            found.setdefault(key, WatermarkNode(f"{names}.{node.eventTime().name()}", delay_ms, key))
+            feed = digest_of(parse_plan(str(node.child().toString())).walk())
+            found.setdefault(key, WatermarkNode(f"{names}.{node.eventTime().name()}", delay_ms, key, feed))
         return numbered(found.values())
 
     def observing(self) -> AbstractContextManager[None]:
@@ -90,7 +92,9 @@ class ClassicPlans:
             if _class_name(node) in PYTHON:
                 for call in _below(*_each(node.udfs())):
                     if _class_name(call) == "PythonUDF":
-                        yield str(call.resultId().id()), bytes(call.func().command().unsafeArray())
+                        yield _python_function(call)
+            elif BY_CODE.fullmatch(_class_name(node)) is not None:
+                yield _python_function(node.functionExpr())
 
     def static_versions(self, frame: DataFrame) -> Mapping[str, int]:
         found = {}
@@ -189,6 +193,10 @@ def _analysed(frame: DataFrame) -> Any:
     inline = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.InlineCTE")
     always, keeps_unused = True, False
     return inline(always, keeps_unused).apply(frame._jdf.queryExecution().analyzed())
+
+
+def _python_function(call: Any) -> tuple[str, bytes]:
+    return str(call.resultId().id()), bytes(call.func().command().unsafeArray())
 
 
 def _optimised(frame: DataFrame) -> Any:

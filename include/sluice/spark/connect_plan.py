@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
 from sluice.home import SourceLine
 from sluice.sinks.contract import OutputMode
 from sluice.spark.plan_reader import WatermarkNode, numbered, stream_of_its_own
-from sluice.spark.plan_tree import Node, parse_plan
+from sluice.spark.plan_tree import Node, digest_of, parse_plan
 from sluice.times import epoch_micros
 from sluice.trigger import LiveKind
 from sluice.watermarks import WATERMARK_METRICS
@@ -217,7 +217,8 @@ def watermark_nodes(
             raise RefusedByServer(f"the server shows a watermark that Sluice can't read: {node.rest.strip()}")
         name = f"{'+'.join(dict.fromkeys(below))}.{found['column']}"
         is_ours = metric is not None and metric.startswith(WATERMARK_METRICS)
-        yield WatermarkNode(name, delay_ms(found["delay"]), metric if is_ours else None)
+        feed = digest_of(islice(node.walk(), 1, None))
+        yield WatermarkNode(name, delay_ms(found["delay"]), metric if is_ours else None, feed)
     return below
 
 

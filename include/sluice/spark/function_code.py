@@ -14,6 +14,8 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodD
 from typing import Any
 
 _OF_PYTHON = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_PROCESSOR = "_stateful_processor"
+"""What holds a user's processor in the object whose method PySpark sends for it."""
 _Cached = type(functools.lru_cache(len))
 
 
@@ -48,6 +50,8 @@ def _parts(value: Any, seen: set[int]) -> Iterator[object]:
             yield from _of_function(value, seen)
         case _Cached():
             yield from _parts(value.__wrapped__, seen)
+        case MethodType() if (processor := getattr(value.__self__, _PROCESSOR, None)) is not None:
+            yield from _parts((processor, getattr(processor, "__dict__", {})), seen)
         case MethodType():
             yield from _parts((value.__self__, value.__func__), seen)
         case functools.partial():

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 from sluice.errors import Problem, RefusedError
@@ -24,6 +24,7 @@ from sluice.spark.function_code import function_digests
 from sluice.spark.plan_columns import (
     ALIAS,
     ATTRIBUTE,
+    BY_CODE,
     DEDUPES,
     PYTHON,
     closed,
@@ -33,7 +34,7 @@ from sluice.spark.plan_columns import (
     split,
     whole_plan,
 )
-from sluice.spark.plan_tree import Node
+from sluice.spark.plan_tree import Node, digest_of
 from sluice.spark.query import Query, plan_reader, spark_failed
 from sluice.spark.session import TIME_ZONE
 from sluice.spark.shown_plan import masked_expression
@@ -52,14 +53,14 @@ if TYPE_CHECKING:
 
 _FORM = 5
 """How plans are read here; another one spells the same state in other words."""
-_BY_CODE = re.compile(r"FlatMapGroups\w*WithState|TransformWithState\w*")
-_STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{_BY_CODE.pattern}")
+_STATEFUL = re.compile(rf"Aggregate|Deduplicate\w*|Distinct|Join|{BY_CODE.pattern}")
 _WATERMARK = re.compile(r".*?, (.*#\d+(?:-T\d+ms)?): .*", re.DOTALL)
 _CALL = re.compile(r"(?<![\w.$])([a-z_0-9]+)\(")
 _AND = " AND "
 _EQUALS = (" = ", " <=> ")
 _FILTER = " FILTER (WHERE "
 _MOST_SHOWN = 300
+_TIMES = re.compile(r" \(\d+\)\.")
 _SPARKS_AGGREGATES = """
     any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine
     array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or collect_list
@@ -88,7 +89,7 @@ def read_kept_state(query: Query) -> KeptState:
         root = optimised_plan(query.frame, plans)
     except Exception as exc:
         raise spark_failed(exc, where=query.stream.place, consequence="nothing is planned") from exc
-    is_called = any(node.kind in PYTHON for node in root.walk())
+    is_called = any(node.kind in PYTHON or BY_CODE.fullmatch(node.kind) for node in root.walk())
     functions = function_digests(plans.python_functions(query.frame)) if is_called else {}
     columns = TracedColumns(root, source_prefixes(root, analysed, query.lines), functions)
     found = (_operator(node, columns) for node in root.walk() if _is_stateful(node))
@@ -106,15 +107,27 @@ def check_kept_state(now: KeptState, seen: Survey) -> None:
         RefusedError: It would take the state for another one.
     """
     then = seen.known.state if seen.known is not None else None
-    if then is None or then.read_by != now.read_by or then == now:
+    if then is None or (found := what_changed(then, now)) is None:
         return
-    if not may_have_written(seen.stream, seen.checkpoint, seen.sink, is_decided=seen.is_decided):
-        return
-    if then.operators != now.operators:
-        raise _changed(seen, f"it was edited {_change(then, now)}", STATE_REMEDY)
-    if now.operators:
+    if may_have_written(seen.stream, seen.checkpoint, seen.sink, is_decided=seen.is_decided):
+        raise _changed(seen, *found)
+
+
+def what_changed(then: KeptState, now: KeptState) -> tuple[str, str] | None:
+    """What a query would take for something else, and what to do; None where it goes on as it was.
+
+    None also where the plan was read by another version, whose words can't be compared.
+    """
+    if then.read_by != now.read_by:
+        return None
+    if [found.digest for found in then.operators] != [found.digest for found in now.operators]:
+        return f"it was edited {_change(then, now)}", STATE_REMEDY
+    if (exchanged := _exchanged(then, now)) is not None:
+        return f"what feeds {_shown(exchanged)} was exchanged for what fed its like", STATE_REMEDY
+    if now.operators and then.time_zone != now.time_zone:
         remedy = f"set it back: `{TIME_ZONE} = {then.time_zone}`; or declare a new stream with a sink of its own"
-        raise _changed(seen, f"the session's time zone was {then.time_zone} and is {now.time_zone}", remedy)
+        return f"the session's time zone was {then.time_zone} and is {now.time_zone}", remedy
+    return None
 
 
 def _changed(seen: Survey, cause: str, remedy: str) -> RefusedError:
@@ -131,10 +144,31 @@ def _changed(seen: Survey, cause: str, remedy: str) -> RefusedError:
 
 def _change(then: KeptState, now: KeptState) -> str:
     """What was edited, by the first operator that is another one."""
-    pairs = zip_longest(then.operators, now.operators)
-    was, becomes = next((was, becomes) for was, becomes in pairs if was != becomes)
+    pairs = list(zip_longest(then.operators, now.operators))
+    was, becomes = next(pair for pair in pairs if len({found and found.digest for found in pair}) > 1)
     shown = _shown(was), _shown(becomes)
     return f"from {shown[0]} to {shown[1]}" if shown[0] != shown[1] else f"in the literals or functions of {shown[0]}"
+
+
+def _exchanged(then: KeptState, now: KeptState) -> StatefulOperator | None:
+    """An operator, or the side of a join, that would go on with the state of another one of its like.
+
+    What feeds an operator may be edited: it then is as nothing was. It may not be what fed another place, which by now
+    something else feeds.
+    """
+    places = [
+        (operator, was, feed)
+        for before, operator in zip(then.operators, now.operators, strict=True)
+        for was, feed in zip(before.feeds, operator.feeds, strict=False)
+    ]
+    moved = [(operator, was, feed) for operator, was, feed in places if was != feed]
+    left = {(_like(operator), was) for operator, was, _ in moved}
+    return next((operator for operator, _, feed in moved if (_like(operator), feed) in left), None)
+
+
+def _like(operator: StatefulOperator) -> str:
+    """What others of its kind have in common with it: of a source that is read twice, it may read the other time."""
+    return _TIMES.sub(".", operator.shown)
 
 
 def _shown(operator: StatefulOperator | None) -> str:
@@ -173,7 +207,17 @@ def _operator(node: Node, columns: TracedColumns) -> StatefulOperator | None:
     times = f", with the watermark of {_readable(', '.join(kept.times))}" if kept.times else ""
     shown = f"{kept.what} by {keys or 'nothing'}{f': {values}' if values else ''}{times}"
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
-    return StatefulOperator(shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}...", digest)
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+    return StatefulOperator(shown, digest, tuple(_feeds(node, columns)))
+
+
+def _feeds(node: Node, columns: TracedColumns) -> Iterator[str]:
+    if node.kind == "Join":
+        yield from (digest_of(side.walk()) for side in node.children)
+        return
+    # With the code that it calls, without what tells one source from the same that is read once more.
+    code = columns.spell(node.rest, node, lambda _: "") if BY_CODE.fullmatch(node.kind) is not None else ""
+    yield digest_of([Node(code, node.is_streaming, ""), *islice(node.walk(), 1, None)])
 
 
 def _readable(spelled: str) -> str:
@@ -197,7 +241,7 @@ def _kept(node: Node, columns: TracedColumns) -> _Kept | None:
         kind, *written = split(node.rest.strip())
         rows = [column for side in node.children for column in _row(side, columns)]
         return _Kept(f"{kind.replace('Cross', 'Inner')} Join", _conditions(", ".join(written), node, columns), rows)
-    if _BY_CODE.fullmatch(node.kind) is not None:
+    if BY_CODE.fullmatch(node.kind) is not None:
         return _Kept(node.kind, _grouping(node, listed, columns), [], _times(node, columns))
     return None
 

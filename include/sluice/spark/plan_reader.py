@@ -26,6 +26,8 @@ class WatermarkNode:
     delay_ms: int
     key: str | None
     """What Spark's measures of it are found by; None when it can't be measured."""
+    feed: str = ""
+    """Tells what it is fed by from anything else."""
 
 
 class PlanReader(Protocol):

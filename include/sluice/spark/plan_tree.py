@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 _NODE = re.compile(r"(?P<indent>(?:[: ] {2})*(?:[:+]- )?)(?P<mark>[~'!]*)(?P<kind>\w+)(?P<rest>.*)")
+TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
+"""The number that Spark gives a column, which is another one at every start."""
+_NAMED = re.compile(rf"[\w$.]*{TAGGED.pattern}")
+PASSING = re.compile(
+    r"(?<=\w)@[0-9a-f]{5,8}\b|\bSome\([^()]*\)|\b(?:rand|randn|random|uniform)\([^()]*\)|(?<!\.)\b\d{16,}\b"
+    r"|\b\d{4,}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+)
+"""What else an expression may have that is: objects, time zones, seeds, times and run ids."""
+_TAKEN_OUT = re.compile(r"\b_(?:common_expr|gen_alias)_\d+")
+"""What Spark calls an expression that it computes before an operator, by numbers of the session's."""
 _LEVEL = 3
 """How many characters one level of the tree is wide."""
 
@@ -49,3 +60,29 @@ def parse_plan(text: str) -> Node:
             above[-1][1].children.append(node)
         above.append((depth, node))
     return above[0][1]
+
+
+def without_numbers(nodes: Iterable[Node], column: re.Pattern[str] = TAGGED) -> list[str]:
+    """What nodes say, with columns by the order in which they are mentioned: Spark numbers those of a session.
+
+    Args:
+        nodes: The nodes.
+        column: What of a column is left out: its number, or its name as well.
+    """
+    order: dict[str, str] = {}
+    return [
+        column.sub(
+            lambda found: order.setdefault(found[0].rpartition("#")[2], str(len(order))),
+            PASSING.sub("?", node.kind + node.rest),
+        )
+        for node in nodes
+    ]
+
+
+def digest_of(nodes: Iterable[Node]) -> str:
+    """Tells operators from others, whatever of them was edited, but for what columns are called.
+
+    What only observes rows is none of them.
+    """
+    found = repr(without_numbers((node for node in nodes if node.kind != "CollectMetrics"), _NAMED))
+    return hashlib.sha256(_TAKEN_OUT.sub("?", found).encode()).hexdigest()[:16]

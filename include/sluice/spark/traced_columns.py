@@ -20,22 +20,16 @@ from sluice.spark.plan_columns import (
     output_columns,
     split,
 )
-from sluice.spark.plan_tree import Node
+from sluice.spark.plan_tree import PASSING, TAGGED, Node, without_numbers
 
 MARK = "`"
 """What stands before and behind a column in an expression that is spelled: a literal may be of the same letters."""
-_TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
-_NAMED = re.compile(rf"(?:.*? AS )?(?P<name>.*){_TAGGED.pattern}", re.DOTALL)
+_NAMED = re.compile(rf"(?:.*? AS )?(?P<name>.*){TAGGED.pattern}", re.DOTALL)
 _MAKES = {"Expand", "Generate", *PYTHON}
 _VARIABLE = re.compile(r"\blambda [\w$]+#\d+L?")
 _CALLED = re.compile(r"(<?(?<![\w.$])\w+>?)\(")
 _SUBQUERY = re.compile(r"subquery#\d+ \[")
 _GROUPING_ID = "spark_grouping_id"
-_PASSING = re.compile(
-    r"(?<=\w)@[0-9a-f]{5,8}\b|\bSome\([^()]*\)|\b(?:rand|randn|random|uniform)\([^()]*\)|(?<!\.)\b\d{16,}\b"
-    r"|\b\d{4,}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
-)
-"""What an expression may have that is another one at every start: objects, time zones, seeds, times and run ids."""
 _WINDOW = re.compile(r"named_struct\(start, .*precisetimestampconversion\(", re.DOTALL)
 _TAKEN_OUT = re.compile(r"_groupingexpression|_common_expr_\d+|_extract_.*|_gen_alias_\d+|_nondeterministic")
 """What Spark calls an expression of an operator that it computes before it."""
@@ -129,7 +123,7 @@ class TracedColumns:
                 before = before[: len(before) - len(written)] + f"{MARK}{text}{MARK}"
             shown += before
             at = tag.end()
-        whole = _PASSING.sub("?", shown + expression[at:])
+        whole = PASSING.sub("?", shown + expression[at:])
         if _SUBQUERY.search(expression) is not None:
             whole += _digest(_subqueries(node))
         called = [found for name in _calls(expression) if (found := self.functions.get(name)) is not None]
@@ -160,7 +154,7 @@ class TracedColumns:
     def _mentioned(self, expression: str, node: Node) -> Iterator[tuple[re.Match[str], str, Column | None]]:
         """What an expression mentions: number and name as written, and the column; None where it is no column."""
         expression = without_variables(expression)
-        for tag in _TAGGED.finditer(expression):
+        for tag in TAGGED.finditer(expression):
             before, names = expression[: tag.start()].casefold(), self._names.get(tag["id"])
             if names is not None and not any(before.endswith(name.casefold()) for name in names):
                 # A literal, which says by chance what Spark writes behind a column.
@@ -269,7 +263,7 @@ class TracedColumns:
         """A window by its column and its lengths: Spark's own expression tells it from others, and not people."""
         whole = self.spell(expression, node, lambda column: column.key)
         time = next((column.key for _, _, column in self._mentioned(expression, node) if column is not None), "")
-        rest = _TAGGED.sub("", expression)
+        rest = TAGGED.sub("", expression)
         lengths = list(dict.fromkeys(_length(found) for found in _LENGTHS.findall(rest)))
         return f"window({', '.join([time, *lengths])}){_digest(whole)}"
 
@@ -282,19 +276,14 @@ def without_variables(expression: str) -> str:
 
 def _calls(expression: str) -> Iterator[str]:
     """By what functions in Python may be known that are called in an expression: numbers of calls, and names."""
-    yield from (found["id"] for found in _TAGGED.finditer(expression) if expression[: found.start()].endswith(")"))
+    yield from (found["id"] for found in TAGGED.finditer(expression) if expression[: found.start()].endswith(")"))
     yield from (found[1] for found in _CALLED.finditer(expression))
 
 
 def _subqueries(node: Node) -> list[str]:
     """The subqueries of a node, which stand before what it reads, with columns by their order."""
-    order: dict[str, str] = {}
     reads = 2 if node.kind == "Join" else 1
-    below = chain.from_iterable(child.walk() for child in node.children[:-reads])
-    return [
-        _TAGGED.sub(lambda found: order.setdefault(found[0], str(len(order))), _PASSING.sub("?", each.kind + each.rest))
-        for each in below
-    ]
+    return without_numbers(chain.from_iterable(child.walk() for child in node.children[:-reads]))
 
 
 def _digest(found: object) -> str:

@@ -9,7 +9,7 @@ the same input, the same state and the same clock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -28,7 +28,7 @@ from sluice.spark.progress import ProgressLog
 from sluice.spark.query import Query
 from sluice.spark.replay import replay_batch
 from sluice.times import iso_millis
-from sluice.watermarks import BatchTimes, InputWatermark, Watermarks
+from sluice.watermarks import BatchTimes, InputWatermark, Watermarks, shared_name
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +59,10 @@ class WatermarkLog:
             measured=-1 if state.committed_id is None else state.committed_id,
             inputs=(),
         )
-        begun = {found.input: found for found in known.inputs}
         nodes = self._query.watermarks
+        for name in _mixed_up(known, nodes):
+            known = known.as_one(name)
+        begun = {found.input: found for found in known.inputs}
         # Of an only watermark, the commit log tells all.
         since = known.measured + 1 if len(nodes) > 1 else 0
         inputs = tuple(_declared(node, begun.get(node.input), state, since) for node in nodes)
@@ -205,4 +207,20 @@ def _declared(node: WatermarkNode, begun: InputWatermark | None, state: Checkpoi
         # By the smallest of all, each has come at least as far as the whole.
         floor_ms = state.watermark_ms if pinned_policy(state.planned) == "min" else 0
         begun = InputWatermark(input=node.input, delay_ms=node.delay_ms, floor_ms=floor_ms, since=since)
-    return msgspec.structs.replace(begun, delay_ms=node.delay_ms, since=None if node.key is None else begun.since)
+    since_batch = None if node.key is None else begun.since
+    return msgspec.structs.replace(begun, delay_ms=node.delay_ms, since=since_batch, feed=node.feed)
+
+
+def _mixed_up(known: Watermarks, nodes: Sequence[WatermarkNode]) -> Iterator[str]:
+    """The names that several inputs share, or have shared, which after an edit may be others by the same number."""
+    then: dict[str, dict[str, str]] = {}
+    now: dict[str, dict[str, str]] = {}
+    for found in known.inputs:
+        then.setdefault(found.name, {})[found.input] = found.feed
+    for node in nodes:
+        now.setdefault(shared_name(node.input), {})[node.input] = node.feed
+    for name, feeds in then.items():
+        becomes = now.get(name, {})
+        is_other = feeds != becomes if all(feeds.values()) else len(feeds) != len(becomes)
+        if len(feeds) > 1 and is_other:
+            yield name

@@ -179,3 +179,17 @@ def test_what_was_measured_is_over_with_its_batch() -> None:
     counted = found.after_published(first)
     assert (counted.measured, counted.inputs[0].event_ms, counted.published) == (3, 750, (first, second))
     assert counted.after_published(second).published == (second,)
+
+
+def test_which_is_which_is_not_known() -> None:
+    """Inputs of one name are each as far as the last of them, also in what is yet to be counted in; others stay."""
+    found = known(("a.at", 700), ("a.at (2)", 300), ("b.at", 900), since=2).publishing(
+        4, {"a.at": 800, "a.at (2)": 400, "b.at": 950}
+    )
+    alike = found.as_one("a.at")
+    assert [(one.input, one.event_ms) for one in alike.inputs] == [("a.at", 300), ("a.at (2)", 300), ("b.at", 900)]
+    assert [one.event_times for one in alike.published] == [{"b.at": 950, "a.at": 400, "a.at (2)": 400}]
+    assert found.as_one("b.at") == found
+    half = known(("a.at", 700), ("a.at (2)", None)).publishing(4, {"a.at": 800}).as_one("a.at")
+    assert [one.event_ms for one in half.inputs] == [None, None]
+    assert [one.event_times for one in half.published] == [{}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sluice.spark.connect_plan import delay_ms, watermark_nodes
@@ -25,7 +27,9 @@ PLAN = """~Join LeftOuter, ((ak#4L = k#5L) AND (bt#7-T65000ms >= at#2-T10000ms))
 
 def test_nodes() -> None:
     """Each has the sources below it, its column, its delay, and the metric right above it, if that is ours."""
-    assert list(watermark_nodes(parse_plan(PLAN))) == [
+    found = list(watermark_nodes(parse_plan(PLAN)))
+    assert len({node.feed for node in found}) == 2
+    assert [replace(node, feed="") for node in found] == [
         WatermarkNode("shown+others.at", 10_000, "sluice.watermark.0"),
         WatermarkNode("clicks.click time", 65_000, None),
     ]
