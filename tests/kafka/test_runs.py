@@ -30,13 +30,14 @@ from sluice.runs.record import BatchRecord, RunRecord
 from tests.builders import put
 from tests.kafka.topics import Kafka
 from tests.remedies import read_remedy
-from tests.spark.lab import Lab, available_now, bounded, offset_lines, uncommit, write_numbers
+from tests.spark.lab import Lab, Reports, available_now, bounded, offset_lines, uncommit, write_numbers
 from tests.spark.sink_operations import killed
 
 pytestmark = pytest.mark.spark
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FIELDS = "id bigint, at timestamp"
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
 def numbers(orders: DataFrame) -> DataFrame:
@@ -126,6 +127,32 @@ def test_runs_one_after_the_other(lab: Lab, kafka: Kafka) -> None:
     frame = numbers(made.sources["orders"].read_stream(lab.spark, name="orders", started_at={}))
     available_now(frame, checkpoint, lab.root / "orders", sink="delta")
     assert sorted(row.id for row in lab.spark_table("orders").collect()) == list(range(1, 10))
+
+
+def counted(orders: DataFrame) -> DataFrame:
+    return orders.select(*KAFKA_COLUMNS).groupBy(F.col("key").cast("string").alias("key")).count()
+
+
+def test_demo_4_7_counts_over_topics(lab: Lab, kafka: Kafka) -> None:
+    """The topics of a pattern, with seven columns; the offset is that behind the last record of each partition."""
+    topic = kafka.topic(name="demo-00")
+    kafka.topic(name="demo-01")
+    found = sources.kafka(kafka.bootstrap, pattern=r"demo-0\d")
+    made = stream(kafka, topic, "counted", sources={"orders": found}, sink=sinks.noop(), output_mode="update")
+    kafka.send(topic, [("ann", "1")])
+
+    with Reports(lab.spark) as reports:
+        lab.run(made)
+    kafka.send(topic, [("bob", "1"), ("ann", "2")])
+    state = [kept for batch in lab.run(made).batches for kept in batch.state]
+
+    assert [line[0] for line in offset_lines(lab.checkpoint(made)).values()] == [
+        {topic: {"0": 1}, "demo-01": {"0": 0}}, {topic: {"0": 3}, "demo-01": {"0": 0}},
+    ]  # fmt: skip
+    assert [source["description"] for report in reports.batches for source in report["sources"]] == [
+        r"KafkaV2[SubscribePattern[demo-0\d]]"
+    ]
+    assert [(kept.rows, kept.updated_rows) for kept in state] == [(2, 2)]
 
 
 def test_spark_writes_where_it_begins_in_the_same_way(lab: Lab, kafka: Kafka) -> None:

@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 
 from sluice.template import create_project
 from sluice.testing import Bench
+from tests.shown_code import files_of
 
 pytestmark = pytest.mark.spark
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text("utf-8")
-EXAMPLES = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = files_of(PAGE)
 
 
 class Outcomes:

@@ -15,10 +15,11 @@ from sluice.cli.app import app
 from sluice.project import find_project
 from sluice.stream import Stream
 from sluice.template import create_project
+from tests.shown_code import files_of
 
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text("utf-8")
-BLOCKS = dict(re.findall(r"^```python\n# (\S+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
+BLOCKS = dict(files_of(README))
 
 
 @pytest.fixture
