@@ -18,16 +18,16 @@ _HEAD = """\
 # Spark's systems, one by one
 
 Each system of Spark's streaming engine, how Sluice shows it, and the tests that fail if it does not work. `S` is the
-name of a stream. The page comes from `tests/engine_systems.toml` by `python -m tests.draw_coverage`. `passes` is said
-of `make test`, which fails if a test that is named here did not run, or of which no case passed.
+name of a stream; links in the second column lead to steps of [the life of a query](engine-tour.md). The page comes from
+`tests/engine_systems.toml` by `python -m tests.draw_coverage`. `passes` is said of `make test`, which fails if a test
+that is named here did not run, or of which no case passed.
 """
 _END = """
 ## Without a row
 
 No test shows these through a run of Sluice: what the console sink prints; Spark's own web UI, which runs leave off, and
-its log; its registry of where state is loaded, which each commit unloads; `awaitAnyTermination` and what else a program
-does with several queries at once; the inner messages of a continuous query. Scala's typed API and its memory source
-have no counterpart in Python.
+its log; its registry of where state is loaded, which each commit unloads; the inner messages of a continuous query.
+Scala's typed API and its memory source have no counterpart in Python.
 """
 
 
