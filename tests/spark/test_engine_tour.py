@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +38,16 @@ def today(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         else:
             conf.unsetConf(key)
     forget_tables(spark)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_figures_of_the_text(step: str) -> None:
+    """What the text says in figures stands in a block of the same step."""
+    text, *blocks = re.split(r"^```\w*$", STEPS[step], flags=re.MULTILINE)
+    text += "".join(blocks[1::2])
+    figures = re.findall(r"(?<![\w.])\d+(?::\d+)?(?!\w)", text)
+    shown = "".join(blocks[::2])
+    assert [figure for figure in figures if not re.search(rf"(?<!\d){figure}(?!\d)", shown)] == []
 
 
 @pytest.mark.parametrize("step", STEPS)
