@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCom
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, DeclarationError, QueryRefusedError
-from sluice.monitoring.state_document import state_document
+from sluice.monitoring.state_document import state_document, stateful_operators
 from sluice.runs.stop import StopEvent
 from sluice.spark.first_batch_check import ROCKSDB, STATE_STORE
 from sluice.spark.session import SHUFFLE_PARTITIONS
@@ -76,7 +76,9 @@ def declared(transform: Callable[..., DataFrame], *names: str, **changes: Any) -
 
 def kept(lab: Lab, stream: Stream, **view: Any) -> list[dict[str, Any]]:
     """What `sluice state` shows of a stream."""
-    found = state_document(lab.project, lab.project.resolve(stream), StateView(**view), most=100, session=lab.spark)
+    resolved = lab.project.resolve(stream)
+    checkpoint, _ = stateful_operators(lab.project.stream_home(resolved))
+    found = state_document(lab.project, resolved, checkpoint, StateView(**view), most=100, session=lab.spark)
     return sorted(found["rows"], key=str)
 
 
