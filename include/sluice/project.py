@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sluice.declarations import Declarations, read_declarations, resolve_stream
+from sluice.declarations import Declarations, Unusable, read_declarations, resolve_stream
 from sluice.declared_settings import check_setting, check_values, setting_text
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.foreign_code import error_line, foreign_code
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.paths import VARIABLE, expand, resolve_path
+from sluice.pipelines.flows import Flow, Flows, read_flows, with_spec_conf
+from sluice.pipelines.spec import PipelineSpec, find_spec, read_spec
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
 from sluice.spark_master import CONNECT_SCHEME, check_master, is_submitted
@@ -28,7 +30,7 @@ from sluice.stream import Stream
 FILE_NAME = "sluice.toml"
 
 _TABLES: dict[str, dict[str, type]] = {
-    "project": {"name": str, "home": str, "streams": list, "path": list},
+    "project": {"name": str, "home": str, "streams": list, "path": list, "pipeline": str},
     "spark": {"master": str, "conf": dict},
     "storage": {},
 }
@@ -54,6 +56,9 @@ class Project:
     moving_folder: str | None = None
     """A folder of which the next version has another copy, such as Airflow's of its bundles: nothing that streams read
     or write may lie in it."""
+
+    spec: PipelineSpec | None = None
+    """The pipeline whose flows are the project's streams; None for a project that declares its own."""
 
     @property
     def is_remote(self) -> bool:
@@ -98,7 +103,39 @@ class Project:
         Raises:
             DeclarationError: A folder of declarations does not exist.
         """
-        return read_declarations(self.declaration_files(), self.root, self.moving_folder)
+        return self._declarations()
+
+    def _declarations(self, wanted: str | None = None) -> Declarations:
+        if self.spec is None:
+            return read_declarations(self.declaration_files(), self.root, self.moving_folder, wanted=wanted)
+        found = self.flows()
+        by_file: dict[str, list[Stream]] = {}
+        for flow in found.flows.values():
+            by_file.setdefault(flow.element.file, []).append(flow.stream)
+        read = read_declarations(by_file, self.root, self.moving_folder, wanted=wanted, load=by_file.__getitem__)
+        refused = {name: Unusable(error, file) for name, (error, file) in found.refused.items()}
+        return Declarations(
+            read.streams, read.unusable | refused, read.unreadable | found.unreadable, (*read.names, *refused)
+        )
+
+    def flows(self) -> Flows:
+        """What the files of the project's pipeline define; nothing, where it has none.
+
+        Raises:
+            DeclarationError: The files can't be run.
+        """
+        return Flows() if self.spec is None else read_flows(self.spec, self.spark_conf, self.storage())
+
+    def flow(self, name: str) -> Flow:
+        """The flow of a pipeline's stream.
+
+        Raises:
+            UnknownStreamError: There is none, or it can't be run.
+        """
+        found = self.flows().flows.get(name)
+        if found is None:
+            raise UnknownStreamError(f"there is no flow `{name}` to run", where=self.root, remedy="`sluice list`")
+        return found
 
     def streams(self) -> dict[str, Stream]:
         """The streams by name that can be used; what is wrong with others is no concern of these."""
@@ -111,7 +148,7 @@ class Project:
             UnknownStreamError: No declaration has this name.
             DeclarationError: The stream can't be used, or none has this name and a file does not load.
         """
-        found = read_declarations(self.declaration_files(), self.root, self.moving_folder, wanted=name)
+        found = self._declarations(name)
         if name in found.unusable:
             raise found.unusable[name].error
         if name in found.streams:
@@ -130,6 +167,8 @@ class Project:
         Raises:
             DeclarationError: A folder does not exist.
         """
+        if self.spec is not None:
+            return self.spec.files()
         files: list[str] = []
         for folder in self.stream_folders:
             if not os.path.isdir(folder):
@@ -155,7 +194,8 @@ class Project:
         Raises:
             DeclarationError: See `load_function`.
         """
-        if reference is None:
+        # Whoever knows the flows of a pipeline has run its files.
+        if reference is None or self.spec is not None:
             return
         try:
             self.load_function(reference)
@@ -242,9 +282,39 @@ def project_above(origin: Path) -> Project:
     for folder in (origin, *origin.parents):
         if (folder / FILE_NAME).is_file():
             return load_project(folder / FILE_NAME)
+        if (spec := find_spec(folder)) is not None:
+            return _pipeline_project(spec)
     raise DeclarationError(
         f"no {FILE_NAME} here or in a folder above", where=str(origin), remedy="run `sluice init DIR` to make a project"
     )
+
+
+def _pipeline_project(file: Path) -> Project:
+    """A project of Spark's declarative pipelines, which has no `sluice.toml`."""
+    spec, root, place = read_spec(file), str(file.parent), str(file)
+    remember_secrets(_secrets(spec.configuration))
+    return Project(
+        root=root,
+        name=os.environ.get("SLUICE_NAME") or spec.name,
+        home=resolve_path(os.environ.get("SLUICE_HOME") or "var/sluice", root, place=place),
+        stream_folders=(root,),
+        import_roots=(root,),
+        spark_master=_spark_master(os.environ.get("SLUICE_SPARK_MASTER", ""), place),
+        spark_conf=dict(spec.configuration),
+        spec=spec,
+    )
+
+
+def _named_spec(named: str | None, root: str, place: str) -> PipelineSpec | None:
+    """The spec that `pipeline` under [project] names."""
+    if named is None:
+        return None
+    file = Path(root, named)
+    if not file.is_file():
+        raise DeclarationError(
+            f"`pipeline` in [project] names {named!r}, which is no file", where=place, remedy="name the spec's file"
+        )
+    return read_spec(file)
 
 
 def load_project(file: Path) -> Project:
@@ -281,6 +351,9 @@ def load_project(file: Path) -> Project:
         # A table is what a dotted key without its quotes makes.
         if not isinstance(value, dict):
             check_setting(key, value, place=f"{place}, [spark.conf]")
+    spec = _named_spec(project.get("pipeline"), root, place)
+    if spec is not None:
+        conf = with_spec_conf(spec, conf)
     # Before anything can be said about them.
     remember_secrets(_secrets({"master": setting(spark, "master", "SLUICE_SPARK_MASTER", ""), **conf, **storage}))
     return Project(
@@ -288,10 +361,11 @@ def load_project(file: Path) -> Project:
         name=setting(project, "name", "SLUICE_NAME", file.parent.name),
         home=resolve_path(setting(project, "home", "SLUICE_HOME", "var/sluice"), root, place=place),
         stream_folders=folders("streams", "SLUICE_STREAMS", ["streams"]),
-        import_roots=folders("path", "SLUICE_PATH", ["."]),
+        import_roots=folders("path", "SLUICE_PATH", ["."] if spec is None else [spec.root]),
         spark_master=_spark_master(setting(spark, "master", "SLUICE_SPARK_MASTER", ""), place),
         spark_conf=_spark_conf(conf, place),
         storage_options=_storage_options(storage, place),
+        spec=spec,
     )
 
 

@@ -12,21 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from sluice.errors import DeclarationError
 from sluice.project import Project
+from sluice.sql_tokens import masked, tokens
 from sluice.stream import Stream
 
 _MOST_BYTES = 1_000_000
-_QUOTED = r"(?<!\w)[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\""
-_LINE_COMMENT = r"--(?:\\\n|[^\r\n])*"
-_TOKEN = re.compile(
-    rf"(?P<quoted>{_QUOTED})|(?P<name>`(?:[^`]|``)*`)|(?P<comment>{_LINE_COMMENT}|/\*(?!\+))|(?P<space>\s+)", re.DOTALL
-)
-"""What is not to be read as words, or how it begins: a quote that is doubled within its like is one of the text; hints
-(`/*+ ... */`) are words."""
-_COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 _NAME = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
 _NAMES = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
 _CALLED = re.compile(rf"\b()stream\s*\(\s*{_NAMES}\s*\)", re.IGNORECASE)
@@ -35,14 +27,6 @@ _QUERY = re.compile(r"[\s(]*(?:select|with|from|values|table)\b", re.IGNORECASE)
 _COMMAND = re.compile(
     r"\b(?:insert\s+(?:into|overwrite)|merge\s+into|delete\s+from|update\s+\S+\s+set)\b", re.IGNORECASE
 )
-
-
-class _Token(NamedTuple):
-    """A part of the text that has no words: `quoted`, `name`, `comment` or `space`."""
-
-    kind: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +51,7 @@ class DeclaredSql:
     def code(self) -> str:
         """The text without comments, whatever its lines are: two that have the same do the same."""
         parts, end = list[str](), 0
-        for token in self._tokens():
+        for token in tokens(self.text):
             parts.append(self.text[end : token.start])
             if token.kind not in {"comment", "space"}:
                 parts.append(self.text[token.start : token.end])
@@ -97,7 +81,7 @@ class DeclaredSql:
     @property
     def literals(self) -> set[str]:
         """What it has in quotes."""
-        quoted = (self.text[token.start : token.end] for token in self._tokens() if token.kind == "quoted")
+        quoted = (self.text[token.start : token.end] for token in tokens(self.text) if token.kind == "quoted")
         written = {(text[-1], text.lstrip("rR")[1:-1]) for text in quoted}
         return {form for quote, text in written for form in (text, text.replace(quote * 2, quote))}
 
@@ -146,20 +130,7 @@ class DeclaredSql:
     @cached_property
     def _masked(self) -> str:
         """The text with spaces in the place of what has no words; of the same length."""
-        parts, end = list[str](), 0
-        for token in self._tokens():
-            is_name = token.kind == "name"
-            blank = " " * (token.end - token.start)
-            parts += [self.text[end : token.start], self.text[token.start : token.end] if is_name else blank]
-            end = token.end
-        return "".join([*parts, self.text[end:]])
-
-    def _tokens(self) -> Iterator[_Token]:
-        """What of the text has no words, in order."""
-        end = 0
-        while (found := _TOKEN.search(self.text, end)) is not None:
-            end = _end_of_comment(self.text, found.end()) if found[0] == "/*" else found.end()
-            yield _Token(found.lastgroup or "", found.start(), end)
+        return masked(self.text)
 
     def _reads(self) -> Iterator[tuple[int, int, str]]:
         """Where it reads a stream, from which character to which, and of what name; in order."""
@@ -167,15 +138,6 @@ class DeclaredSql:
         found = [*_CALLED.finditer(masked), *_BARE.finditer(masked)]
         for read in sorted(found, key=lambda read: read.start()):
             yield read.end(1), read.end(), read[2]
-
-
-def _end_of_comment(text: str, begun: int) -> int:
-    """Where a comment ends whose first two characters end at a place: those within it are closed before."""
-    depth, end = 1, begun
-    while depth and (found := _COMMENT_EDGE.search(text, end)) is not None:
-        depth += 1 if found[0] == "/*" else -1
-        end = found.end()
-    return len(text) if depth else end
 
 
 def declared_sql(project: Project, stream: Stream) -> DeclaredSql | None:

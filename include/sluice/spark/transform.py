@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.planning.declared_sql import DeclaredSql, declared_sql
 from sluice.project import Project
 from sluice.spark.connect_session import is_connected
+from sluice.spark.flow_transform import FlowTransform
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def load_transform(project: Project, stream: Stream) -> Any:
         DeclarationError: Its module does not import or has no such function; its SQL can't be read or is no query.
     """
     if (sql := declared_sql(project, stream)) is None:
+        if project.spec is not None:
+            return FlowTransform(project.flow(stream.name))
         return project.load_function(stream.transform_name)
     sql.check(stream)
     return SqlTransform(sql)

@@ -1,0 +1,298 @@
+"""The flows of a pipeline as streams: what they read and write, on the checkpoint where Spark keeps it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sluice import sinks, sources
+from sluice.declaration_checks import snake_case
+from sluice.errors import DeclarationError
+from sluice.locations import join
+from sluice.pipelines.definitions import define
+from sluice.pipelines.elements import Elements, FlowElement, OutputElement, Read
+from sluice.pipelines.spec import PipelineSpec
+from sluice.pipelines.sql_files import by_last_part, read_sql_file
+from sluice.sinks.contract import Sink
+from sluice.sources.contract import Source
+from sluice.storage import Storage
+from sluice.stream import Stream
+
+_WAREHOUSE = "spark.sql.warehouse.dir"
+_DEFAULT_FORMAT = "spark.sql.sources.default"
+_FILES = ("json", "csv", "parquet", "orc", "text", "xml", "avro", "binaryfile")
+_RENAMED = {"max_files_per_trigger": "max_files_per_batch", "max_bytes_per_trigger": "max_bytes_per_batch"}
+_BOOLEANS = {"true": True, "false": False}
+_VERSION = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A flow that can be run as a stream."""
+
+    stream: Stream
+    element: FlowElement
+    reads: Mapping[str, Read]
+    """By the name of the source."""
+
+
+@dataclass(frozen=True)
+class Flows:
+    """What the files of a pipeline define."""
+
+    flows: dict[str, Flow] = field(default_factory=dict)
+    """By the stream's name."""
+    refused: dict[str, tuple[DeclarationError, str]] = field(default_factory=dict)
+    """By the stream's name, why it can't be run as one, and the file that defines it."""
+    unreadable: dict[str, DeclarationError] = field(default_factory=dict)
+    """By file, why it does not load."""
+    views: tuple[OutputElement, ...] = ()
+    """The materialized views, which are no streams: `spark-pipelines run` computes them anew."""
+
+
+def read_flows(spec: PipelineSpec, conf: Mapping[str, str], storage: Storage) -> Flows:
+    """Read the files of a pipeline, and where its checkpoints and tables are.
+
+    Args:
+        spec: The pipeline.
+        conf: Spark's settings: where the warehouse is, and which format is the default.
+        storage: Reads the folders of checkpoints and tables.
+
+    Raises:
+        DeclarationError: The Python files can't be run.
+    """
+    elements, unreadable = _elements(spec)
+    outputs = [output for found in elements for output in found.outputs]
+    graph = _Graph(spec, conf, storage, {_full_name(output.name, spec): output for output in outputs})
+    flows = [flow for found in elements for flow in found.flows]
+    streaming = [flow for flow in flows if graph.kind(flow.target) not in {"materialized view", "temporary view"}]
+    made, refused = dict[str, Flow](), dict[str, tuple[DeclarationError, str]]()
+    for flow in streaming:
+        name = stream_name(flow.name)
+        try:
+            if name in made or name in refused:
+                raise DeclarationError(
+                    f"two flows are called `{name}`", remedy="give one another name: `spark-pipelines` refuses both"
+                )
+            made[name] = graph.flow(name, flow)
+        except DeclarationError as exc:
+            made.pop(name, None)
+            refused[name] = exc.at(f"{flow.file}:{flow.line}: flow `{flow.name}`"), flow.file
+    views = tuple(output for output in outputs if output.kind == "materialized view")
+    return Flows(made, refused, unreadable, views)
+
+
+def stream_name(flow: str) -> str:
+    """What a flow's stream is called: as the flow, with `-` between the parts of its name."""
+    return flow.replace("`", "").replace(".", "-")
+
+
+def _elements(spec: PipelineSpec) -> tuple[list[Elements], dict[str, DeclarationError]]:
+    files, unreadable, elements = spec.files(), dict[str, DeclarationError](), list[Elements]()
+    defined = define(spec.root, [file for file in files if file.endswith(".py")])
+    for file in files:
+        try:
+            if file not in defined and not file.endswith(".sql"):
+                raise DeclarationError(
+                    "the pipeline's `libraries` take in a file that is neither .py nor .sql",
+                    where=file,
+                    remedy="move it: `spark-pipelines` refuses it, too",
+                )
+            found = defined[file] if file in defined else read_sql_file(file)
+            if found.error is not None:
+                place = file if found.line is None else f"{file}:{found.line}"
+                raise DeclarationError(f"the file does not import: {found.error}", where=place, remedy="correct it")
+            elements.append(found)
+        except DeclarationError as exc:
+            unreadable[file] = exc
+    return elements, unreadable
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """A pipeline, and where its parts are."""
+
+    spec: PipelineSpec
+    conf: Mapping[str, str]
+    storage: Storage
+    outputs: Mapping[tuple[str, ...], OutputElement]
+
+    def kind(self, name: str) -> str | None:
+        found = self.outputs.get(_full_name(name, self.spec))
+        return None if found is None else found.kind
+
+    def flow(self, name: str, flow: FlowElement) -> Flow:
+        """A flow as a stream.
+
+        Raises:
+            DeclarationError: It can't be run as one.
+        """
+        target = self.outputs.get(_full_name(flow.target, self.spec))
+        if target is None:
+            raise DeclarationError(
+                f"no file defines `{flow.target}`, which it writes to", remedy="define it, or correct the target"
+            )
+        if flow.is_auto_cdc:
+            raise DeclarationError(
+                "it is an auto CDC flow, which Sluice does not run on Spark's checkpoint",
+                remedy="run it by `spark-pipelines run`; a stream with `sinks.delta(PATH, changes=...)` does the same",
+            )
+        if flow.error is not None:
+            raise DeclarationError(
+                f"what it reads is not known without Spark: {flow.error}",
+                remedy="let its function describe a DataFrame, and neither compute nor analyse one",
+            )
+        if not flow.reads:
+            raise DeclarationError(
+                "it reads nothing as a stream", remedy="read by `spark.readStream`, or `STREAM(...)` in SQL"
+            )
+        checkpoint = self._checkpoint(target, flow)
+        reads = _named(flow.reads)
+        read = {source: self._source(found) for source, found in reads.items()}
+        stream = Stream(
+            name=name,
+            sources=read,
+            sink=self._sink(target),
+            checkpoint=checkpoint,
+            conf=dict(flow.conf) or None,
+            declared_at=f"{flow.file}:{flow.line}",
+            sql=None if flow.sql is None else by_last_part(flow.sql),
+            transform=self._reference(flow) if flow.sql is None else None,
+        )
+        return Flow(stream, flow, reads)
+
+    def _checkpoint(self, target: OutputElement, flow: FlowElement) -> str:
+        parts = (target.name,) if target.kind == "sink" else _full_name(target.name, self.spec)
+        folder = join(self.spec.storage, "_checkpoints", *parts, flow.name.rpartition(".")[2])
+        versions = [int(name) for name in self._folders(folder) if _VERSION.fullmatch(name)]
+        if not versions:
+            raise DeclarationError(
+                "it has no checkpoint yet, which its first run makes, with its table",
+                where=folder,
+                remedy="run the pipeline once: `spark-pipelines run`",
+            )
+        return join(folder, str(max(versions)))
+
+    def _folders(self, location: str) -> list[str]:
+        found = self.storage.list_folder(location)
+        return [] if found is None else found.folders
+
+    def _table(self, name: str) -> str:
+        """Where a table is.
+
+        Raises:
+            DeclarationError: It is not where Spark puts tables.
+        """
+        catalog, database, table = _full_name(name, self.spec)
+        warehouse = self.conf.get(_WAREHOUSE) or os.path.join(self.spec.root, "spark-warehouse")
+        folder = join(warehouse, *([] if database == "default" else [f"{database}.db"]), table)
+        if catalog != "spark_catalog" or self.storage.list_folder(folder) is None:
+            raise DeclarationError(
+                f"the table `{catalog}.{database}.{table}` is not in the warehouse's folder {folder}",
+                remedy=f"say where it is: `{_WAREHOUSE}` under [spark.conf] of a sluice.toml that has"
+                f' `pipeline = "{Path(self.spec.file).name}"` under [project]',
+            )
+        return folder
+
+    def _sink(self, target: OutputElement) -> Sink:
+        if target.kind == "sink":
+            path = target.options.get("path")
+            if target.format == "delta" and path is not None:
+                options = {snake_case(key): value for key, value in target.options.items() if key != "path"}
+                return sinks.delta(path, **options)  # type: ignore[arg-type]
+            raise DeclarationError(
+                f"it writes to the sink `{target.name}` of format `{target.format}`",
+                remedy="run it by `spark-pipelines run`: of sinks, Sluice runs those of format `delta` with a `path`",
+            )
+        folder = self._table(target.name)
+        kind = target.format or self.conf.get(_DEFAULT_FORMAT, "parquet")
+        if kind == "delta" and "_delta_log" in self._folders(folder):
+            return sinks.delta(folder, partition_by=target.partition_by)
+        if kind == "parquet":
+            return sinks.files(folder, format=kind, partition_by=target.partition_by)
+        raise DeclarationError(
+            f"it writes to a table of format `{kind}`, which is not at {folder}",
+            remedy="run it by `spark-pipelines run`: Sluice runs flows into tables of Delta and of Parquet",
+        )
+
+    def _source(self, read: Read) -> Source:
+        options = {_RENAMED.get(name, name): value for name, value in _python_options(read.options).items()}
+        if read.table is not None:
+            if self.kind(read.table) == "temporary view":
+                raise DeclarationError(
+                    f"it reads the temporary view `{read.table}` as a stream",
+                    remedy="run it by `spark-pipelines run`, or write the view's query into the flow",
+                )
+            folder = self._table(read.table)
+            if "_delta_log" not in self._folders(folder):
+                raise DeclarationError(
+                    f"it reads the table `{read.table}` as a stream, which is no Delta table",
+                    where=folder,
+                    remedy="run it by `spark-pipelines run`, or define the table with the format `delta`",
+                )
+            return sources.delta(folder, **options)
+        kind = (read.format or self.conf.get(_DEFAULT_FORMAT, "parquet")).lower()
+        path = options.pop("path", None) or (read.paths[0] if len(read.paths) == 1 else None)
+        if path is not None and kind == "delta":
+            return sources.delta(path, **options)
+        if path is not None and kind in _FILES:
+            whole = "binaryFile" if kind == "binaryfile" else kind
+            return sources.files(path, format=whole, schema=read.schema, **options)
+        if kind == "rate-micro-batch":
+            return sources.rate_micro_batch(**_numbers(options))
+        raise DeclarationError(
+            f"it reads a source of format `{kind}`",
+            remedy="run it by `spark-pipelines run`: Sluice runs flows that read files, Delta or rate-micro-batch",
+        )
+
+    def _reference(self, flow: FlowElement) -> str:
+        module = os.path.relpath(flow.file, self.spec.root).removesuffix(".py").replace(os.sep, ".")
+        if not all(part.isidentifier() for part in module.split(".")) or not (flow.function or "").isidentifier():
+            raise DeclarationError(
+                f"its function `{flow.function}` in `{module}` has no name that Python can import",
+                remedy="let folder, file and function have names of letters, digits and `_`",
+            )
+        return f"{module}:{flow.function}"
+
+
+def _python_options(options: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        name = snake_case(key)
+        is_count = name.startswith("max_") and value.isdecimal()
+        found[name] = int(value) if is_count else _BOOLEANS.get(value.lower(), value)
+    return found
+
+
+def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: int(value) if str(value).isdecimal() else value for name, value in options.items()}
+
+
+def _named(reads: Sequence[Read]) -> dict[str, Read]:
+    """Reads by names that sources can have: of the table, or of the last folder."""
+    named: dict[str, Read] = {}
+    for read in reads:
+        where = read.table or (read.paths[0].rstrip("/") if read.paths else read.format or "source")
+        last = re.split(r"[./]", where)[-1] if read.table else where.rpartition("/")[2]
+        plain = re.sub(r"\W", "_", last.replace("`", ""))
+        base = plain if plain and not plain[0].isdigit() else f"_{plain}"
+        name, number = base, 2
+        while name in named:
+            name, number = f"{base}_{number}", number + 1
+        named[name] = read
+    return named
+
+
+def _full_name(name: str, spec: PipelineSpec) -> tuple[str, ...]:
+    """Catalog, database and name."""
+    parts = name.replace("`", "").split(".")
+    return tuple([spec.catalog or "spark_catalog", spec.database or "default"][: max(0, 3 - len(parts))] + parts)
+
+
+def with_spec_conf(spec: PipelineSpec, conf: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings of a pipeline: what the spec says wins, for `spark-pipelines` runs with that."""
+    return {**conf, **spec.configuration}
