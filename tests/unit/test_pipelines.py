@@ -196,7 +196,9 @@ def test_no_files(folder: Path) -> None:
 def test_hostile_files(folder: Path) -> None:
     """A file that fails hides no other; one that ends its Python is named."""
     (folder / "transformations" / "fails.py").write_text("print('[]')\nraise SystemExit(3)\n")
-    (folder / "transformations" / "decorated.py").write_text("from pyspark import pipelines as dp\n@dp.tabel\ndef f(): 1\n")
+    (folder / "transformations" / "decorated.py").write_text(
+        "from pyspark import pipelines as dp\n@dp.tabel\ndef f(): 1\n"
+    )
     found = find_project(str(folder)).declarations()
 
     assert list(found.streams) == ["orders", "first", "second"]

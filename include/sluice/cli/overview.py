@@ -21,16 +21,25 @@ def list_streams(project: ProjectFolder = None, as_json: AsJson = False) -> None
     from sluice.cli.printing import print_table
     from sluice.project import find_project
 
-    declarations = find_project(project).declarations()
+    found = find_project(project)
+    declarations, views = found.declarations(), found.flows().views
     streams, errors = declarations.streams, declarations.errors()
     if as_json:
-        print_json([_described(declared.stream, declared.file) for declared in streams.values()])
+        print_json(
+            [
+                *(_described(declared.stream, declared.file) for declared in streams.values()),
+                *({"materialized_view": view.name, "file": view.file} for view in views),
+            ]
+        )
     else:
         rows = [
             (name, ", ".join(found.stream.sources), found.stream.transform_name, found.stream.sink.kind, found.file)
             for name, found in streams.items()
         ]
         print_table("Streams", ("stream", "sources", "transform", "sink", "declared in"), rows)
+        if views:
+            computed = [(view.name, f"{view.file}:{view.line}") for view in views]
+            print_table("Materialized views, computed by `spark-pipelines run`", ("view", "defined in"), computed)
     for _, error in errors:
         print_error(error)
     if errors:
