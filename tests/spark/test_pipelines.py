@@ -58,7 +58,6 @@ spark.sql.warehouse.dir {root}/spark-warehouse
 spark.databricks.delta.snapshotPartitions 1
 spark.sql.shuffle.partitions 1
 spark.ui.enabled false
-spark.master local[2]
 """
 
 
