@@ -27,6 +27,7 @@
 
 <checkpoint>/_sluice/leases/<token>.json  those of a checkpoint that is elsewhere: whoever names it finds them
 <checkpoint>/_sluice/owner.json           whose it is
+<checkpoint>/_sluice/taken/<n>/           what is noted of the files that its sources took
 """
 
 from __future__ import annotations
@@ -297,10 +298,11 @@ class StreamHome:
         Raises:
             StorageError: It could not be written.
         """
-        if self.checkpoint is not None and _GENERATION.fullmatch(real_location(self.checkpoint)) is None:
+        beside = self._beside()
+        if beside is not None and self.checkpoint is not None:
             home, checkpoint = real_location(self.location), real_location(self.checkpoint)
             owner = _Owner(home=os.path.relpath(home, checkpoint) if is_local(home) and is_local(checkpoint) else home)
-            self.storage.put_if_absent(join(self.checkpoint, _BESIDE, "owner.json"), encode_document(owner))
+            self.storage.put_if_absent(join(beside, "owner.json"), encode_document(owner))
 
     def foreign_owner(self) -> Problem | None:
         """The other stream that has this one's checkpoint; None when there is none.
@@ -433,7 +435,16 @@ class StreamHome:
 
     def taken(self, generation: int, log: str) -> TakenNotes:
         """What is known of the files that a file source took, by the folder of its own log."""
+        # Of two checkpoints that the stream has one after the other, each has read what it has read.
+        if (beside := self._beside()) is not None:
+            return TakenNotes(join(beside, "taken", log), self.storage)
         return TakenNotes(join(self.location, "taken", f"{generation:04d}", log), self.storage)
+
+    def _beside(self) -> str | None:
+        """The folder of ours in a checkpoint that is elsewhere, and is in no home."""
+        if self.checkpoint is None or _GENERATION.fullmatch(real_location(self.checkpoint)) is not None:
+            return None
+        return join(self.checkpoint, _BESIDE)
 
     def keep_skip(self, reason: str, now: datetime, *, until: datetime | None = None) -> None:
         """Note a skip.
