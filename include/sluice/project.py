@@ -19,6 +19,7 @@ from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.paths import VARIABLE, expand, resolve_path
 from sluice.pipelines.flows import Flow, Flows, read_flows, with_spec_conf
+from sluice.pipelines.kept_definitions import forget_definitions
 from sluice.pipelines.spec import PipelineSpec, find_spec, read_spec
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
@@ -124,7 +125,13 @@ class Project:
         Raises:
             DeclarationError: The files can't be run.
         """
-        return Flows() if self.spec is None else read_flows(self.spec, self.spark_conf, self.storage())
+        if self.spec is None:
+            return Flows()
+        return read_flows(self.spec, self.spark_conf, self.home, self.storage())
+
+    def forget_definitions(self) -> None:
+        """Let the Python files of the project's pipeline be run anew by whoever needs them next."""
+        forget_definitions(self.home, self.storage())
 
     def flow(self, name: str) -> Flow:
         """The flow of a pipeline's stream.
@@ -153,6 +160,12 @@ class Project:
             raise found.unusable[name].error
         if name in found.streams:
             return found.streams[name].stream
+        if (view := self.flows().view(name)) is not None:
+            raise UnknownStreamError(
+                f"`{name}` is a {view.kind}, and no stream: it is computed anew each time",
+                where=f"{view.file}:{view.line}",
+                remedy="`spark-pipelines run` computes it",
+            )
         near = difflib.get_close_matches(name, found.names, n=1)
         if found.unreadable:
             raise _not_among(name, near, next(iter(found.unreadable.values())))

@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -83,13 +84,21 @@ def read_code(import_roots: Sequence[str], data_folders: Collection[str]) -> Pro
 
 
 def import_module(name: str, import_roots: Sequence[str]) -> ModuleType:
-    """Import a module from the roots, before it is looked for elsewhere: as its file is now.
-
-    What was imported from the roots before is imported anew if any of it has changed, and so is everything if it was
-    imported for another project: two projects may both have a `jobs.visits`.
+    """Import a module from the roots; see `importing_from`.
 
     Raises:
         Exception: Whatever the module raises.
+    """
+    with importing_from(import_roots):
+        return importlib.import_module(name)
+
+
+@contextmanager
+def importing_from(import_roots: Sequence[str]) -> Iterator[None]:
+    """Let modules be imported from the roots, before they are looked for elsewhere: as their files are now.
+
+    What was imported from the roots before is imported anew if any of it has changed, and so is everything if it was
+    imported for another project: two projects may both have a `jobs.visits`.
     """
     roots = tuple(import_roots)
     with _lock:
@@ -99,7 +108,7 @@ def import_module(name: str, import_roots: Sequence[str]) -> ModuleType:
         elif any(_version(_file_of(found)) != seen for found, seen in _imported.versions.items()):
             forget_modules()
         try:
-            return importlib.import_module(name)
+            yield
         finally:
             for found in _forgettable():
                 _imported.versions.setdefault(found, _version(_file_of(found)))

@@ -1,4 +1,4 @@
-"""The parts of a text of SQL that have no words: what is quoted, comments, and space between."""
+"""A text of SQL without a parser: what of it has no words (quotes, comments, space), and where it reads streams."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ _TOKEN = re.compile(
 )
 """What is not to be read as words, or how it begins: a quote that is doubled within its like is one of the text; hints
 (`/*+ ... */`) are words."""
+_PART = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
+NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
+"""A pattern of names, each part quoted or not."""
+_CALLED = re.compile(rf"\b()stream\s*\(\s*({NAME})\s*\)", re.IGNORECASE)
+_BARE = re.compile(rf"\b((?:from|join)\s+)stream\s+({NAME})", re.IGNORECASE)
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
 
@@ -22,6 +27,20 @@ class Token(NamedTuple):
     kind: str
     start: int
     end: int
+
+
+class StreamRead(NamedTuple):
+    """Where a text reads a stream: `stream(NAME)`, or `STREAM NAME` after FROM or JOIN."""
+
+    start: int
+    end: int
+    name: str
+
+
+def stream_reads(masked_text: str) -> list[StreamRead]:
+    """Where a text reads streams, in order; of a text as `masked` gives it."""
+    found = [*_CALLED.finditer(masked_text), *_BARE.finditer(masked_text)]
+    return sorted(StreamRead(read.end(1), read.end(), read[2]) for read in found)
 
 
 def masked(text: str) -> str:

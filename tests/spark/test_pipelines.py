@@ -1,123 +1,172 @@
-"""A project of Spark's declarative pipelines, run by `spark-pipelines` and by Sluice in turn."""
+"""A project of Spark's declarative pipelines, run by `spark-pipelines` and by Sluice in turn, over one checkpoint."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from dataclasses import replace
+import shutil
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from sluice.planning.verdict import Request
-from sluice.project import find_project
-from sluice.running.runner import run_stream
-from sluice.runs.record import RunRecord
-from sluice.spark import jars
+from tests.spark.lab import uncommit
+from tests.spark.pipeline_lab import PipelineLab, new_pipeline, serve, stop_serving
+from tests.spark.power_cuts import Cut
 
 pytestmark = pytest.mark.spark
 
-SPEC = """\
-name: shop
-storage: file://{root}/storage
-configuration:
-  spark.sql.sources.default: delta
-libraries:
-  - glob:
-      include: transformations/**
-"""
 PYTHON = """\
+import rules
 from pyspark import pipelines as dp
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 spark = SparkSession.active()
 
 
+def events():
+    return spark.readStream.schema("id bigint, at timestamp").json("ROOT/events")
+
+
 @dp.table
-def orders():
-    return spark.readStream.schema("id bigint").json("{root}/landing").where(col("id") > 0)
+def Orders():
+    return events().where(rules.KEPT)
+
+
+dp.create_streaming_table("both")
+
+
+@dp.append_flow(target="both")
+def negated():
+    return events().select(F.udf(lambda number: -number, LongType())("id").alias("id"))
+
+
+@dp.table
+def counted():
+    hourly = events().withWatermark("at", "1 hour").groupBy(F.window("at", "1 hour"))
+    return hourly.agg(F.count("*").alias("n")).select(F.hour("window.start").alias("hour"), "n")
 
 
 @dp.materialized_view
-def totals():
-    return spark.read.table("orders").groupBy().count()
+def names():
+    return spark.range(100).selectExpr("id", "concat('n', id) AS name")
+
+
+dp.create_sink("outside", "delta", {"path": "ROOT/outside"})
+
+
+@dp.append_flow(target="outside")
+def first_times():
+    return events().dropDuplicates(["id"]).select("id")
 """
-SQL = "CREATE STREAMING TABLE doubled AS SELECT 2 * id AS id FROM STREAM(orders);"
-CONF = """\
-spark.driver.extraClassPath {jars}
-spark.sql.extensions io.delta.sql.DeltaSparkSessionExtension
-spark.sql.catalog.spark_catalog org.apache.spark.sql.delta.catalog.DeltaCatalog
-spark.sql.catalogImplementation hive
-spark.sql.warehouse.dir {root}/spark-warehouse
-spark.databricks.delta.snapshotPartitions 1
-spark.sql.shuffle.partitions 1
-spark.ui.enabled false
+SQL = """\
+SET spark.sql.session.timeZone = UTC;
+CREATE FLOW named AS INSERT INTO both BY NAME
+SELECT o.id FROM STREAM(Orders) o JOIN names n ON o.id = n.id WHERE n.name <> 'n3';
 """
+Rows = list[tuple[int, int]]
+"""Ids, and the hours of their times."""
 
 
-def spark_pipelines(root: Path) -> None:
-    """Run the pipeline as its users do."""
-    home = Path(pyspark.__file__).parent
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK", "PYSPARK"))},
-        "SPARK_HOME": str(home),
-        "SPARK_CONF_DIR": str(root / "conf"),
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    done = subprocess.run(
-        [str(home / "bin" / "spark-pipelines"), "run"], cwd=root, env=environment, capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stdout.decode()[-3000:] + done.stderr.decode()[-3000:]
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[PipelineLab]:
+    lab = new_pipeline(spark, tmp_path, serve(spark))
+    lab.define("tables.py", PYTHON)
+    lab.define("flows.sql", SQL)
+    (tmp_path / "rules.py").write_text("KEPT = 'id > 0'\n")
+    yield lab
+    stop_serving(spark)
+    for database in (lab.database, f"{lab.database}_moved"):
+        spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
 
 
-def sluice_run(root: Path, name: str, spark: SparkSession) -> RunRecord:
-    project = replace(find_project(str(root)), spark_master="local[2]")
-    return run_stream(project, Request(project.stream(name)), session=spark)
+def land(lab: PipelineLab, name: str, rows: Rows) -> Rows:
+    folder = lab.root / "events"
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"id": number, "at": f"2026-01-01T{hour:02d}:30:00Z"}) for number, hour in rows]
+    (folder / f"{name}.json").write_text("\n".join(lines))
+    return rows
 
 
-def rows(root: Path, table: str) -> list[int]:
-    found = DeltaTable(str(root / "spark-warehouse" / table)).to_pyarrow_table()
-    return sorted(found.column("id").to_pylist())
+def numbers(lab: PipelineLab, table: str) -> list[int]:
+    return sorted(row["id"] for row in lab.rows(table))
 
 
-def land(root: Path, *ids: int) -> None:
-    for number in ids:
-        (root / "landing" / f"{number}.json").write_text(json.dumps({"id": number}))
+def check(lab: PipelineLab, landed: Rows, orders: Rows, *, closed: int) -> None:
+    """Compare every table with what a batch makes of all that has landed.
+
+    Args:
+        lab: The pipeline.
+        landed: All of that.
+        orders: What of it was kept, by the rule at its time.
+        closed: The hour before which every window has ended, by the watermark.
+    """
+    kept = sorted(number for number, _ in orders)
+    assert numbers(lab, "orders") == kept
+    negated, named = [-number for number, _ in landed], [number for number in kept if number != 3]
+    assert numbers(lab, "both") == sorted(negated + named)
+    hours = Counter(hour for _, hour in landed)
+    counted = [{"hour": hour, "n": count} for hour, count in sorted(hours.items()) if hour < closed]
+    assert lab.rows("counted") == counted
+    outside = DeltaTable(str(lab.root / "outside")).to_pyarrow_table().column("id").to_pylist()
+    assert sorted(outside) == sorted({number for number, _ in landed})
 
 
-def test_in_turn(tmp_path: Path, spark: SparkSession) -> None:
-    """Each goes on where the other has stopped: no row is lost, none comes twice."""
-    for folder in ("landing", "transformations", "conf"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(root=tmp_path))
-    (tmp_path / "transformations" / "orders.py").write_text(PYTHON.format(root=tmp_path))
-    (tmp_path / "transformations" / "doubled.sql").write_text(SQL)
-    conf = CONF.format(root=tmp_path, jars=":".join(jars.class_path()))
-    (tmp_path / "conf" / "spark-defaults.conf").write_text(conf)
-    land(tmp_path, 0, 1, 2)
-    spark_pipelines(tmp_path)
-    assert rows(tmp_path, "doubled") == [2, 4]
+def moved(lab: PipelineLab) -> PipelineLab:
+    """A copy of the pipeline elsewhere, in a database of which the catalog knows nothing."""
+    root, database = Path(f"{lab.root}-moved"), f"{lab.database}_moved"
+    shutil.copytree(lab.root, root)
+    for folder in (root / "storage" / "_checkpoints" / "spark_catalog", root / "spark-warehouse"):
+        for found in folder.glob(f"{lab.database}*"):
+            found.rename(folder / found.name.replace(lab.database, database))
+    for file in (root / "spark-pipeline.yml", *root.glob("transformations/*.*")):
+        file.write_text(file.read_text().replace(str(lab.root), str(root)).replace(lab.database, database))
+    return PipelineLab(lab.spark, root, database, lab.url)
 
-    assert sluice_run(tmp_path, "orders", spark).status == "skipped"
-    land(tmp_path, 3, 4)
-    for name in ("orders", "doubled"):
-        record = sluice_run(tmp_path, name, spark)
-        assert (record.status, record.plan.strategy, len(record.batches)) == ("succeeded", "exact", 1)
-        assert record.batches[0].batch_id == 1
-        assert sluice_run(tmp_path, name, spark).status == "skipped"
-    assert rows(tmp_path, "orders") == [1, 2, 3, 4]
-    assert rows(tmp_path, "doubled") == [2, 4, 6, 8]
 
-    land(tmp_path, 5)
-    spark_pipelines(tmp_path)
-    land(tmp_path, 6)
-    for name in ("orders", "doubled"):
-        assert sluice_run(tmp_path, name, spark).batches[-1].batch_id == 3
-    assert rows(tmp_path, "orders") == [1, 2, 3, 4, 5, 6]
-    assert rows(tmp_path, "doubled") == [2, 4, 6, 8, 10, 12]
+def forget_commit(checkpoint: Path) -> None:
+    """Leave the newest batch as a run does that dies before it notes that the batch is done."""
+    newest = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal())
+    uncommit(checkpoint, newest)
+
+
+def test_whole_life(pipeline: PipelineLab) -> None:
+    """Kills, an edit, a refresh, and each going on where the other has stopped: no row is lost, none comes twice."""
+    flows = ("Orders", "named", "negated", "counted", "first_times")
+    landed = orders = land(pipeline, "1", [(1, 0), (2, 0)])
+    pipeline.spark_pipelines()
+    check(pipeline, landed, orders, closed=0)
+
+    # Of a run that is killed, the next one does the batch: be it Spark's that is killed, or ours.
+    for table, flow in (("both", "negated"), ("counted", "counted")):
+        forget_commit(pipeline.checkpoints(table, flow) / "0")
+    new = land(pipeline, "2", [(3, 3), (1, 3)])
+    landed, orders = landed + new, orders + new
+    pipeline.cut_run("Orders", Cut("Spark's commit"))
+    pipeline.cut_run("negated", Cut("/offsets/", moment="after"))
+    pipeline.cut_run("counted", Cut("Spark's commit", nth=2))
+    pipeline.cut_run("first_times", Cut("commit outside"))
+    (pipeline.root / "rules.py").write_text("KEPT = 'id > 0 AND id < 100'\n")
+    assert pipeline.run("Orders").status == "succeeded"
+    elsewhere = moved(pipeline)
+    assert [batch.output_rows for batch in elsewhere.run("named").batches] == [1]
+    pipeline.spark_pipelines()
+    # Behind a batch that it does again, Spark runs none that only closes windows.
+    check(pipeline, landed, orders, closed=0)
+
+    new = land(pipeline, "3", [(100, 6), (2, 6), (4, 6)])
+    landed, orders = landed + new, [*orders, *new[1:]]
+    assert [pipeline.run(name).status for name in flows] == ["succeeded"] * len(flows)
+    check(pipeline, landed, orders, closed=5)
+    assert [pipeline.run(name).status for name in flows] == ["skipped"] * len(flows)
+
+    # What is computed anew is on another checkpoint, of which nothing is known yet.
+    pipeline.spark_pipelines("--full-refresh", "Orders,both,counted")
+    new = land(pipeline, "4", [(5, 9)])
+    landed, orders = landed + new, orders + new
+    assert [pipeline.run(name).batches[0].batch_id for name in flows] == [1, 1, 1, 2, 3]
+    check(pipeline, landed, orders, closed=8)

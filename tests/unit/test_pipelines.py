@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.pipelines.spec import read_spec
-from sluice.pipelines.sql_files import by_last_part, read_sql_file
+from sluice.pipelines.sql_files import read_sql_file, with_names
 from sluice.project import Project, find_project
 
 SPEC = "name: shop\nstorage: {storage}\nlibraries:\n  - glob:\n      include: transformations/**\n"
@@ -131,7 +132,9 @@ def test_statements(tmp_path: Path) -> None:
     assert told == [("items", "delta", ("day",), 2), ("more", None, (), 4)]
     flows = [(flow.name, flow.target, flow.reads[0].table) for flow in found.flows]
     assert flows == [("items", "items", "spark_catalog.default.orders"), ("fill", "more", "orders")]
-    assert by_last_part(found.flows[0].sql or "") == "SELECT *, ';' AS semicolon FROM STREAM(orders)"
+    assert with_names(found.flows[0].sql or "", {"spark_catalog.default.orders": "o"}) == (
+        "SELECT *, ';' AS semicolon FROM STREAM(o)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,3 +252,197 @@ def test_a_table_that_is_elsewhere(folder: Path) -> None:
         f'[project]\npipeline = "spark-pipeline.yml"\n[spark.conf]\n"spark.sql.warehouse.dir" = {conf}\n'
     )
     assert find_project(str(folder)).stream("orders").sink.location == str(folder / "elsewhere" / "orders")
+
+
+def count_reads(folder: Path) -> None:
+    """Let each reading of the Python files leave a line; what they write is none of what they read."""
+    file = folder / "transformations" / "orders.py"
+    note = "import os\nos.write(os.open('DIR/reads', os.O_WRONLY | os.O_APPEND), b'.')\n".replace("DIR", str(folder))
+    file.write_text(note + file.read_text())
+    (folder / "reads").write_text("")
+    (folder / "var" / "sluice").mkdir(parents=True)
+
+
+def reads(folder: Path) -> int:
+    """How often the Python files have been read, once the flows are known again."""
+    find_project(str(folder)).declarations()
+    return (folder / "reads").stat().st_size
+
+
+def test_definitions_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until one of the inputs is another: the files, what they import, read, list or ask for, or the settings."""
+    orders = folder / "transformations" / "orders.py"
+    (folder / "rules").mkdir()
+    (folder / "rules" / "kept.py").write_text("KEPT = 'id > 0'\n")
+    (folder / "tables").mkdir()
+    (folder / "tables" / "a.csv").write_text("")
+    orders.write_text(
+        "import json, os\nimport rules.kept\nfrom pathlib import Path\n"
+        "os.listdir('tables')\nos.environ.get('SHOP_STAGE')\n"
+        "try:\n    Path('more.json').read_text()\nexcept OSError:\n    pass\n" + orders.read_text()
+    )
+    count_reads(folder)
+    assert [reads(folder), reads(folder)] == [1, 1]
+
+    spec = folder / "spark-pipeline.yml"
+    changes: list[Callable[[], object]] = [
+        lambda: orders.write_text(orders.read_text() + "\n"),
+        lambda: (folder / "rules" / "kept.py").write_text("KEPT = 'id > 1'\n"),
+        lambda: (folder / "tables" / "a.csv").rename(folder / "tables" / "b.csv"),
+        lambda: (folder / "more.json").write_text("1"),
+        lambda: monkeypatch.setenv("SHOP_STAGE", "test"),
+        lambda: spec.write_text(spec.read_text() + "configuration: {shop.stage: test}\n"),
+        lambda: (folder / "transformations" / "more.py").write_text(""),
+        lambda: (folder / "sitecustom.py").write_text(""),
+    ]
+    for number, change in enumerate(changes, 2):
+        change()
+        assert [reads(folder), reads(folder)] == [number, number]
+
+
+@pytest.mark.parametrize("content", [b"\xff", b'{"format": 99}'])
+def test_damaged_definitions(folder: Path, content: bytes) -> None:
+    """They are read anew, and kept anew."""
+    count_reads(folder)
+    kept = folder / "var" / "sluice" / "definitions.json"
+    kept.write_bytes(content)
+
+    assert [reads(folder), reads(folder)] == [1, 1]
+    assert list(find_project(str(folder)).streams()) == ["orders", "first", "second"]
+
+
+def test_definitions_of_another_pipeline(folder: Path) -> None:
+    """Two that share a home do not take one's for the other's."""
+    count_reads(folder)
+    reads(folder)
+    kept = folder / "var" / "sluice" / "definitions.json"
+    kept.write_text(kept.read_text().replace(f'"spec": "{folder}/', '"spec": "/elsewhere/'))
+
+    assert reads(folder) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 1))\nexcept OSError:\n    pass\n",
+        "import nowhere_at_all\n",
+        "@dp.table\ndef tapped():\n    return spark.readStream.option('api.token', 'x').format('tap').load()\n",
+    ],
+)
+def test_definitions_that_are_not_kept(folder: Path, text: str) -> None:
+    """What was asked elsewhere can't be compared; somebody mends a file that fails; a secret is kept nowhere."""
+    (folder / "transformations" / "orders.py").write_text("from pyspark import pipelines as dp\n" + text)
+    count_reads(folder)
+
+    assert [reads(folder), reads(folder)] == [1, 2]
+
+
+def test_a_home_that_can_only_be_read(folder: Path) -> None:
+    """Whoever may only look may plan."""
+    count_reads(folder)
+    (folder / "var" / "sluice").rmdir()
+    (folder / "var" / "sluice").write_text("a file")
+
+    assert [reads(folder), reads(folder)] == [1, 2]
+
+
+def test_settings_of_the_spec(folder: Path) -> None:
+    """Files may ask their session for what `configuration` says, and for what pyspark itself asks it."""
+    spec = folder / "spark-pipeline.yml"
+    spec.write_text(spec.read_text() + f"configuration: {{shop.landing: {folder}/landing}}\n")
+    (folder / "transformations" / "orders.py").write_text(
+        """
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
+
+@F.udf(LongType())
+def negated(number):
+    return -number
+
+@dp.table
+def orders():
+    return spark.readStream.schema("id bigint").json(spark.conf.get("shop.landing")).select(negated("id"))
+
+@dp.append_flow(target="orders")
+def first():
+    return spark.readStream.json(spark.conf.get("shop.other"))
+
+@dp.append_flow(target="orders")
+def second():
+    return spark.sql("SELECT * FROM STREAM(orders)")
+"""
+    )
+    project = find_project(str(folder))
+
+    assert project.stream("orders").sources["landing"].location == f"{folder}/landing"
+    assert "does not set `shop.other`" in refusal(project, "first")
+    assert "asks Spark: by `spark.sql`" in refusal(project, "second")
+
+
+def test_tables_read_whole(folder: Path) -> None:
+    """Where the tables are that a flow reads beside its streams, is known of those in the warehouse."""
+    (folder / "spark-warehouse" / "totals" / "_delta_log").mkdir(parents=True)
+    (folder / "spark-warehouse" / "raw.db" / "rates").mkdir(parents=True)
+    (folder / "transformations" / "first.sql").write_text(
+        "SET spark.sql.ansi.enabled = false;\n"
+        "CREATE TEMPORARY VIEW shown AS SELECT * FROM totals;\n"
+        "CREATE FLOW joined AS INSERT INTO both SELECT o.id FROM STREAM(orders) o JOIN totals t ON o.id = t.id"
+        " JOIN raw.rates AS r ON o.id = r.id JOIN elsewhere.x ON o.id = x.id;\n"
+        "CREATE FLOW viewed AS INSERT INTO both SELECT o.id FROM STREAM(orders) o JOIN shown s ON o.id = s.id;\n"
+    )
+    checkpoints = folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both"
+    for flow in ("joined", "viewed"):
+        (checkpoints / flow / "0").mkdir(parents=True)
+    project = find_project(str(folder))
+
+    joined = project.flow("joined")
+    assert joined.tables == {
+        ("spark_catalog", "default", "totals"): (str(folder / "spark-warehouse" / "totals"), "delta"),
+        ("spark_catalog", "raw", "rates"): (str(folder / "spark-warehouse" / "raw.db" / "rates"), "parquet"),
+    }
+    assert joined.stream.settings == {"spark.sql.ansi.enabled": "false"}
+    assert "the temporary view `shown`" in refusal(project, "viewed")
+
+
+def test_streams_of_one_name(folder: Path) -> None:
+    """Two tables whose last names are alike are two sources, each where the query reads it."""
+    (folder / "spark-warehouse" / "raw.db" / "orders" / "_delta_log").mkdir(parents=True)
+    (folder / "transformations" / "first.sql").write_text(
+        "CREATE FLOW union AS INSERT INTO both SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM raw.orders"
+    )
+    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "union" / "0").mkdir(parents=True)
+    stream = find_project(str(folder)).stream("union")
+
+    assert stream.sql == "SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM(orders_2)"
+    assert stream.sources["orders_2"].location == str(folder / "spark-warehouse" / "raw.db" / "orders")
+
+
+def test_names_in_capitals(folder: Path) -> None:
+    """Spark's catalog puts the table into a folder in small letters, and the checkpoint into one as it is written."""
+    (folder / "transformations" / "first.sql").write_text(
+        "CREATE STREAMING TABLE Items AS SELECT id FROM STREAM(orders)"
+    )
+    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "Items" / "Items" / "0").mkdir(parents=True)
+    (folder / "spark-warehouse" / "items").mkdir()
+
+    assert find_project(str(folder)).stream("Items").sink.location == str(folder / "spark-warehouse" / "items")
+
+
+def test_a_view_is_asked_for(folder: Path) -> None:
+    """Whoever wants to run one is told what it is."""
+    with pytest.raises(UnknownStreamError, match="is a materialized view"):
+        find_project(str(folder)).stream("totals")
+
+
+def test_the_newest_checkpoint_has_notes_of_its_own(folder: Path) -> None:
+    """After a full refresh, what the former checkpoint has read is no concern of the new one."""
+    project = find_project(str(folder))
+    home = project.stream_home(project.stream("orders"))
+    home.taken(1, "0").keep_unread(["/in/1.json"])
+    newest = folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "orders" / "orders" / "11"
+    newest.mkdir()
+    after = project.stream_home(project.stream("orders"))
+
+    assert home.taken(1, "0").unread() == {"/in/1.json"}
+    assert (after.checkpoint, after.taken(1, "0").unread()) == (str(newest), frozenset())

@@ -1,8 +1,8 @@
 """Runs the Python files of a pipeline without a Spark, and tells what they define: in a Python of its own.
 
-`python -m sluice.pipelines.definitions ROOT FILE...` prints one `Elements` per file, as JSON. The files are somebody's
-code: they may end the process, or print. They get a session of Spark Connect that no server answers; a DataFrame is
-described with it, and its description says what is read.
+`python -m sluice.pipelines.definitions ANSWER FILE...` reads settings, and writes a `Defined` into a file. The files
+are somebody's code: they may end the process, or print. They get a session of Spark Connect that no server answers; a
+DataFrame is described with it, and its description says what is read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,27 +21,40 @@ import msgspec
 from sluice.errors import DeclarationError
 from sluice.extras import check_extra
 from sluice.foreign_code import described, error_line, is_failure
+from sluice.pipelines import elements
 from sluice.pipelines.elements import Elements, FlowElement, OutputElement, OutputKind, Read
+from sluice.pipelines.inputs import Inputs, Witness
+from sluice.typed_json import decode_as
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 _MOST_SECONDS = 120
 _NOBODY = "sc://127.0.0.1:1"
+_ASKED = "its function asks Spark: by `spark.sql`, or for rows, columns or a schema"
+_KNOWN = {"spark.sql.execution.pythonUDF.arrow.enabled": "false"}
+"""What pyspark itself asks for, and what tells nothing of what is read."""
 
 
-def define(root: str, files: Sequence[str]) -> dict[str, Elements]:
-    """What the Python files of a pipeline define, by file.
+class Defined(msgspec.Struct, frozen=True):
+    """What the Python files of a pipeline define, and what they read to define it."""
+
+    elements: dict[str, Elements]
+    """By file."""
+    inputs: Inputs
+
+
+def define(root: str, files: Sequence[str], conf: Mapping[str, str]) -> Defined:
+    """What the Python files of a pipeline define.
 
     Args:
         root: The folder that the files run in: that of the spec.
         files: Where they are.
+        conf: The settings that they may ask their session for.
 
     Raises:
         DeclarationError: Spark's packages are not installed, or the files ended their Python, or took too long.
     """
-    if not files:
-        return {}
     check_extra("spark", "to read the Python files of a pipeline")
     with tempfile.TemporaryDirectory(prefix="sluice-pipeline-") as folder:
         answer = Path(folder, "elements.json")
@@ -51,7 +65,14 @@ def define(root: str, files: Sequence[str]) -> dict[str, Elements]:
         environment = {**os.environ, "SPARK_CONNECT_MODE_ENABLED": "1", "PYTHONPATH": path}
         try:
             done = subprocess.run(
-                command, cwd=root, env=environment, capture_output=True, timeout=_MOST_SECONDS, check=False
+                command,
+                cwd=root,
+                env=environment,
+                # Others see the words of a command.
+                input=msgspec.json.encode(dict(conf)),
+                capture_output=True,
+                timeout=_MOST_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired as exc:
             raise DeclarationError(
@@ -66,8 +87,7 @@ def define(root: str, files: Sequence[str]) -> dict[str, Elements]:
                 where=root,
                 remedy="let them define tables and flows, and end nothing",
             )
-        found = msgspec.json.decode(answer.read_bytes(), type=list[Elements])
-    return dict(zip(files, found, strict=True))
+        return decode_as(answer.read_bytes(), Defined)
 
 
 class Recorder:
@@ -148,15 +168,16 @@ def _output(found: Any, file: str) -> OutputElement:
 
 def _flow(found: Any, file: str, session: Any) -> FlowElement:
     is_auto_cdc = type(found).__name__ == "AutoCdcFlow"
-    reads, error = tuple[Read, ...](), None
+    reads, tables, error = tuple[Read, ...](), tuple[str, ...](), None
     if not is_auto_cdc:
         try:
             plan = found.func()._plan.plan(session.client)
-            reads = tuple(_each_once(reads_of(plan)))
+            reads, tables = tuple(_each_once(reads_of(plan))), tuple(dict.fromkeys(_tables_of(plan)))
         except BaseException as exc:
             if not is_failure(exc) and not isinstance(exc, SystemExit):
                 raise
-            error = " ".join(described(exc).split())[:500]
+            is_asked = type(exc).__name__ == "SparkConnectGrpcException"
+            error = _ASKED if is_asked else " ".join(described(exc).split())[:500]
     return FlowElement(
         name=found.name or found.target,
         target=found.target,
@@ -165,6 +186,7 @@ def _flow(found: Any, file: str, session: Any) -> FlowElement:
         function=None if is_auto_cdc else found.func.__name__,
         is_auto_cdc=is_auto_cdc,
         reads=reads,
+        tables=tables,
         conf={str(key): str(value) for key, value in (getattr(found, "spark_conf", None) or {}).items()},
         error=error,
     )
@@ -172,11 +194,10 @@ def _flow(found: Any, file: str, session: Any) -> FlowElement:
 
 def reads_of(message: Message) -> Iterator[Read]:
     """What a plan reads as a stream."""
-    found: Any = message
-    if message.DESCRIPTOR.full_name == "spark.connect.Read" and found.is_streaming:
-        if found.HasField("named_table"):
+    for found in _all_reads(message):
+        if found.is_streaming and found.HasField("named_table"):
             yield Read(table=found.named_table.unparsed_identifier, options=dict(found.named_table.options))
-        else:
+        elif found.is_streaming:
             source = found.data_source
             yield Read(
                 format=source.format or None,
@@ -184,11 +205,23 @@ def reads_of(message: Message) -> Iterator[Read]:
                 paths=tuple(source.paths),
                 options=dict(source.options),
             )
+
+
+def _tables_of(message: Message) -> Iterator[str]:
+    """The tables that a plan reads whole."""
+    for found in _all_reads(message):
+        if not found.is_streaming and found.HasField("named_table"):
+            yield found.named_table.unparsed_identifier
+
+
+def _all_reads(message: Message) -> Iterator[Any]:
+    if message.DESCRIPTOR.full_name == "spark.connect.Read":
+        yield message
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
         for inner in value if field.is_repeated else [value]:
-            yield from reads_of(inner)
+            yield from _all_reads(inner)
 
 
 def _ddl(schema: str) -> str:
@@ -209,8 +242,32 @@ def _each_once(reads: Iterable[Read]) -> list[Read]:
     return found
 
 
-def main(answer: str, files: Sequence[str]) -> None:
+def _settings(conf: Mapping[str, str], operation: Any) -> Any:
+    """What a session's server would answer that is asked for settings."""
+    from pyspark.sql.connect.client.core import ConfigResult
+
+    asked = operation.WhichOneof("op_type")
+    pairs: list[tuple[str, str | None]] = []
+    if asked == "get":
+        for key in operation.get.keys:
+            if key not in conf:
+                raise LookupError(f"the pipeline's `configuration` does not set `{key}`")
+        pairs = [(key, conf[key]) for key in operation.get.keys]
+    elif asked == "get_option":
+        pairs = [(key, conf.get(key)) for key in operation.get_option.keys]
+    elif asked == "get_with_default":
+        given = operation.get_with_default.pairs
+        pairs = [(pair.key, conf.get(pair.key, pair.value if pair.HasField("value") else None)) for pair in given]
+    else:
+        raise LookupError(f"files of definitions have no session to ask for `{asked}`")
+    return ConfigResult(pairs, [])
+
+
+def main(answer: str, files: Sequence[str], conf: Mapping[str, str]) -> None:
     """Write what the files define into a file."""
+    witness = Witness()
+    for file in (__file__, elements.__file__):
+        witness.note_file(file)
     from pyspark.errors.utils import is_debugging_enabled
     from pyspark.sql.connect.session import SparkSession
 
@@ -218,12 +275,14 @@ def main(answer: str, files: Sequence[str]) -> None:
     is_debugging_enabled()
     session: Any = SparkSession(_NOBODY)
     session.client.set_retry_policies([])
+    session.client.config = partial(_settings, {**_KNOWN, **conf})
     SparkSession._set_default_and_active_session(session)
-    Path(answer).write_bytes(msgspec.json.encode([_elements(file, session) for file in files]))
+    found = {file: _elements(file, session) for file in files}
+    Path(answer).write_bytes(msgspec.json.encode(Defined(found, witness.inputs())))
     # At its end the session would wait for the server.
     sys.stdout.flush()
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], sys.argv[2:], decode_as(sys.stdin.buffer.read(), dict[str, str]))

@@ -46,6 +46,9 @@ class FlowElement(msgspec.Struct, frozen=True):
     """Its query."""
     is_auto_cdc: bool = False
     reads: tuple[Read, ...] = ()
+    """What it reads as streams."""
+    tables: tuple[str, ...] = ()
+    """The names of what it reads whole, at each batch."""
     conf: Mapping[str, str] = {}
     error: str | None = None
     """Why what it reads is not known."""

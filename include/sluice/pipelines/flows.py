@@ -13,10 +13,10 @@ from sluice import sinks, sources
 from sluice.declaration_checks import snake_case
 from sluice.errors import DeclarationError
 from sluice.locations import join
-from sluice.pipelines.definitions import define
 from sluice.pipelines.elements import Elements, FlowElement, OutputElement, Read
+from sluice.pipelines.kept_definitions import defined_by
 from sluice.pipelines.spec import PipelineSpec
-from sluice.pipelines.sql_files import by_last_part, read_sql_file
+from sluice.pipelines.sql_files import read_sql_file, with_names
 from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
 from sluice.storage import Storage
@@ -38,6 +38,10 @@ class Flow:
     element: FlowElement
     reads: Mapping[str, Read]
     """By the name of the source."""
+    database: str
+    """Where names of tables without one are looked for."""
+    tables: Mapping[tuple[str, ...], tuple[str, str]]
+    """By catalog, database and name, where a table is that it reads whole, and its format."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +57,24 @@ class Flows:
     views: tuple[OutputElement, ...] = ()
     """The materialized views, which are no streams: `spark-pipelines run` computes them anew."""
 
+    def view(self, name: str) -> OutputElement | None:
+        """The materialized view of a name, spelled as those of streams."""
+        return next((view for view in self.views if stream_name(view.name) == name), None)
 
-def read_flows(spec: PipelineSpec, conf: Mapping[str, str], storage: Storage) -> Flows:
+
+def read_flows(spec: PipelineSpec, conf: Mapping[str, str], home: str, storage: Storage) -> Flows:
     """Read the files of a pipeline, and where its checkpoints and tables are.
 
     Args:
         spec: The pipeline.
         conf: Spark's settings: where the warehouse is, and which format is the default.
+        home: The project's home, where it is kept what the Python files define.
         storage: Reads the folders of checkpoints and tables.
 
     Raises:
         DeclarationError: The Python files can't be run.
     """
-    elements, unreadable = _elements(spec)
+    elements, unreadable = _elements(spec, conf, home, storage)
     outputs = [output for found in elements for output in found.outputs]
     graph = _Graph(spec, conf, storage, {_full_name(output.name, spec): output for output in outputs})
     flows = [flow for found in elements for flow in found.flows]
@@ -91,9 +100,11 @@ def stream_name(flow: str) -> str:
     return flow.replace("`", "").replace(".", "-")
 
 
-def _elements(spec: PipelineSpec) -> tuple[list[Elements], dict[str, DeclarationError]]:
+def _elements(
+    spec: PipelineSpec, conf: Mapping[str, str], home: str, storage: Storage
+) -> tuple[list[Elements], dict[str, DeclarationError]]:
     files, unreadable, elements = spec.files(), dict[str, DeclarationError](), list[Elements]()
-    defined = define(spec.root, [file for file in files if file.endswith(".py")])
+    defined = defined_by(spec, [file for file in files if file.endswith(".py")], conf, home, storage)
     for file in files:
         try:
             if file not in defined and not file.endswith(".sql"):
@@ -152,6 +163,7 @@ class _Graph:
             )
         checkpoint = self._checkpoint(target, flow)
         reads = _named(flow.reads)
+        names = {found.table: source for source, found in reads.items() if found.table is not None}
         read = {source: self._source(found) for source, found in reads.items()}
         stream = Stream(
             name=name,
@@ -160,10 +172,31 @@ class _Graph:
             checkpoint=checkpoint,
             conf=dict(flow.conf) or None,
             declared_at=f"{flow.file}:{flow.line}",
-            sql=None if flow.sql is None else by_last_part(flow.sql),
+            sql=None if flow.sql is None else with_names(flow.sql, names),
             transform=self._reference(flow) if flow.sql is None else None,
         )
-        return Flow(stream, flow, reads)
+        tables = {
+            _full_name(table, self.spec): found
+            for table in flow.tables
+            if (found := self._read_whole(table)) is not None
+        }
+        return Flow(stream, flow, reads, self.spec.database or "default", tables)
+
+    def _read_whole(self, name: str) -> tuple[str, str] | None:
+        """Where a table is that a flow reads beside its streams, and its format; None for one that Spark must find."""
+        if self.kind(name) == "temporary view":
+            raise DeclarationError(
+                f"it reads the temporary view `{name}`",
+                remedy="run it by `spark-pipelines run`, or write the view's query into the flow",
+            )
+        if self.kind(name) is None and self.storage.list_folder(self._warehouse_folder(name)) is None:
+            return None
+        folder = self._table(name)
+        return folder, "delta" if "_delta_log" in self._folders(folder) else self._format(name)
+
+    def _format(self, name: str) -> str:
+        found = self.outputs.get(_full_name(name, self.spec))
+        return (found and found.format) or self.conf.get(_DEFAULT_FORMAT, "parquet")
 
     def _checkpoint(self, target: OutputElement, flow: FlowElement) -> str:
         parts = (target.name,) if target.kind == "sink" else _full_name(target.name, self.spec)
@@ -188,8 +221,7 @@ class _Graph:
             DeclarationError: It is not where Spark puts tables.
         """
         catalog, database, table = _full_name(name, self.spec)
-        warehouse = self.conf.get(_WAREHOUSE) or os.path.join(self.spec.root, "spark-warehouse")
-        folder = join(warehouse, *([] if database == "default" else [f"{database}.db"]), table)
+        folder = self._warehouse_folder(name)
         if catalog != "spark_catalog" or self.storage.list_folder(folder) is None:
             raise DeclarationError(
                 f"the table `{catalog}.{database}.{table}` is not in the warehouse's folder {folder}",
@@ -197,6 +229,12 @@ class _Graph:
                 f' `pipeline = "{Path(self.spec.file).name}"` under [project]',
             )
         return folder
+
+    def _warehouse_folder(self, name: str) -> str:
+        # Spark's own catalog spells them so.
+        database, table = (part.lower() for part in _full_name(name, self.spec)[1:])
+        warehouse = self.conf.get(_WAREHOUSE) or os.path.join(self.spec.root, "spark-warehouse")
+        return join(warehouse, *([] if database == "default" else [f"{database}.db"]), table)
 
     def _sink(self, target: OutputElement) -> Sink:
         if target.kind == "sink":
@@ -209,7 +247,7 @@ class _Graph:
                 remedy="run it by `spark-pipelines run`: of sinks, Sluice runs those of format `delta` with a `path`",
             )
         folder = self._table(target.name)
-        kind = target.format or self.conf.get(_DEFAULT_FORMAT, "parquet")
+        kind = self._format(target.name)
         if kind == "delta" and "_delta_log" in self._folders(folder):
             return sinks.delta(folder, partition_by=target.partition_by)
         if kind == "parquet":

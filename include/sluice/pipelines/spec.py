@@ -14,6 +14,7 @@ SPEC_NAMES = ("spark-pipeline.yaml", "spark-pipeline.yml")
 """As `spark-pipelines` looks for them."""
 _FIELDS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
 _MOST_BYTES = 1_000_000
+_MOST_DEPTH = 20
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,16 @@ def _parsed(file: Path) -> Mapping[Any, Any]:
                 f"the spec has more than {_MOST_BYTES:,} bytes", where=str(file), remedy="shorten it"
             )
         text = content.decode("utf-8-sig")
-        # An alias that is used again and again makes terabytes of a few lines; no spec needs one.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise DeclarationError("the spec has an alias (`*name`)", where=str(file), remedy="write the value out")
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            # One that is used again and again makes terabytes of a few lines; no spec needs one.
+            if isinstance(event, yaml.AliasEvent):
+                raise DeclarationError("the spec has an alias (`*name`)", where=str(file), remedy="write the value out")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MOST_DEPTH:
+                raise DeclarationError(
+                    "the file does not parse: it is nested too deep", where=str(file), remedy="correct the YAML"
+                )
         found = yaml.safe_load(text)
     except UnicodeDecodeError as exc:
         raise DeclarationError("the file is no UTF-8", where=str(file), remedy="save it as UTF-8") from exc

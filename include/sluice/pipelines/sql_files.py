@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.pipelines.elements import Elements, FlowElement, OutputElement, OutputKind, Read
-from sluice.sql_tokens import masked
+from sluice.sql_tokens import NAME, masked, stream_reads
 
 _MOST_BYTES = 1_000_000
-_PART = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
-_NAME = rf"(?P<name>{_PART}(?:\s*\.\s*{_PART})*)"
+_NAME = rf"(?P<name>{NAME})"
 _OUTPUT = re.compile(
     r"\s*create\s+(?:or\s+refresh\s+)?(?P<kind>streaming\s+table|materialized\s+view|temporary\s+view)\s+"
     rf"(?:if\s+not\s+exists\s+)?{_NAME}",
@@ -21,10 +22,13 @@ _FLOW = re.compile(rf"\s*create\s+flow\s+{_NAME}(?:\s+comment\s+)?\s+as\s+(?P<re
 _INSERT = re.compile(
     rf"insert\s+into\s+(?:table\s+)?{_NAME}(?:\s+by\s+name)?\s+(?P<query>.*)", re.IGNORECASE | re.DOTALL
 )
+_AUTO_CDC = re.compile(rf"auto\s+cdc\s+into\s+{_NAME}", re.IGNORECASE)
 _QUERY = re.compile(r"\bas\s+(?=[\s(]*(?:select|with|from|values|table)\b)", re.IGNORECASE)
 _USING = re.compile(r"\busing\s+(\w+)", re.IGNORECASE)
 _PARTITIONED = re.compile(r"\bpartitioned\s+by\s*\(([^()]*)\)", re.IGNORECASE)
-_STREAM = re.compile(rf"\bstream\s*(?:\(\s*{_NAME}\s*\)|\s{_NAME.replace('name', 'bare')})", re.IGNORECASE)
+_TABLE = re.compile(rf"\b(?:from|join)\s+(?!stream\b){_NAME}(?!\s*\()", re.IGNORECASE)
+_SET = re.compile(r"\s*set\s+(?P<key>[\w.\-]+)\s*=(?P<value>.*)", re.IGNORECASE | re.DOTALL)
+_USE = re.compile(r"\s*(?:use\b|set\s+catalog\b)", re.IGNORECASE)
 _KINDS: dict[str, OutputKind] = {
     "streaming table": "streaming table",
     "materialized view": "materialized view",
@@ -40,75 +44,102 @@ def read_sql_file(file: str) -> Elements:
     """
     text = _text(file)
     words = masked(text)
-    outputs: list[OutputElement] = []
-    flows: list[FlowElement] = []
+    found = _File(file)
     start = 0
-    for end in [*(found.start() for found in re.finditer(";", words)), len(words)]:
+    for end in [*(semicolon.start() for semicolon in re.finditer(";", words)), len(words)]:
         if words[start:end].strip():
             lead = len(words[start:end]) - len(words[start:end].lstrip())
-            _read(text[start + lead : end], file, text.count("\n", 0, start + lead) + 1, outputs, flows)
+            found.read(text[start + lead : end], text.count("\n", 0, start + lead) + 1)
         start = end + 1
-    return Elements(tuple(outputs), tuple(flows))
+    return Elements(tuple(found.outputs), tuple(found.flows))
 
 
-def _read(text: str, file: str, line: int, outputs: list[OutputElement], flows: list[FlowElement]) -> None:
-    """One statement."""
-    words = masked(text)
-    if (output := _OUTPUT.match(words)) is not None:
+@dataclass
+class _File:
+    """What the statements of a file have defined so far."""
+
+    file: str
+    outputs: list[OutputElement] = field(default_factory=list)
+    flows: list[FlowElement] = field(default_factory=list)
+    conf: dict[str, str] = field(default_factory=dict)
+    """What `SET` has set for the flows that come then."""
+
+    def read(self, text: str, line: int) -> None:
+        """One statement."""
+        words = masked(text)
+        if (output := _OUTPUT.match(words)) is not None:
+            self._read_output(output, text, words, line)
+        elif (flow := _FLOW.match(words)) is not None and self._read_flow(flow, text, line):
+            return
+        elif (setting := _SET.match(text)) is not None:
+            self.conf[setting["key"]] = setting["value"].strip()
+        elif _USE.match(words) is not None:
+            raise DeclarationError(
+                "the file changes the catalog or the database for what comes then, which Sluice does not follow",
+                where=f"{self.file}:{line}",
+                remedy="write the names of tables in full: `catalog.database.table`",
+            )
+        else:
+            raise DeclarationError(
+                f"the statement `{' '.join(words.split()[:3])} ...` defines no table, view or flow that is known",
+                where=f"{self.file}:{line}",
+                remedy="write CREATE STREAMING TABLE, MATERIALIZED VIEW, TEMPORARY VIEW, or FLOW ... AS INSERT INTO",
+            )
+
+    def _read_output(self, output: re.Match[str], text: str, words: str, line: int) -> None:
         query = _QUERY.search(words, output.end())
         head = words[output.end() : query.start() if query else len(words)]
-        kind = _KINDS[" ".join(output["kind"].lower().split())]
         using, partitioned = _USING.search(head), _PARTITIONED.search(head)
         columns = partitioned[1].split(",") if partitioned else []
         name = plain_name(output["name"])
-        outputs.append(
+        self.outputs.append(
             OutputElement(
-                kind=kind,
+                kind=_KINDS[" ".join(output["kind"].lower().split())],
                 name=name,
-                file=file,
+                file=self.file,
                 line=line,
                 format=using[1] if using else None,
                 partition_by=tuple(column.strip().strip("`") for column in columns),
             )
         )
         if query is not None:
-            flows.append(_flow(name, name, text[query.end() :], file, line))
-        return
-    if (flow := _FLOW.match(words)) is not None:
+            self._add_flow(name, name, text[query.end() :], line)
+
+    def _read_flow(self, flow: re.Match[str], text: str, line: int) -> bool:
+        """Whether it is one that is known."""
         insert = _INSERT.match(flow["rest"])
         name = plain_name(flow["name"])
         if insert is not None:
-            query_text = text[flow.start("rest") + insert.start("query") :]
-            flows.append(_flow(name, plain_name(insert["name"]), query_text, file, line))
-            return
-        target = re.match(rf"auto\s+cdc\s+into\s+{_NAME}", flow["rest"], re.IGNORECASE)
+            self._add_flow(name, plain_name(insert["name"]), text[flow.start("rest") + insert.start("query") :], line)
+            return True
+        target = _AUTO_CDC.match(flow["rest"])
         if target is not None:
-            flows.append(FlowElement(name, plain_name(target["name"]), file, line, is_auto_cdc=True))
-            return
-    said = " ".join(words.split()[:3])
-    raise DeclarationError(
-        f"the statement `{said} ...` defines no table, view or flow that is known",
-        where=f"{file}:{line}",
-        remedy="write CREATE STREAMING TABLE, MATERIALIZED VIEW, TEMPORARY VIEW, or FLOW ... AS INSERT INTO",
-    )
+            self.flows.append(FlowElement(name, plain_name(target["name"]), self.file, line, is_auto_cdc=True))
+        return target is not None
+
+    def _add_flow(self, name: str, target: str, query: str, line: int) -> None:
+        words = masked(query)
+        streams = dict.fromkeys(plain_name(read.name) for read in stream_reads(words))
+        self.flows.append(
+            FlowElement(
+                name,
+                target,
+                self.file,
+                line,
+                sql=query.strip(),
+                reads=tuple(Read(table=table) for table in streams),
+                tables=tuple(dict.fromkeys(plain_name(found["name"]) for found in _TABLE.finditer(words))),
+                conf=dict(self.conf),
+            )
+        )
 
 
-def _flow(name: str, target: str, query: str, file: str, line: int) -> FlowElement:
-    reads: list[Read] = []
-    for found in _STREAM.finditer(masked(query)):
-        read = Read(table=plain_name(found["name"] or found["bare"]))
-        if read not in reads:
-            reads.append(read)
-    return FlowElement(name, target, file, line, sql=query.strip(), reads=tuple(reads))
-
-
-def by_last_part(query: str) -> str:
-    """A query that reads each stream by the last part of its name alone."""
-    words, parts, end = masked(query), list[str](), 0
-    for found in _STREAM.finditer(words):
-        group = "name" if found["name"] else "bare"
-        parts += [query[end : found.start(group)], plain_name(found[group]).rpartition(".")[2]]
-        end = found.end(group)
+def with_names(query: str, names: Mapping[str, str]) -> str:
+    """A query that reads each stream by another name, given by that of its table."""
+    parts, end = list[str](), 0
+    for read in stream_reads(masked(query)):
+        parts += [query[end : read.start], f"STREAM({names[plain_name(read.name)]})"]
+        end = read.end
     return "".join([*parts, query[end:]])
 
 

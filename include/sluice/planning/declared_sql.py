@@ -8,21 +8,16 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.project import Project
-from sluice.sql_tokens import masked, tokens
+from sluice.sql_tokens import StreamRead, masked, stream_reads, tokens
 from sluice.stream import Stream
 
 _MOST_BYTES = 1_000_000
-_NAME = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
-_NAMES = rf"({_NAME}(?:\s*\.\s*{_NAME})*)"
-_CALLED = re.compile(rf"\b()stream\s*\(\s*{_NAMES}\s*\)", re.IGNORECASE)
-_BARE = re.compile(rf"\b((?:from|join)\s+)stream\s+{_NAMES}", re.IGNORECASE)
 _QUERY = re.compile(r"[\s(]*(?:select|with|from|values|table)\b", re.IGNORECASE)
 _COMMAND = re.compile(
     r"\b(?:insert\s+(?:into|overwrite)|merge\s+into|delete\s+from|update\s+\S+\s+set)\b", re.IGNORECASE
@@ -67,7 +62,7 @@ class DeclaredSql:
     def without_literals(self) -> str:
         """The text for others to read: what it has in quotes may be a secret."""
         parts, end = list[str](), 0
-        for token in self._tokens():
+        for token in tokens(self.text):
             is_quoted = token.kind == "quoted"
             parts += [self.text[end : token.start], "'?'" if is_quoted else self.text[token.start : token.end]]
             end = token.end
@@ -132,12 +127,8 @@ class DeclaredSql:
         """The text with spaces in the place of what has no words; of the same length."""
         return masked(self.text)
 
-    def _reads(self) -> Iterator[tuple[int, int, str]]:
-        """Where it reads a stream, from which character to which, and of what name; in order."""
-        masked = self._masked
-        found = [*_CALLED.finditer(masked), *_BARE.finditer(masked)]
-        for read in sorted(found, key=lambda read: read.start()):
-            yield read.end(1), read.end(), read[2]
+    def _reads(self) -> list[StreamRead]:
+        return stream_reads(self._masked)
 
 
 def declared_sql(project: Project, stream: Stream) -> DeclaredSql | None:

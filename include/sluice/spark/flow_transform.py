@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import DeclarationError
 from sluice.pipelines.definitions import Recorder, reads_of, run_file
 from sluice.pipelines.flows import Flow
+from sluice.project import Project
+from sluice.project_code import importing_from
+from sluice.spark.pipeline_tables import pipeline_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
 class FlowTransform:
     """Calls the flow's function anew at each call, as its file is then."""
 
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
+    def __init__(self, project: Project, flow: Flow) -> None:
+        self._project, self._flow = project, flow
 
     def __call__(self, **frames: DataFrame) -> DataFrame:
         """The flow's result.
@@ -28,7 +31,11 @@ class FlowTransform:
         """
         session = next(iter(frames.values())).sparkSession
         element, recorder = self._flow.element, Recorder()
-        with _reading(type(session), self._flow, frames):
+        with (
+            importing_from(self._project.import_roots),
+            pipeline_tables(session, self._flow),
+            self._reading(type(session), frames),
+        ):
             run_file(element.file, recorder, session)
             found = next((flow for flow in recorder.flows if flow.name == element.name), None)
             if found is None:
@@ -40,30 +47,36 @@ class FlowTransform:
             result: DataFrame = found.func()
         return result
 
+    @contextmanager
+    def _reading(self, session_class: Any, frames: Mapping[str, DataFrame]) -> Iterator[None]:
+        """Let `readStream` of every session give the sources: files of definitions get theirs by many ways."""
+        from pyspark.sql.connect.streaming.readwriter import DataStreamReader
 
-@contextmanager
-def _reading(session_class: Any, flow: Flow, frames: Mapping[str, DataFrame]) -> Iterator[None]:
-    """Let `readStream` of every session give the sources: files of definitions get theirs by many ways."""
-    from pyspark.sql.connect.streaming.readwriter import DataStreamReader
+        def declared(read: Any) -> DataFrame:
+            return self._source(read, frames)
 
-    class SourceReader(DataStreamReader):
-        """Describes what is read as Spark Connect does, and gives the source that was declared from the same."""
+        class SourceReader(DataStreamReader):
+            """Describes what is read as Spark Connect does, and gives the source that was declared from the same."""
 
-        def _df(self, plan: Any) -> Any:
-            described = plan.plan(None)
-            for read in reads_of(described):
-                name = next((name for name, known in flow.reads.items() if known == read), None)
-                if name is not None:
-                    return frames[name]
-            raise DeclarationError(
-                f"the flow `{flow.element.name}` reads something else than when it was planned",
-                where=f"{flow.element.file}:{flow.element.line}",
-                remedy="let it read the same whenever it is called",
-            )
+            def _df(self, plan: Any) -> Any:
+                return declared(plan.plan(None))
 
-    kept = session_class.__dict__["readStream"]
-    session_class.readStream = property(SourceReader)
-    try:
-        yield
-    finally:
-        session_class.readStream = kept
+        kept = session_class.__dict__["readStream"]
+        session_class.readStream = property(SourceReader)
+        try:
+            yield
+        finally:
+            session_class.readStream = kept
+
+    def _source(self, plan: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
+        for read in reads_of(plan):
+            name = next((name for name, known in self._flow.reads.items() if known == read), None)
+            if name is not None:
+                return frames[name]
+        # It may depend on what nobody can notice, such as the clock.
+        self._project.forget_definitions()
+        raise DeclarationError(
+            f"the flow `{self._flow.element.name}` reads something else than when it was planned",
+            where=f"{self._flow.element.file}:{self._flow.element.line}",
+            remedy="run it again; let it read the same whenever it is called",
+        )

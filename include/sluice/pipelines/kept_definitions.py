@@ -1,0 +1,94 @@
+"""What the Python files of a pipeline define, kept in the home: to run them takes a second, and a plan has not that."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import platform
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from sluice.documents import Document, encode_document, read_document
+from sluice.errors import RefusedError, StorageError
+from sluice.locations import join
+from sluice.pipelines.definitions import Defined, define
+from sluice.pipelines.elements import Elements
+from sluice.pipelines.spec import PipelineSpec
+from sluice.redaction import is_secret_name
+from sluice.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "definitions.json"
+
+
+class _Kept(Document, frozen=True, kw_only=True):
+    if_lost = "delete it: the next plan writes it anew"
+    spec: str
+    python: tuple[str, str]
+    """Its version, and where it looks for modules."""
+    conf: str
+    """A digest of the settings that the files may ask for."""
+    defined: Defined
+
+
+def defined_by(
+    spec: PipelineSpec, files: Sequence[str], conf: Mapping[str, str], home: str, storage: Storage
+) -> dict[str, Elements]:
+    """What the Python files of a pipeline define, by file: as kept, if all that they read then is as it was.
+
+    Args:
+        spec: The pipeline.
+        files: Its Python files.
+        conf: The settings that they may ask for.
+        home: The project's home.
+        storage: Reads and writes there.
+
+    Raises:
+        DeclarationError: See `define`.
+    """
+    if not files:
+        return {}
+    location = join(home, FILE_NAME)
+    python = platform.python_version(), os.environ.get("PYTHONPATH", "")
+    settings = hashlib.sha256(msgspec.json.encode(sorted(conf.items()))).hexdigest()
+    kept, asked = _read(location, storage), (spec.file, python, settings, list(files))
+    if kept is not None and (kept.spec, kept.python, kept.conf, list(kept.defined.elements)) == asked:
+        return kept.defined.elements
+    found = define(spec.root, files, conf)
+    if _may_be_kept(found):
+        try:
+            document = _Kept(spec=spec.file, python=python, conf=settings, defined=found)
+            storage.replace_aid(location, encode_document(document))
+        except StorageError:
+            # Whoever may only read the home may plan.
+            logger.info("what the pipeline defines can't be kept", exc_info=True)
+    return found.elements
+
+
+def forget_definitions(home: str, storage: Storage) -> None:
+    """Let the files be run anew when it is asked next what they define."""
+    storage.delete(join(home, FILE_NAME))
+
+
+def _read(location: str, storage: Storage) -> _Kept | None:
+    """What is kept, if it holds still: a file that is damaged, or somebody else's, tells nothing."""
+    try:
+        kept = read_document(storage, location, _Kept)
+    except (RefusedError, StorageError):
+        return None
+    return kept if kept is not None and kept.defined.inputs.is_same() else None
+
+
+def _may_be_kept(found: Defined) -> bool:
+    """Not where a file fails, which somebody mends now; nor where there is a secret; nor what has changed meanwhile."""
+    elements = found.elements.values()
+    options = [output.options for one in elements for output in one.outputs]
+    options += [read.options for one in elements for flow in one.flows for read in flow.reads]
+    return (
+        all(one.error is None for one in elements)
+        and not any(is_secret_name(name) for one in options for name in one)
+        and found.inputs.is_same()
+    )
