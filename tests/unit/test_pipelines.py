@@ -12,6 +12,7 @@ from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.pipelines.spec import read_spec
 from sluice.pipelines.sql_files import read_sql_file, with_names
 from sluice.project import Project, find_project
+from sluice_airflow.ui.shown_declarations import shown_declarations
 
 SPEC = "name: shop\nstorage: {storage}\nlibraries:\n  - glob:\n      include: transformations/**\n"
 PYTHON = """\
@@ -260,7 +261,6 @@ def count_reads(folder: Path) -> None:
     note = "import os\nos.write(os.open('DIR/reads', os.O_WRONLY | os.O_APPEND), b'.')\n".replace("DIR", str(folder))
     file.write_text(note + file.read_text())
     (folder / "reads").write_text("")
-    (folder / "var" / "sluice").mkdir(parents=True)
 
 
 def reads(folder: Path) -> int:
@@ -305,6 +305,7 @@ def test_damaged_definitions(folder: Path, content: bytes) -> None:
     """They are read anew, and kept anew."""
     count_reads(folder)
     kept = folder / "var" / "sluice" / "definitions.json"
+    kept.parent.mkdir(parents=True)
     kept.write_bytes(content)
 
     assert [reads(folder), reads(folder)] == [1, 1]
@@ -340,7 +341,7 @@ def test_definitions_that_are_not_kept(folder: Path, text: str) -> None:
 def test_a_home_that_can_only_be_read(folder: Path) -> None:
     """Whoever may only look may plan."""
     count_reads(folder)
-    (folder / "var" / "sluice").rmdir()
+    (folder / "var").mkdir()
     (folder / "var" / "sluice").write_text("a file")
 
     assert [reads(folder), reads(folder)] == [1, 2]
@@ -446,3 +447,14 @@ def test_the_newest_checkpoint_has_notes_of_its_own(folder: Path) -> None:
 
     assert home.taken(1, "0").unread() == {"/in/1.json"}
     assert (after.checkpoint, after.taken(1, "0").unread()) == (str(newest), frozenset())
+
+
+def test_pages_show_flows(folder: Path) -> None:
+    """The pages list them as they are, and what is wrong with others; the files are no declarations to import."""
+    project = find_project(str(folder))
+    (folder / "spark-warehouse" / "orders").rename(folder / "orders")
+    project.declarations()
+    shown = shown_declarations(project)
+
+    assert (list(shown.streams), list(shown.unreadable)) == (["second"], [])
+    assert list(shown.unusable) == ["orders", "first"]

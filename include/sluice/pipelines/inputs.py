@@ -6,7 +6,9 @@ asks for. What it learns of a network, a database or another process can't be co
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import inspect
 import os
 import sys
 import sysconfig
@@ -14,6 +16,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from importlib.util import source_from_cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -40,6 +43,8 @@ class Inputs(msgspec.Struct, frozen=True):
     """Digests of contents, by path."""
     folders: dict[str, str | None] = {}
     """Digests of the names in them, by path."""
+    packages: dict[str, str | None] = {}
+    """The same of what can be imported from a folder, where imports alone have looked."""
     variables: tuple[str, ...] = ()
     values: str = ""
     """A digest of the variables' values, all in one: of a short secret alone, one could be guessed."""
@@ -52,6 +57,7 @@ class Inputs(msgspec.Struct, frozen=True):
             self.is_all
             and all(_file_digest(path) == known for path, known in self.files.items())
             and all(_names_digest(path) == known for path, known in self.folders.items())
+            and all(_modules_digest(path) == known for path, known in self.packages.items())
             and _values_digest(self.variables, os.environ) == self.values
         )
 
@@ -61,9 +67,9 @@ class Witness:
 
     def __init__(self) -> None:
         self._files: dict[str, str | None] = {}
-        # What is installed is in one folder whose names have the versions; in others, a module may be added.
-        places = {*_installed(), *(path for path in sys.path if not path.startswith(_python_folders()))}
-        self._folders: dict[str, str | None] = {path: _names_digest(path) for path in sorted(places)}
+        # What is installed is in one folder, whose names have the versions; in others, a module may be added.
+        self._folders = {path: _names_digest(path) for path in _installed()}
+        self._packages = {path: _modules_digest(path) for path in sys.path if not path.startswith(_python_folders())}
         self._environment = dict(os.environ)
         self._variables: set[str] = set()
         self._is_all = True
@@ -79,9 +85,11 @@ class Witness:
 
     def inputs(self) -> Inputs:
         """What was read so far."""
-        variables = tuple(sorted(self._variables.difference(SET_BY_US)))
+        asked = sorted(self._variables.difference(SET_BY_US))
+        variables = tuple(filter(_is_text, asked))
         values = _values_digest(variables, self._environment)
-        return Inputs(self._files, self._folders, variables, values, self._is_all)
+        is_all = self._is_all and len(variables) == len(asked)
+        return Inputs(self._files, self._folders, self._packages, variables, values, is_all)
 
     def _notice(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in _OUTSIDE:
@@ -95,11 +103,17 @@ class Witness:
         try:
             whole = os.path.abspath(os.fsdecode(path))
             if whole.endswith(".pyc"):
-                # What Python runs in its place, as long as it is the older one.
-                whole = source_from_cache(whole)
+                # Which stands for the text of the module, as long as that is no newer.
+                with contextlib.suppress(ValueError):
+                    whole = source_from_cache(whole)
             if whole.startswith((*_python_folders(), *_IGNORED)):
                 return
-            if event != "open":
+            if not _is_text(whole):
+                self._is_all = False
+                return
+            if event != "open" and _is_import(inspect.currentframe()):
+                self._packages.setdefault(whole, _modules_digest(whole))
+            elif event != "open":
                 self._folders.setdefault(whole, _names_digest(whole))
             elif not arguments[2] & (os.O_WRONLY | os.O_RDWR):
                 self.note_file(whole)
@@ -111,6 +125,11 @@ class Witness:
         if path not in self._files:
             self._files[path] = _file_digest(path)
             self._is_all &= not _is_large(path)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a document can hold it: names of files and variables are bytes."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _is_large(path: str) -> bool:
@@ -137,6 +156,26 @@ def _names_digest(path: str) -> str | None:
         return None
     # Python's own come with the first import.
     return hashlib.sha256("\0".join(name for name in names if name != "__pycache__").encode()).hexdigest()
+
+
+def _modules_digest(path: str) -> str | None:
+    """Of the names of modules and packages: data, and what runs leave, are none."""
+    try:
+        with os.scandir(path) as entries:
+            names = [entry.name for entry in entries if _can_be_imported(entry)]
+    except OSError:
+        return None
+    return hashlib.sha256("\0".join(sorted(names)).encode()).hexdigest()
+
+
+def _can_be_imported(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith((".py", ".so")) or os.path.isfile(os.path.join(entry.path, "__init__.py"))
+
+
+def _is_import(hook: FrameType | None) -> bool:
+    """Whether Python's import system does what a hook of audits is told of."""
+    caller = hook.f_back if hook is not None else None
+    return caller is not None and caller.f_code.co_filename.startswith("<frozen importlib")
 
 
 def _values_digest(variables: Iterable[str], environment: Mapping[str, str]) -> str:

@@ -53,6 +53,10 @@ class DeclaredStreams:
         if loaded is not None and now - self._checked_at < _FRESH_SECONDS:
             return loaded
         project = airflow_project(self.project)
+        if project.spec is not None:
+            # Without a change of any file, a flow may be on another checkpoint by now.
+            self._loaded, self._files, self._checked_at = (project, {}), (), now
+            return project, self._loaded[1]
         files = [os.path.join(project.root, FILE_NAME), *project.declaration_files()]
         # Sizes and times together: an editor may keep one of them.
         stats = tuple((file, os.stat(file).st_mtime_ns ^ os.stat(file).st_size) for file in files)

@@ -28,15 +28,31 @@ def _hanging(seconds: float) -> Loaded:
     )
 
 
+def _hanging_pipeline(seconds: float) -> Declarations:
+    error = DeclarationError(
+        f"the pipeline's Python files are being run, and have not come back for {seconds:.0f} s",
+        remedy="look again in a moment; if it stays so, let them define tables and flows, and wait for nothing",
+    )
+    return Declarations({}, {}, {"the pipeline": error}, ())
+
+
 _files: Backstage[Loaded] = Backstage(0, deadline_seconds=_DEADLINE_SECONDS, overdue=_hanging)
+
+
+_pipelines: Backstage[Declarations] = Backstage(0, deadline_seconds=_DEADLINE_SECONDS, overdue=_hanging_pipeline)
+"""By the spec's file: a Python of their own runs all files of a pipeline at once."""
 
 
 def shown_declarations(project: Project) -> Declarations:
     """Load every declaration of a project, as far as that is done in time.
 
     Raises:
-        DeclarationError: A folder of declarations does not exist.
+        DeclarationError: A folder of declarations does not exist, or the files of a pipeline can't be run.
     """
+    if project.spec is not None:
+        file = project.spec.file
+        known = _pipelines.get({file: project.declarations}, _PATIENCE_SECONDS)
+        return known.get(file) or _hanging_pipeline(_PATIENCE_SECONDS)
     files = project.declaration_files()
     loaded = _files.get({file: partial(_load, file) for file in files}, _PATIENCE_SECONDS)
     return read_declarations(files, project.root, project.moving_folder, load=partial(_found, loaded))
