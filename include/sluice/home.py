@@ -1,5 +1,6 @@
 """The home: where a stream's checkpoints, leases and run records are, and what is known of each generation.
 
+<home>/definitions.json                   what the Python files of the project's pipeline define
 <home>/<stream>/current.json              which generation is live
 <home>/<stream>/generations/0001/         a Spark checkpoint, untouched Spark layout
 <home>/<stream>/generations/0001.json     what we know of it
