@@ -299,8 +299,7 @@ class StreamHome:
         Raises:
             StorageError: It could not be written.
         """
-        beside = self._beside()
-        if beside is not None and self.checkpoint is not None:
+        if (beside := self._beside()) is not None and self.checkpoint is not None:
             home, checkpoint = real_location(self.location), real_location(self.checkpoint)
             owner = _Owner(home=os.path.relpath(home, checkpoint) if is_local(home) and is_local(checkpoint) else home)
             self.storage.put_if_absent(join(beside, "owner.json"), encode_document(owner))
@@ -436,10 +435,9 @@ class StreamHome:
 
     def taken(self, generation: int, log: str) -> TakenNotes:
         """What is known of the files that a file source took, by the folder of its own log."""
-        # Of two checkpoints that the stream has one after the other, each has read what it has read.
-        if (beside := self._beside()) is not None:
-            return TakenNotes(join(beside, "taken", log), self.storage)
-        return TakenNotes(join(self.location, "taken", f"{generation:04d}", log), self.storage)
+        # A checkpoint that comes after another one has not read what that one has.
+        beside, own = self._beside(), join(self.location, "taken", f"{generation:04d}", log)
+        return TakenNotes(own if beside is None else join(beside, "taken", log), self.storage)
 
     def _beside(self) -> str | None:
         """The folder of ours in a checkpoint that is elsewhere, and is in no home."""

@@ -19,7 +19,6 @@ from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.paths import VARIABLE, expand, resolve_path
 from sluice.pipelines.flows import Flow, Flows, read_flows, with_spec_conf
-from sluice.pipelines.kept_definitions import forget_definitions
 from sluice.pipelines.spec import PipelineSpec, find_spec, read_spec
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
@@ -127,11 +126,11 @@ class Project:
         """
         if self.spec is None:
             return Flows()
-        return read_flows(self.spec, self.spark_conf, self.home, self.storage())
+        return read_flows(self.spec, self.spark_conf, join(self.home, "definitions.json"), self.storage())
 
     def forget_definitions(self) -> None:
         """Let the Python files of the project's pipeline be run anew by whoever needs them next."""
-        forget_definitions(self.home, self.storage())
+        self.storage().delete(join(self.home, "definitions.json"))
 
     def flow(self, name: str) -> Flow:
         """The flow of a pipeline's stream.

@@ -62,19 +62,19 @@ class Flows:
         return next((view for view in self.views if stream_name(view.name) == name), None)
 
 
-def read_flows(spec: PipelineSpec, conf: Mapping[str, str], home: str, storage: Storage) -> Flows:
+def read_flows(spec: PipelineSpec, conf: Mapping[str, str], kept_at: str, storage: Storage) -> Flows:
     """Read the files of a pipeline, and where its checkpoints and tables are.
 
     Args:
         spec: The pipeline.
         conf: Spark's settings: where the warehouse is, and which format is the default.
-        home: The project's home, where it is kept what the Python files define.
+        kept_at: Where it is kept what the Python files define.
         storage: Reads the folders of checkpoints and tables.
 
     Raises:
         DeclarationError: The Python files can't be run.
     """
-    elements, unreadable = _elements(spec, conf, home, storage)
+    elements, unreadable = _elements(spec, conf, kept_at, storage)
     outputs = [output for found in elements for output in found.outputs]
     graph = _Graph(spec, conf, storage, {_full_name(output.name, spec): output for output in outputs})
     flows = [flow for found in elements for flow in found.flows]
@@ -101,10 +101,10 @@ def stream_name(flow: str) -> str:
 
 
 def _elements(
-    spec: PipelineSpec, conf: Mapping[str, str], home: str, storage: Storage
+    spec: PipelineSpec, conf: Mapping[str, str], kept_at: str, storage: Storage
 ) -> tuple[list[Elements], dict[str, DeclarationError]]:
     files, unreadable, elements = spec.files(), dict[str, DeclarationError](), list[Elements]()
-    defined = defined_by(spec, [file for file in files if file.endswith(".py")], conf, home, storage)
+    defined = defined_by(spec, [file for file in files if file.endswith(".py")], conf, kept_at, storage)
     for file in files:
         try:
             if file not in defined and not file.endswith(".sql"):

@@ -12,7 +12,6 @@ import msgspec
 
 from sluice.documents import Document, encode_document, read_document
 from sluice.errors import RefusedError, StorageError
-from sluice.locations import join
 from sluice.pipelines.definitions import Defined, define
 from sluice.pipelines.elements import Elements
 from sluice.pipelines.spec import PipelineSpec
@@ -20,8 +19,6 @@ from sluice.redaction import is_secret_name
 from sluice.storage import Storage
 
 logger = logging.getLogger(__name__)
-
-FILE_NAME = "definitions.json"
 
 
 class _Kept(Document, frozen=True, kw_only=True):
@@ -35,7 +32,7 @@ class _Kept(Document, frozen=True, kw_only=True):
 
 
 def defined_by(
-    spec: PipelineSpec, files: Sequence[str], conf: Mapping[str, str], home: str, storage: Storage
+    spec: PipelineSpec, files: Sequence[str], conf: Mapping[str, str], location: str, storage: Storage
 ) -> dict[str, Elements]:
     """What the Python files of a pipeline define, by file: as kept, if all that they read then is as it was.
 
@@ -43,7 +40,7 @@ def defined_by(
         spec: The pipeline.
         files: Its Python files.
         conf: The settings that they may ask for.
-        home: The project's home.
+        location: Where it is kept.
         storage: Reads and writes there.
 
     Raises:
@@ -51,7 +48,6 @@ def defined_by(
     """
     if not files:
         return {}
-    location = join(home, FILE_NAME)
     python = platform.python_version(), os.environ.get("PYTHONPATH", "")
     settings = hashlib.sha256(msgspec.json.encode(sorted(conf.items()))).hexdigest()
     kept, asked = _read(location, storage), (spec.file, python, settings, list(files))
@@ -66,11 +62,6 @@ def defined_by(
             # Whoever may only read the home may plan.
             logger.info("what the pipeline defines can't be kept", exc_info=True)
     return found.elements
-
-
-def forget_definitions(home: str, storage: Storage) -> None:
-    """Let the files be run anew when it is asked next what they define."""
-    storage.delete(join(home, FILE_NAME))
 
 
 def _read(location: str, storage: Storage) -> _Kept | None:
