@@ -50,7 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     """A project in a temporary folder. Its tables are forgotten: those of a hundred tests fill Spark's memory."""
-    from sluice.testing.session import forget_tables
+    from sluice.spark.left_behind import forget_tables
     from tests.spark.lab import Lab
 
     yield Lab(spark, tmp_path)

@@ -46,7 +46,7 @@ STREAM_WORDS: Mapping[str, str] = {
     **_each("trigger processing_time available_now once trigger_once continuous trigger_interval", _OF_THE_RUN),
     **_each("schedule schedule_interval cron timetable interval refresh", _SCHEDULED),
     **_each("catchup start_date end_date max_active_runs dag_id default_args on_failure_callback", _OF_THE_DAG),
-    **_each("on_success_callback tags description doc doc_md params dagrun_timeout deadline", _OF_THE_DAG),
+    **_each("on_success_callback description doc doc_md params dagrun_timeout deadline", _OF_THE_DAG),
     **_each("depends_on_past retries retry_delay owner pool execution_timeout email queue", _OF_THE_TASKS),
     **_each("priority_weight weight_rule trigger_rule wait_for_downstream retry_exponential_backoff", _OF_THE_TASKS),
     **_each("depends_on upstream_streams", "leave it out: a source says it; a DAG orders tasks, and assets order DAGs"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Self
@@ -56,6 +56,7 @@ class Stream:
             with `_quarantine` after its name, when it is not given.
         conf: Settings of Spark for this stream alone, by their names; they win over `[spark.conf]` of the project.
         memory: How much memory Spark's driver has, such as `"4g"`; on a server, that is the server's business.
+        tags: Words by which several streams are run at once: `sluice run --tag WORD`.
 
     Raises:
         DeclarationError: A field is not what it must be.
@@ -74,6 +75,7 @@ class Stream:
     quarantine: Sink | None = None
     conf: Mapping[str, str | int | float | bool] | None = field(default=None, repr=False)
     memory: str | None = None
+    tags: Sequence[str] = ()
     declared_at: str | None = field(default=None, compare=False, repr=False)
     """`file:line` of its declaration; found out, not declared."""
 
@@ -208,6 +210,7 @@ class Stream:
                 remedy=self.sink.mode_remedy(self.output_mode),
             )
         self._check_spark(place)
+        self._check_tags(place)
         self._check_quality(place)
         self._check_backfill(place)
 
@@ -256,6 +259,19 @@ class Stream:
             raise DeclarationError(
                 f"`memory` and `{DRIVER_MEMORY}` in `conf` say the same", where=place, remedy="leave one of them out"
             )
+
+    def _check_tags(self, place: str) -> None:
+        tags: object = self.tags
+        if isinstance(tags, str) or not isinstance(tags, Sequence):
+            raise DeclarationError(f"`tags` is {tags!r}", where=place, remedy='give a list of words: tags=["hourly"]')
+        for tag in tags:
+            if not isinstance(tag, str) or not _NAME.fullmatch(tag):
+                raise DeclarationError(
+                    f"`tags` has {tag!r}",
+                    where=place,
+                    remedy="start with a letter; use letters, digits, `_` and `-`, at most 100",
+                )
+        object.__setattr__(self, "tags", tuple(tags))
 
     def _check_quality(self, place: str) -> None:
         if self.quality is not None and (not isinstance(self.quality, str) or not self.quality.strip()):

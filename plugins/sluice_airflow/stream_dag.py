@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 
+from sluice.planning.stream_order import in_order, upstream_of
 from sluice.sources.contract import VersionedSource
 from sluice_airflow.arguments import PLANNED, check_dag_arguments, check_trigger
 from sluice_airflow.assets import outlets
@@ -79,8 +80,9 @@ def stream_dag(
         params={**_params(), **(given or {})},
     ) as dag:
         tasks: dict[str, RunStreamOperator] = {}
-        for name, stream in _in_order(declared):
-            upstream = _upstream(stream, declared)
+        # A cycle can't be ordered; Airflow refuses it with its own words.
+        for name in in_order(declared):
+            stream, upstream = declared[name], upstream_of(declared[name], declared)
             tasks[name] = RunStreamOperator(
                 task_id=name,
                 stream=name,
@@ -135,26 +137,6 @@ def _timezone(start_date: datetime | None) -> Any:
 
 def _version_of(task_id: str) -> str:
     return f"{{{{ (ti.xcom_pull(task_ids='{task_id}') or {{}}).get('sink_version') or '' }}}}"
-
-
-def _upstream(stream: Stream, streams: dict[str, Stream]) -> list[str]:
-    """The streams whose sink this one reads."""
-    read = {source.location for source in stream.sources.values()}
-    return [name for name, other in streams.items() if other.sink.location is not None and other.sink.location in read]
-
-
-def _in_order(streams: dict[str, Stream]) -> list[tuple[str, Stream]]:
-    """Streams after those that they read."""
-    ordered: list[tuple[str, Stream]] = []
-    done: set[str] = set()
-    waiting = dict(streams)
-    while waiting:
-        ready = [name for name, stream in waiting.items() if set(_upstream(stream, streams)) - {name} <= done]
-        # A cycle can't be ordered; Airflow refuses it with its own words.
-        for name in ready or list(waiting):
-            ordered.append((name, waiting.pop(name)))
-            done.add(name)
-    return ordered
 
 
 def _backfill_obstacles(streams: dict[str, Stream]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from sluice import Stream, sinks, sources
 from sluice.planning.planner import Limits
 from sluice.sources.contract import Bound
 from sluice.sources.kafka.source import KafkaSource
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.campaign import CAMPAIGN
 from tests.kafka.topics import Kafka
 from tests.spark.lab import Lab

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.spark.history_inputs import DAYS
 from tests.spark.history_moved_rows import MovedRows
 from tests.spark.history_steps import Step

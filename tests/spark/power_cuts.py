@@ -23,9 +23,9 @@ from sluice.locations import local_path
 from sluice.running.query_starts import QueryStarts
 from sluice.sinks.delta import merge
 from sluice.sinks.delta.sink import DeltaSink
+from sluice.spark.left_behind import forget_tables
 from sluice.spark.query import Query
 from sluice.storage import Storage
-from sluice.testing.session import forget_tables
 
 Moment = Literal["before", "middle", "after"]
 """When the power goes: before a write, after it, or with a half of it on the disk, where a kill leaves one."""

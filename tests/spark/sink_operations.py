@@ -30,7 +30,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.runs import journal
 from sluice.sinks.delta.sink import DeltaSink
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.builders import put
 from tests.spark.lab import Lab, write_files
 from tests.unit.quality.suites import document, row

@@ -21,7 +21,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.observers import Silent
 from sluice.runs.record import RunRecord
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.spark.lab import Lab, ids, touch, write_files
 from tests.unit.quality.suites import document, row
 

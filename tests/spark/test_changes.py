@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError, RefusedError
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.campaign import CAMPAIGN, in_campaigns, rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, rows, write_files

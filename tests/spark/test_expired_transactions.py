@@ -20,7 +20,7 @@ from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.builders import expire_commits
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, ids, uncommit, write_numbers

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.planning.planner import Limits
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.campaign import CAMPAIGN
 from tests.spark.lab import NO_LIMITS, Lab, append_outside, log_files, write_numbers
 from tests.spark.power_cuts import Cut, Moment, let_leases_run_out, power_cut

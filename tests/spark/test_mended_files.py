@@ -21,7 +21,7 @@ from sluice.planning.planner import Limits
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.query_starts import QueryStarts
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.remedies import read_remedy
 from tests.spark.lab import NO_LIMITS, Lab, bounded, ids, touch, write_files, write_numbers
 from tests.spark.power_cuts import Cut, power_cut

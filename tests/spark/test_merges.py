@@ -25,7 +25,7 @@ from sluice.planning.verdict import Request, plan_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.sinks.delta import merge
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.campaign import CAMPAIGN, in_campaigns
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, rows, write_files

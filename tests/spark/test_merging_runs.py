@@ -16,9 +16,9 @@ from sluice.errors import DeclarationError, LeaseTakenError, RefusedError
 from sluice.planning.planner import Limits
 from sluice.runs.stop import StopEvent
 from sluice.sinks.contract import Sink, SinkBatch
+from sluice.spark.left_behind import forget_tables
 from sluice.storage import Storage
 from sluice.testing import Bench, Moment, bench
-from sluice.testing.session import forget_tables
 from tests.campaign import rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import NO_LIMITS, Lab, rows, write_files

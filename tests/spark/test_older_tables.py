@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from sluice import Stream, sinks
 from sluice.errors import RefusedError
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, uncommit
 from tests.spark.test_expired_transactions import EXPIRES, forget

@@ -19,7 +19,7 @@ from sluice.interval import Interval
 from sluice.planning.planner import Limits
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, bounded
 from tests.spark.power_cuts import Cut

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, RefusedError, SluiceError
+from sluice.spark.left_behind import forget_tables
 from sluice.spark_setting import spark_setting
-from sluice.testing.session import forget_tables
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, uncommit, write_files
 from tests.spark.power_cuts import Cut, power_cut

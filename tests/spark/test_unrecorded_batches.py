@@ -15,7 +15,7 @@ from sluice.gate.state import release_gate
 from sluice.planning.planner import Limits
 from sluice.planning.triggers import triggered
 from sluice.runs.record import RunRecord, RunRecords
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from sluice.times import system_clock
 from tests.spark.lab import NO_LIMITS, Lab, bounded, ids, touch, write_files
 from tests.spark.power_cuts import Cut, PowerCutError, power_cut

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -64,7 +64,9 @@ def plan(
 
 
 def run(
-    stream: StreamName,
+    streams: Annotated[list[str] | None, typer.Argument(metavar="STREAM...", help="The streams' names.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run every stream of the project.")] = False,
+    tag: Annotated[str | None, typer.Option(help="Run the streams that bear this tag.")] = None,
     until: Until = "",
     to_version: ToVersion = None,
     max_batches: MaxBatches = None,
@@ -75,14 +77,19 @@ def run(
     project: ProjectFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a stream up to its bound, and stop."""
+    """Run streams up to their bound, and stop; several of them with one Spark, one after the other."""
     check_extra("spark", "`sluice run`")
+    from sluice.cli.packed import Choice, run_packed
     from sluice.running.runner import run_stream
     from sluice.running.submit import stop_on_sigterm
     from sluice.runs.record import describe_batch, describe_quality
 
     limits = _limits(until, to_version, max_batches, strategy, trigger, run_for)
-    loaded, request = _request(project, stream, limits, run_key=run_key)
+    choice = Choice.of(streams or (), tag, every=every)
+    if choice.is_pack:
+        run_packed(project, choice, limits, run_key, as_json=as_json)
+        return
+    loaded, request = _request(project, choice.names[0], limits, run_key=run_key)
     record = _watched(
         loaded,
         request.stream,
@@ -175,6 +182,7 @@ def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRec
     """Run a stream under a progress display, and print the record's head, or all of it; as JSON also a failed one's."""
     import msgspec
 
+    from sluice.cli.packed import read_record
     from sluice.cli.printing import progress
     from sluice.spark.profile_build import build_in_background
 
@@ -182,7 +190,7 @@ def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRec
         with progress(stream.name) as observer:
             record = work(observer)
     except SluiceError as exc:
-        failed = _read_record(project, stream, exc.run_id) if as_json and exc.run_id else None
+        failed = read_record(project, stream, exc.run_id) if as_json and exc.run_id else None
         if failed is None:
             raise
         print_json(failed)
@@ -195,15 +203,6 @@ def _watched(project: Project, stream: Stream, work: Callable[[Observer], RunRec
     else:
         print(f"{record.stream}: {record.status} ({record.plan.reason})")
     return record
-
-
-def _read_record(project: Project, stream: Stream, run_id: str) -> Any:
-    import msgspec
-
-    from sluice.runs.record import RunRecords
-
-    record = RunRecords(project.stream_home(stream)).read(run_id)
-    return None if record is None else msgspec.to_builtins(record)
 
 
 def _print_backfill_plan(plan: BackfillPlan) -> None:

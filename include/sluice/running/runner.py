@@ -57,7 +57,7 @@ from sluice.spark.live_query import check_drained, check_live
 from sluice.spark.query import Query, build_query
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, row_flow
-from sluice.spark.session import choose_shuffle_partitions, close_session, open_session
+from sluice.spark.session import SessionOpener, choose_shuffle_partitions, close_session, open_session
 from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.state_check import check_state
 from sluice.spark.state_trial import try_state
@@ -78,6 +78,7 @@ def run_stream(
     observer: Observer | None = None,
     stop: StopEvent | None = None,
     session: SparkSession | None = None,
+    opener: SessionOpener = open_session,
     clock: Clock = system_clock,
 ) -> RunRecord:
     """Run a stream up to its bound.
@@ -88,6 +89,7 @@ def run_stream(
         observer: Is told how the run goes on.
         stop: Set from elsewhere, it ends the run between two batches; so does a request in the home.
         session: A Spark session to use in place of one that the project's settings describe.
+        opener: Opens that one, if the run needs Spark.
         clock: Tells the time.
 
     Returns:
@@ -108,7 +110,8 @@ def run_stream(
         return ended
     record = preparation.open_record(seen, plan)
     with ExitStack() as at_end:
-        run = _Run(preparation, observer or Silent(), stop or StopEvent(), session, at_end, seen, plan, record)
+        told, ending = observer or Silent(), stop or StopEvent()
+        run = _Run(preparation, told, ending, session, opener, at_end, seen, plan, record)
         return run.walk()
 
 
@@ -120,6 +123,7 @@ class _Run:
     observer: Observer
     stop: StopEvent
     session: SparkSession | None
+    opener: SessionOpener
     at_end: ExitStack
     """What is given back when the run ends: the lease, the session, whoever listens for requests to stop."""
     seen: Survey
@@ -266,7 +270,7 @@ class _Run:
         preparation.project.check_function(preparation.stream.transform)
         size_bytes = self.plan.size_bytes
         work = None if size_bytes is None else Work(size_bytes, len(self.plan.batches))
-        session = open_session(preparation.project, preparation.stream, work=work)
+        session = self.opener(preparation.project, preparation.stream, work=work)
         self.opened.callback(close_session, session)
         return session
 

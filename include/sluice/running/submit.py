@@ -94,11 +94,15 @@ def _audit(project: Project, stream: Stream, given: argparse.Namespace) -> int:
     return QualityFailedError.exit_code if audit.quality.verdict == "fail" else 0
 
 
-def stop_on_sigterm() -> StopEvent:
-    """An event that SIGTERM sets: the run ends after the batch that is under way, or at once when pressed again."""
+def stop_on_sigterm(stop: StopEvent | None = None) -> StopEvent:
+    """An event that SIGTERM sets: the run ends after the batch that is under way, or at once when pressed again.
+
+    Args:
+        stop: The event; a new one, if not given.
+    """
     from sluice.runs.stop import StopEvent
 
-    stop = StopEvent()
+    stop = stop or StopEvent()
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
         if stop.is_set():

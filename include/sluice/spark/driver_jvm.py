@@ -24,6 +24,8 @@ _DEFAULT_MEMORY = "1g"
 _SHELL = "pyspark-shell"
 """What spark-submit calls a JVM that a Python drives."""
 _POLL_SECONDS = 0.02
+_END_SECONDS = 20
+"""How long a JVM may take to end by itself."""
 _IGNORING_INTERRUPTS = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
 """Ctrl-C is for Python, which ends the run in good order."""
 
@@ -110,6 +112,32 @@ def attach(gateway: Gateway) -> None:
             del os.environ[word]
     attached.proc = gateway.process
     SparkContext._ensure_initialized(gateway=attached)
+
+
+def end_jvm() -> None:
+    """End the JVM of this process, which may be gone already, so that another one can be started."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway, context = SparkContext._gateway, SparkContext._active_spark_context
+    try:
+        if context is not None:
+            context.stop()
+        if gateway is not None:
+            gateway.shutdown()
+    except (Py4JError, OSError):
+        logger.debug("Spark is gone already", exc_info=True)
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _launch_with_profile(conf: Mapping[str, str]) -> Gateway | None:

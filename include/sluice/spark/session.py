@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sluice.amounts import Amount, least_in
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
@@ -158,6 +158,13 @@ def uses_delta(stream: Stream) -> bool:
     return stream.sink.needs_delta or any(source.needs_delta for source in stream.sources.values())
 
 
+class SessionOpener(Protocol):
+    """Opens a session for a stream, as `open_session` does."""
+
+    def __call__(self, project: Project, stream: Stream, *, work: Work | None) -> SparkSession:
+        """See `open_session`."""
+
+
 def open_session(project: Project, stream: Stream, *, work: Work | None = None) -> SparkSession:
     """Start Spark, or take the session that runs already (a warm one, or that of `spark-submit`).
 
@@ -204,16 +211,31 @@ def opened_session(
 
 
 def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkSession:
+    master = chosen_master(project)
+    return start_spark(project, master, spark_conf(project, stream, master, work), name=f"sluice {stream.name}")
+
+
+def start_spark(project: Project, master: str, conf: Mapping[str, str], *, name: str) -> SparkSession:
+    """Start Spark in this process, or take the one that runs already.
+
+    Args:
+        project: The project.
+        master: Spark's master.
+        conf: The settings of the session; see `spark_conf`.
+        name: What Spark calls the application.
+
+    Raises:
+        DeclarationError: Spark does not take a setting.
+        BatchFailedError: Spark could not be started.
+    """
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
-    master = _chosen_master(project)
-    conf = spark_conf(project, stream, master, work)
     os.environ.update(driver_environment())
-    builder = SparkSession.builder.appName(f"sluice {stream.name}")
+    builder = SparkSession.builder.appName(name)
     if not is_submitted():
         builder = builder.master(master)
-        start_jvm({"spark.master": master} | conf)
+        start_jvm({"spark.master": master, **conf})
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
@@ -224,7 +246,7 @@ def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkS
             where=f"master {project.spark_master}",
             remedy="check that Java 17 is installed, and the settings in [spark]",
         ) from exc
-    _check_taken(session)
+    check_taken(session)
     # It logs what the error says that is raised, with the whole stack of the JVM.
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(logger).setLevel("CRITICAL")
@@ -238,7 +260,7 @@ def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkS
     return session
 
 
-def _check_taken(session: SparkSession) -> None:
+def check_taken(session: SparkSession) -> None:
     """Make sure that Spark takes the settings of SQL: it looks at their values when it is first asked for one.
 
     Raises:
@@ -271,7 +293,7 @@ def is_local_master(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _chosen_master(project: Project) -> str:
+def chosen_master(project: Project) -> str:
     """The master of this process's driver: `spark-submit` may have been told of another one than the project is."""
     if not is_submitted():
         return project.spark_master

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
 from sluice.extras import check_extra
@@ -55,25 +55,6 @@ def bench_session(project: Project, stream: Stream) -> SparkSession:
             " Delta are brought by `sluice jars fetch`",
         )
     return session
-
-
-def activate(session: SparkSession) -> None:
-    """Let what a transform asks Spark for by itself be asked of this session."""
-    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
-    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
-
-
-def forget_tables(session: SparkSession) -> None:
-    """Let Spark forget what it has read of tables' logs, which it keeps for an hour, as a process does that ends."""
-    if has_delta(session):
-        jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
-        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-
-
-def forget_state(session: SparkSession) -> None:
-    """Let Spark forget the state that its tasks have loaded, as a process does that ends."""
-    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
-    jvm.org.apache.spark.sql.execution.streaming.state.StateStore.stop()
 
 
 def _set(session: SparkSession, key: str, value: str) -> bool:

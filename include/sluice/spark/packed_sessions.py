@@ -1,0 +1,194 @@
+"""One Spark for several streams, one after the other: each has a session of its own in it.
+
+What a session can set for itself (settings of SQL, functions, views, listeners) is a stream's own. What only Spark's
+start can set is one for all of them: a stream that declares it otherwise has another Spark. What else a run leaves in
+Spark is forgotten before the next one begins, as by a process that ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sluice.errors import DeclarationError
+from sluice.project import Project
+from sluice.spark.driver_jvm import end_jvm
+from sluice.spark.java_options import Work
+from sluice.spark.left_behind import activate, forget_state, forget_tables
+from sluice.spark.session import (
+    check_taken,
+    chosen_master,
+    is_local_master,
+    open_session,
+    spark_conf,
+    start_spark,
+)
+from sluice.spark.shown_error import spark_message
+from sluice.spark_master import is_submitted
+from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+_ZONE = "spark.executorEnv.TZ"
+"""What Python functions take for the time zone: with local tasks, each function brings it along."""
+_OF_SESSIONS = ("spark.sql.", "spark.databricks.delta.")
+OF_THE_START = (
+    "spark.databricks.delta.merge.materializeSource.maxAttempts",
+    "spark.sql.broadcastExchange.maxThreadThreshold",
+    "spark.sql.cache.serializer",
+    "spark.sql.catalog",
+    "spark.sql.codegen.cache.maxEntries",
+    "spark.sql.codegen.comments",
+    "spark.sql.debug",
+    "spark.sql.defaultUrlStreamHandlerFactory.enabled",
+    "spark.sql.event.truncate.length",
+    "spark.sql.extensions",
+    "spark.sql.filesourceTableRelationCacheSize",
+    "spark.sql.globalTempDatabase",
+    "spark.sql.hive.",
+    "spark.sql.legacy.sessionInitWithConfigDefaults",
+    "spark.sql.metadataCacheTTLSeconds",
+    "spark.sql.queryExecutionListeners",
+    "spark.sql.resultQueryStage.maxThreadThreshold",
+    "spark.sql.shuffleExchange.maxThreadThreshold",
+    "spark.sql.sources.disabledJdbcConnProviderList",
+    "spark.sql.sources.schemaStringLengthThreshold",
+    "spark.sql.streaming.streamingQueryListeners",
+    "spark.sql.streaming.ui.",
+    "spark.sql.subquery.maxThreadThreshold",
+    "spark.sql.ui.",
+    "spark.sql.warehouse.dir",
+    # A session takes these, and a process keeps the first that it has seen.
+    "spark.sql.streaming.stateStore.maintenance",
+    "spark.sql.streaming.stateStore.numStateStoreMaintenanceThreads",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage",
+    "spark.sql.streaming.stateStore.rocksdb.highPriorityPoolRatio",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB",
+    "spark.sql.streaming.stateStore.rocksdb.writeBufferCacheRatio",
+)
+"""How the settings of SQL begin that are Spark's own and no session's: those that are static in 4.2, and a few more."""
+
+
+def is_of_session(key: str) -> bool:
+    """Whether a session can have a setting for itself, beside others of one Spark."""
+    return key.startswith(_OF_SESSIONS) and not key.startswith(OF_THE_START)
+
+
+class PackedSessions:
+    """Opens a session for one stream after the other.
+
+    Args:
+        work: What all of them are going to do together; None when nobody knows.
+        say: Is told when a stream gets another Spark than the one before it.
+    """
+
+    def __init__(self, work: Work | None, say: Callable[[str], None]) -> None:
+        self._work, self._say = work, say
+        self._start: dict[str, str] = {}
+        self._base: SparkSession | None = None
+        self._opened: SparkSession | None = None
+
+    def start_settings(self, project: Project, stream: Stream) -> dict[str, str]:
+        """The settings of a stream that only a start of Spark can set.
+
+        Raises:
+            DeclarationError: See `spark_conf`.
+            JarsError: The stream needs jars that are not in the cache.
+        """
+        if project.is_remote:
+            return {}
+        master = chosen_master(project)
+        conf = spark_conf(project, stream, master, self._work)
+        is_local = is_local_master(master)
+        return {key: conf[key] for key in conf if not is_of_session(key) and not (is_local and key == _ZONE)}
+
+    def open(self, project: Project, stream: Stream, *, work: Work | None) -> SparkSession:
+        """A session with the settings of a stream alone; see `open_session`."""
+        if project.is_remote:
+            return open_session(project, stream, work=work)
+        start, master = self.start_settings(project, stream), chosen_master(project)
+        if self._base is not None and self._is_gone():
+            self._say("Spark is gone; another one is started")
+            self.close()
+        elif self._base is not None and start != self._start and not is_submitted():
+            differing = sorted(dict(start.items() ^ self._start.items()))
+            self._say(f"`{stream.name}` has a Spark of its own: {', '.join(differing)}")
+            self.close()
+        if self._base is None:
+            self._base, self._start = start_spark(project, master, start, name="sluice"), start
+        session: SparkSession = self._base.newSession()
+        conf = spark_conf(project, stream, master, work)
+        _make_current(session)
+        _set(session, stream, {key: conf[key] for key in conf if is_of_session(key)})
+        check_taken(session)
+        if is_local_master(master):
+            _set_zone(session, conf.get(_ZONE))
+        self._opened = session
+        return session
+
+    def forget(self) -> None:
+        """Let Spark forget what the last stream has left in it."""
+        session, self._opened = self._opened, None
+        if session is None or self._is_gone():
+            return
+        session.catalog.clearCache()
+        forget_tables(session)
+        forget_state(session)
+        context: Any = session.sparkContext
+        context._jsc.sc().setLocalProperties(context._jvm.java.util.Properties())
+
+    def close(self) -> None:
+        """End Spark, if it was started."""
+        if self._base is not None:
+            end_jvm()
+        self._base = self._opened = None
+
+    def _is_gone(self) -> bool:
+        """Whether Spark has ended: its JVM, or what a transform has stopped."""
+        from py4j.protocol import Py4JError
+
+        context: Any = None if self._base is None else self._base.sparkContext
+        process = getattr(getattr(context, "_gateway", None), "proc", None)
+        if context is None or context._jsc is None or (process is not None and process.poll() is not None):
+            return True
+        try:
+            return bool(context._jsc.sc().isStopped())
+        except (Py4JError, OSError):
+            return True
+
+
+def _make_current(session: SparkSession) -> None:
+    """Let this be the session that a transform gets which asks for Spark's own by itself."""
+    from pyspark.sql import SparkSession
+
+    SparkSession._instantiatedSession = SparkSession._activeSession = session
+    jvm: Any = session._jvm
+    jvm.SparkSession.setDefaultSession(session._jsparkSession)
+    activate(session)
+
+
+def _set(session: SparkSession, stream: Stream, settings: Mapping[str, str]) -> None:
+    from pyspark.errors import PySparkException
+
+    for key, value in settings.items():
+        try:
+            session.conf.set(key, value)
+        except PySparkException as exc:
+            raise DeclarationError(
+                f"Spark does not take a setting: {spark_message(exc)}",
+                where="[spark.conf], or `conf` of the stream",
+                remedy="correct its value, or leave it out; a setting that only Spark's start takes, of an extension"
+                f" that Sluice does not know, needs a run of its own: `sluice run {stream.name}`",
+            ) from exc
+
+
+def _set_zone(session: SparkSession, zone: str | None) -> None:
+    environment: dict[str, str] = session.sparkContext.environment
+    if zone is None:
+        environment.pop("TZ", None)
+    else:
+        environment["TZ"] = zone
