@@ -79,8 +79,11 @@ def _options(names: str, *answers: tuple[str, str]) -> dict[str, Answers]:
 
 
 OPTIONS: Mapping[str, Answers] = {
-    **_options("--stream --streams --select --model --models --name -m", ("", _NAME)),
+    **_options("--stream --streams --select --model --models --name -m",
+               ("--tag", "name the streams without an option, or write it as --tag"), ("", _NAME)),
     **_options("--dag-id --dag", ("", _NAME)),
+    **_options("--tags", ("--tag", "write it as --tag"), ("", _NAME)),
+    **_options("--tag", ("", "it is one of `sluice run`")),
     **_options("--full-refresh --reset --reset-dagruns", ("", _ANEW)),
     **_options("--from-date --start-date --event-time-start --from --since",
                ("--start", "write it as --start"), ("--last", "write it as --last N: the newest are listed"),
@@ -112,7 +115,8 @@ OPTIONS: Mapping[str, Answers] = {
     **_options("--vars --var --env --params", ("", _VARIABLE)),
     **_options("--target --profile -t", ("--project", _TARGET)),
     **_options("--all -a", ("--no-spark", "leave it out: without a name, all are checked"),
-               ("", "leave it out: `sluice list` and `sluice check` show all streams, other commands one")),
+               ("", "leave it out: `sluice list` and `sluice check` show all streams, `sluice run` runs all, other commands"
+                " are of one")),
     **_options("-v -vv --verbose --debug --log-level -q --quiet --silent",
                ("", "leave it out: progress and logs are on standard error, the answer on standard output")),
     **_options("--status --state --failed",
@@ -120,7 +124,8 @@ OPTIONS: Mapping[str, Answers] = {
     **_options("--days --date --partition --ds", ("--start", "write it as --start and --end"), ("", _INTERVAL)),
     **_options("--backfill", ("", _INTERVAL)),
     **_options("--wait --async --background --detach -d", ("", "leave it out: a command ends when its work is done")),
-    **_options("--exclude", ("", "leave it out: a command is about one stream")),
+    **_options("--exclude", ("--tag", "leave it out: name the streams, or give those that are meant a tag"),
+               ("", "leave it out: a command is about one stream")),
     **_options("--force -f --yes -y", ("", "leave it out: a refusal says which decision it needs")),
     **_options("--checkpoint-location --checkpoint-dir", ("--checkpoint", "write it as --checkpoint"),
                ("", "declare it: `Stream(checkpoint=...)`")),

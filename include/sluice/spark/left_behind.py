@@ -10,12 +10,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def activate(session: SparkSession) -> None:
-    """Let what a transform asks Spark for by itself be asked of this session."""
-    jvm: Any = session._jvm
-    jvm.SparkSession.setActiveSession(session._jsparkSession)
-
-
 def forget_tables(session: SparkSession) -> None:
     """Let Spark forget what it has read of tables' logs, which it keeps for an hour, as a process does that ends."""
     if has_delta(session):

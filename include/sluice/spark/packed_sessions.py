@@ -1,8 +1,8 @@
 """One Spark for several streams, one after the other: each has a session of its own in it.
 
-What a session can set for itself (settings of SQL, functions, views, listeners) is a stream's own. What only Spark's
-start can set is one for all of them: a stream that declares it otherwise has another Spark. What else a run leaves in
-Spark is forgotten before the next one begins, as by a process that ends.
+What a session has for itself (settings of SQL, functions, views, tables that are not kept, cached rows, listeners) is a
+stream's own. What only Spark's start can set is one for all of them: a stream that declares it otherwise has another
+Spark. What else a run leaves in Spark is forgotten before the next one begins, as by a process that ends.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.errors import DeclarationError
 from sluice.project import Project
 from sluice.spark.driver_jvm import end_jvm
 from sluice.spark.java_options import Work
-from sluice.spark.left_behind import activate, forget_state, forget_tables
+from sluice.spark.left_behind import forget_state, forget_tables
 from sluice.spark.session import (
     check_taken,
     chosen_master,
@@ -24,7 +23,6 @@ from sluice.spark.session import (
     spark_conf,
     start_spark,
 )
-from sluice.spark.shown_error import spark_message
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -120,26 +118,26 @@ class PackedSessions:
             self.close()
         if self._base is None:
             self._base, self._start = start_spark(project, master, start, name="sluice"), start
-        session: SparkSession = self._base.newSession()
         conf = spark_conf(project, stream, master, work)
-        _make_current(session)
-        _set(session, stream, {key: conf[key] for key in conf if is_of_session(key)})
+        self._opened = session = _first_session(self._base, {key: conf[key] for key in conf if is_of_session(key)})
         check_taken(session)
         if is_local_master(master):
             _set_zone(session, conf.get(_ZONE))
-        self._opened = session
         return session
 
     def forget(self) -> None:
         """Let Spark forget what the last stream has left in it."""
+        from py4j.protocol import Py4JError
+
         session, self._opened = self._opened, None
         if session is None or self._is_gone():
             return
-        session.catalog.clearCache()
-        forget_tables(session)
-        forget_state(session)
-        context: Any = session.sparkContext
-        context._jsc.sc().setLocalProperties(context._jvm.java.util.Properties())
+        try:
+            _forget_all(session)
+        except (Py4JError, OSError):
+            # What has not been forgotten must not reach the next one.
+            logger.warning("Spark does not forget the last run, and is ended", exc_info=True)
+            self.close()
 
     def close(self) -> None:
         """End Spark, if it was started."""
@@ -161,29 +159,32 @@ class PackedSessions:
             return True
 
 
-def _make_current(session: SparkSession) -> None:
-    """Let this be the session that a transform gets which asks for Spark's own by itself."""
+def _first_session(base: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Another session, made as the first one of a process is: with a catalog, a cache and listeners of its own.
+
+    Who asks pyspark or Spark for "the" session gets this one.
+    """
     from pyspark.sql import SparkSession
 
-    SparkSession._instantiatedSession = SparkSession._activeSession = session
-    jvm: Any = session._jvm
-    jvm.SparkSession.setDefaultSession(session._jsparkSession)
-    activate(session)
+    context: Any = base.sparkContext
+    sessions = SparkSession._get_j_spark_session_class(context._jvm)
+    sessions.clearActiveSession()
+    sessions.clearDefaultSession()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    session: SparkSession = SparkSession(context, options=dict(settings))
+    return session
 
 
-def _set(session: SparkSession, stream: Stream, settings: Mapping[str, str]) -> None:
-    from pyspark.errors import PySparkException
-
-    for key, value in settings.items():
-        try:
-            session.conf.set(key, value)
-        except PySparkException as exc:
-            raise DeclarationError(
-                f"Spark does not take a setting: {spark_message(exc)}",
-                where="[spark.conf], or `conf` of the stream",
-                remedy="correct its value, or leave it out; a setting that only Spark's start takes, of an extension"
-                f" that Sluice does not know, needs a run of its own: `sluice run {stream.name}`",
-            ) from exc
+def _forget_all(session: SparkSession) -> None:
+    session.catalog.clearCache()
+    forget_tables(session)
+    forget_state(session)
+    context: Any = session.sparkContext
+    spark, listener = context._jsc.sc(), session._jsparkSession.sharedState().statusStore().listener()
+    if listener.isDefined():
+        # Spark adds one for each first session, and takes none away.
+        spark.removeSparkListener(listener.get())
+    spark.setLocalProperties(context._jvm.java.util.Properties())
 
 
 def _set_zone(session: SparkSession, zone: str | None) -> None:

@@ -22,7 +22,7 @@ from sluice.runs.stop import StopEvent
 from sluice.sinks.bench import ReadBackSink
 from sluice.sinks.contract import Sink
 from sluice.sources.contract import Bound
-from sluice.spark.left_behind import activate, forget_state, forget_tables
+from sluice.spark.left_behind import forget_state, forget_tables
 from sluice.spark.query import build_query
 from sluice.storage import Storage
 from sluice.stream import Stream
@@ -30,7 +30,7 @@ from sluice.testing.clock import BenchClock
 from sluice.testing.crash import Kill, KilledError, Moment
 from sluice.testing.outputs import read_rows
 from sluice.testing.project import BenchProject
-from sluice.testing.session import bench_session
+from sluice.testing.session import activate, bench_session
 from sluice.testing.stops import StopAfter
 
 if TYPE_CHECKING:

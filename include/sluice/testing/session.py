@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import DeclarationError
 from sluice.extras import check_extra
@@ -55,6 +55,12 @@ def bench_session(project: Project, stream: Stream) -> SparkSession:
             " Delta are brought by `sluice jars fetch`",
         )
     return session
+
+
+def activate(session: SparkSession) -> None:
+    """Let what a transform asks Spark for by itself be asked of this session."""
+    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
 
 
 def _set(session: SparkSession, key: str, value: str) -> bool:
