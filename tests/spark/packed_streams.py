@@ -53,7 +53,7 @@ def _named(rows: DataFrame, name: str) -> DataFrame:
         "spark.sql.streaming.stateStore.providerClass",
         "spark.sql.ansi.enabled",
     )
-    found: list[Column] = [F.lit(spark.conf.get(f"spark.sql.{key}")).alias(key.rpartition(".")[2]) for key in settings]
+    found: list[Column] = [F.lit(spark.conf.get(key)).alias(key.rpartition(".")[2]) for key in settings]
     known = [F.lit(spark.table(table).first()[0]).alias(table.rpartition(".")[2])
              for table in ("mine", "global_temp.everybody", "known")]  # fmt: skip
     queries = F.lit(len(spark.streams.active)).alias("queries")

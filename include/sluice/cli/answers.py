@@ -115,8 +115,7 @@ OPTIONS: Mapping[str, Answers] = {
     **_options("--vars --var --env --params", ("", _VARIABLE)),
     **_options("--target --profile -t", ("--project", _TARGET)),
     **_options("--all -a", ("--no-spark", "leave it out: without a name, all are checked"),
-               ("", "leave it out: `sluice list` and `sluice check` show all streams, `sluice run` runs all, other commands"
-                " are of one")),
+               ("", "leave it out: `list` and `check` show all streams, `run` runs all, other commands are of one")),
     **_options("-v -vv --verbose --debug --log-level -q --quiet --silent",
                ("", "leave it out: progress and logs are on standard error, the answer on standard output")),
     **_options("--status --state --failed",
