@@ -23,7 +23,7 @@ from sluice.running.runner import run_stream
 from sluice.runs.record import RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.sources.contract import Bound
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.packed_sessions import PackedSessions
 from sluice.spark.shown_error import unforeseen_words
 from sluice.stream import Stream

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.project import Project
 from sluice.spark.driver_jvm import end_jvm
-from sluice.spark.java_options import Work
+from sluice.spark.java import Work
 from sluice.spark.left_behind import forget_state, forget_tables
 from sluice.spark.session import (
     check_taken,
