@@ -15,11 +15,12 @@ import msgspec
 from sluice.auditing.audit import Audit
 from sluice.auditing.staged_batch import Followed
 from sluice.checkpoint.offsets import CommitFile, OffsetFile
+from sluice.checkpoint.purge import purge_logs
 from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state, lacks_state_of
 from sluice.checkpoint.writer import write_planned_batch
-from sluice.errors import BatchFailedError, Problem, RefusedError
+from sluice.errors import BatchFailedError, Problem, RefusedError, StorageError
 from sluice.gate.decided_batch import read_decision
 from sluice.home import SourceLine
 from sluice.local_disk import FileStat
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 logger = logging.getLogger(__name__)
+
+_KEPT = "spark.sql.streaming.minBatchesToRetain"
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,24 @@ class BatchRunner:
 
     @contextmanager
     def begun(self, plan: Plan) -> Iterator[None]:
-        """Watch what Spark reports, and count in what a driver before did not live to; for as long as batches run."""
+        """Watch what Spark reports, and count in what a driver before did not live to; for as long as batches run.
+
+        Afterwards, what no start needs any more is taken out of the logs.
+        """
         with progress_of(self._session, drains=plan.strategy != "exact") as self._progress:
             self._catch_up()
             self._plan = plan
             yield
+        self._purge()
+
+    def _purge(self) -> None:
+        """Let the logs keep as many batches as Spark keeps of those that it decides itself."""
+        keep = int(str(self._session.conf.get(_KEPT)))
+        try:
+            purge_logs(self._state.location, self._state.source_logs, keep, storage=self._storage)
+        except StorageError:
+            # All rows are where they belong, and the next run tries again.
+            logger.warning("old entries of the checkpoint's logs could not be deleted", exc_info=True)
 
     def run_no_data(self) -> Generator[BatchRecord, None, bool]:
         """Spark's own rule: run no-data batches as long as the watermark, or a time-out, makes state due.
