@@ -21,7 +21,7 @@ from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
 from sluice.running.runner import run_stream
 from sluice.runs.record import RunRecord
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.spark.connect_server import free_port
 from tests.spark.lab import NO_LIMITS
 from tests.spark.power_cuts import Cut, power_cut

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.testing.session import forget_tables
+from sluice.spark.left_behind import forget_tables
 from tests.draw_tour import PAGE
 from tests.shown_code import played, steps_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -226,8 +227,7 @@ def test_sluice_check(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str, *, i
     (lab.root / "sluice.toml").write_text('[project]\nname = "checked"\nstreams = ["streams"]\n')
     (lab.root / "streams").mkdir()
     (lab.root / "streams" / "s.py").write_text(_DECLARATION)
-    monkeypatch.setattr("sluice.running.check.open_session", lambda *_, **__: lab.spark)
-    monkeypatch.setattr("sluice.running.check.close_session", lambda _: None)
+    monkeypatch.setattr("sluice.running.check.opened_session", lambda *_, **__: nullcontext(lab.spark))
 
     (found,) = check_project(find_project(str(lab.root)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -117,8 +118,7 @@ def test_check_compiles_the_suite(monkeypatch: pytest.MonkeyPatch, lab: Lab, cas
     (lab.root / "streams").mkdir()
     (lab.root / "streams" / "s.py").write_text(_DECLARATION)
     (lab.root / "made.py").write_text("def numbers(numbers):\n    return numbers\n")
-    monkeypatch.setattr("sluice.running.check.open_session", lambda *_, **__: lab.spark)
-    monkeypatch.setattr("sluice.running.check.close_session", lambda _: None)
+    monkeypatch.setattr("sluice.running.check.opened_session", lambda *_, **__: nullcontext(lab.spark))
     monkeypatch.syspath_prepend(str(lab.root))
 
     (found,) = check_project(find_project(str(lab.root)))

@@ -385,7 +385,7 @@ class Lab:
         )
 
     def _session(self) -> Any:
-        conf = dict(PINNED_CONF)
+        conf = {**PINNED_CONF, "spark.sql.streaming.minBatchesToRetain": "100"}
         return SimpleNamespace(
             conf=SimpleNamespace(get=conf.__getitem__, set=conf.__setitem__),
             streams=SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None),
