@@ -51,7 +51,7 @@ bench: setup ## Measure the benchmarks, as ratios side by side
 
 campaign: setup ## Run the long series of kills and random cases
 	HYPOTHESIS_PROFILE=campaign SLUICE_KILLS=10 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/faults tests/unit/planning $$(grep -rl 'from tests.campaign import' tests/airflow tests/spark)
+		tests/faults tests/unit/planning tests/unit/running tests/unit/runs $$(grep -rl 'from tests.campaign import' tests/airflow tests/spark)
 
 lock: setup ## Resolve the requirements anew
 	.uv/bin/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \

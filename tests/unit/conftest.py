@@ -1,19 +1,22 @@
-"""What unit tests share: storages, and how hard hypothesis tries."""
+"""What unit tests share: storages, and how many examples property tests try: many by `HYPOTHESIS_PROFILE=campaign`."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from obstore.store import MemoryStore
 
 from sluice.storage import Storage
 from tests.builders import ManualClock
 
 # No deadline: other work on the machine must not fail a test.
-settings.register_profile("unit", max_examples=80, deadline=None)
-settings.load_profile("unit")
+_SHARED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("default", max_examples=50, stateful_step_count=15, **_SHARED)
+settings.register_profile("campaign", max_examples=1000, stateful_step_count=30, **_SHARED)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 BUCKET = "memory://bucket"
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from engine_lab import EPOCH, EVERYTHING, KilledError, Lab, make_stream, until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from sluice import sources
 from sluice.errors import BatchFailedError, StorageError
 from sluice.planning.planner import Limits
 from sluice.sources.contract import Bound
+from tests.unit.engine_lab import EPOCH, EVERYTHING, KilledError, Lab, make_stream, until
 
 versions = st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(1, 3), min_size=1, max_size=3)), max_size=2)
 """Commits in turn: their time in seconds, and how many rows each of their files has."""

@@ -9,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from engine_lab import EPOCH, AppendingSink, KilledError, Lab, TransactionalSink, make_lab, until
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from sluice.errors import BatchFailedError, StorageError
 from sluice.planning.planner import Limits
 from tests.engine_model import GLOB_CHARACTERS, Engine
+from tests.unit.engine_lab import EPOCH, AppendingSink, KilledError, Lab, TransactionalSink, make_lab, until
 
 AWKWARD = " aZ9é\u00a0ü%#,~<+=&'()!;@$\n\t\"|^`"
 # In microseconds, close around a few whole seconds: Java cuts a file's time to milliseconds, and a bound is exclusive.

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from engine_lab import Lab, leave_pending, make_lab, make_stream, until
 
 from sluice import sources
 from sluice.plan import Judging
 from sluice.planning.explain import explain
 from sluice.planning.planner import Limits
+from tests.unit.engine_lab import Lab, leave_pending, make_lab, make_stream, until
 
 
 def test_a_skip_is_one_line(tmp_path: Path) -> None:

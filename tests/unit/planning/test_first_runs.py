@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from engine_lab import EPOCH, KilledError, Lab, make_lab, make_stream, write_file
 
 from sluice import sources
 from sluice.errors import BatchFailedError, DeclarationError
@@ -21,6 +20,7 @@ from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.running.observers import Silent
 from sluice.sources.contract import Bound, parse_starting
+from tests.unit.engine_lab import EPOCH, KilledError, Lab, make_lab, make_stream, write_file
 
 HOUR = 3600
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from engine_lab import leave_pending, make_lab
 
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
@@ -23,6 +22,7 @@ from sluice.running.observers import Lines
 from sluice.runs.record import BatchRecord, LiveRecord, RunRecords
 from sluice.trigger import LiveTrigger, duration
 from tests.builders import ManualClock, offsets_bytes, put
+from tests.unit.engine_lab import leave_pending, make_lab
 
 OTHER = sources.other("rate")
 NUMBERS = sources.files("in", format="json", schema="id bigint")

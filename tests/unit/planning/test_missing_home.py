@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from engine_lab import AppendingSink, Lab, TransactionalSink, make_lab
 
 from sluice import sinks
 from sluice.errors import RefusedError
@@ -19,6 +18,7 @@ from sluice.planning.verdict import plan_stream
 from sluice.runs.record import RunRecords
 from tests.builders import QUERY_ID, clean_log, make_delta, put
 from tests.remedies import read_remedy
+from tests.unit.engine_lab import AppendingSink, Lab, TransactionalSink, make_lab
 from tests.unit.runs.test_record import make_record
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_lab import Lab, make_lab
 
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from sluice.planning.verdict import plan_stream
 from sluice.runs.lease import acquire
 from sluice.storage import Storage
+from tests.unit.engine_lab import Lab, make_lab
 
 
 @pytest.fixture

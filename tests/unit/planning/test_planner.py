@@ -10,7 +10,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from engine_lab import (
+
+from sluice import sinks, sources
+from sluice.errors import DeclarationError, StorageError
+from sluice.planning.planner import Limits
+from sluice.planning.verdict import plan_stream
+from sluice.sources.contract import Bound
+from tests.builders import put
+from tests.engine_model import HeldRows
+from tests.unit.engine_lab import (
     EPOCH,
     AppendingSink,
     Lab,
@@ -22,14 +30,6 @@ from engine_lab import (
     until,
     write_v2_offsets,
 )
-
-from sluice import sinks, sources
-from sluice.errors import DeclarationError, StorageError
-from sluice.planning.planner import Limits
-from sluice.planning.verdict import plan_stream
-from sluice.sources.contract import Bound
-from tests.builders import put
-from tests.engine_model import HeldRows
 
 
 @pytest.fixture

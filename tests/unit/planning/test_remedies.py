@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from engine_lab import NAME, Lab, leave_pending, make_lab, make_stream
 
 from sluice import sinks, sources
 from sluice.errors import Problem, RefusedError
@@ -25,6 +24,7 @@ from sluice.running.preparation import prepare_run
 from tests.builders import make_delta, put
 from tests.engine_model import HeldRows
 from tests.remedies import read_remedy
+from tests.unit.engine_lab import NAME, Lab, leave_pending, make_lab, make_stream
 
 ROOT = Path(__file__).parents[3]
 FILES = 4
@@ -395,7 +395,7 @@ WALKS: dict[str, dict[str, Walk]] = {
 ELSEWHERE = {
     "READ_OTHERWISE": "tests/spark/test_resumed_state.py::test_an_edit_behind_a_batch_whose_rows_count",
     "INPUT_CHANGED": "tests/spark/test_mended_files.py::test_a_file_that_changes_once_its_rows_are_in_the_sink",
-    "GATE_CHANGED": "tests/unit/test_quality_command.py::test_a_gate_that_a_run_has_opened_meanwhile",
+    "GATE_CHANGED": "tests/unit/cli/test_quality_command.py::test_a_gate_that_a_run_has_opened_meanwhile",
     "KAFKA_RECORDS_GONE": "tests/kafka/test_runs.py::test_records_that_are_gone",
     "KAFKA_TRANSACTION_OPEN": "tests/kafka/test_meanwhile.py::test_a_transaction_is_open_behind_the_plan",
     "KAFKA_TOPIC_GONE": "tests/kafka/test_runs.py::test_a_topic_that_is_gone",
@@ -415,12 +415,12 @@ ELSEWHERE = {
     "BACKFILL_UNFINISHED": "tests/unit/auditing/test_dead_backfills.py::test_one_beside_a_change_by_others",
     "CHECKPOINT_OF_BATCHES": "tests/spark/test_live_runs.py::test_a_continuous_query_on_a_checkpoint_of_batches",
     "CHECKPOINT_OF_EPOCHS": "tests/spark/test_live_runs.py::test_another_run_on_a_checkpoint_of_epochs",
-    "CHECKPOINT_CHANGED": "tests/unit/planning/test_second_run.py::test_a_foreign_writer_is_noticed",
+    "CHECKPOINT_CHANGED": "tests/unit/running/test_second_run.py::test_a_foreign_writer_is_noticed",
     "COLUMN_NOT_NAMED": "tests/unit/planning/test_unnamed_columns.py::test_the_remedy",
     "CONTRACT_BROKEN": "tests/unit/gate/test_contracts.py::test_a_broken_contract_refuses",
     "DECISION_DAMAGED": "tests/spark/test_split_batches.py::test_a_damaged_decision",
     "DECISION_LOST": "tests/spark/test_split_batches.py::test_a_quarantine_ahead_of_everything",
-    "DOCUMENT_DAMAGED": "tests/unit/planning/test_damaged_documents.py::test_what_to_do",
+    "DOCUMENT_DAMAGED": "tests/unit/gate/test_damaged_documents.py::test_what_to_do",
     "DOCUMENT_TOO_NEW": "tests/unit/test_documents.py::test_newer_format_is_refused",
     "FILE_CHANGED": "tests/unit/planning/test_renamed_files.py::test_a_file_that_has_grown",
     "FILE_NOT_READ": "tests/spark/test_vanished_files.py::test_one_that_is_back_under_its_name",
@@ -441,7 +441,7 @@ ELSEWHERE = {
     "RELEASE_UNFINISHED": "tests/spark/test_sink_operations.py::test_a_backfill_after_a_release_that_was_killed",
     "ROWS_NOT_IN_BALANCE": "tests/spark/test_balances.py::test_rows_that_were_lost",
     "SINK_MOVED": "tests/spark/test_split_batches.py::test_a_first_batch_is_not_finished_elsewhere",
-    "SINK_SHARED": "tests/unit/planning/test_table_writers.py::test_every_name_of_a_table",
+    "SINK_SHARED": "tests/unit/test_table_writers.py::test_every_name_of_a_table",
     "SOURCES_EXCHANGED": "tests/spark/test_edited_files_sources.py::test_two_sources_that_are_exchanged",
     "SOURCE_ORDER_CHANGED": "tests/spark/test_several_sources.py::test_a_changed_order_is_refused",
     "SOURCE_RESTORED": "tests/spark/test_restored_sources.py::test_a_delete_that_is_undone",

@@ -8,11 +8,10 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from engine_lab import Lab, make_lab, write_file
-
 from sluice.monitoring.inspection import stream_lag
 from tests.builders import NOW
 from tests.remedies import read_remedy
+from tests.unit.engine_lab import Lab, make_lab, write_file
 
 
 def rename(lab: Lab, old: str, new: str) -> Path:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_lab import Lab, leave_pending, make_lab
 
 from sluice.planning.explain import named_stages
 from sluice.planning.planner import Limits
 from sluice.running import runner
+from tests.unit.engine_lab import Lab, leave_pending, make_lab
 
 WRITES = "write it with the sink's own stream writer"
 

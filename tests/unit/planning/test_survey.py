@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from engine_lab import Lab, leave_pending, make_lab, make_stream, write_v2_offsets
 
 from sluice import sources
 from sluice.checkpoint.source_log import SourceLog
@@ -18,6 +17,7 @@ from sluice.sinks.contract import SinkState
 from sluice.sources.contract import Bound
 from sluice.sources.files import changed_files
 from sluice.storage import Folder, Storage
+from tests.unit.engine_lab import Lab, leave_pending, make_lab, make_stream, write_v2_offsets
 
 
 @pytest.fixture

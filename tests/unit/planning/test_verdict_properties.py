@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from engine_lab import AppendingSink, Lab, leave_pending, make_lab, write_file
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.engine_model import EngineError, Log
+from tests.unit.engine_lab import AppendingSink, Lab, leave_pending, make_lab, write_file
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",

@@ -10,13 +10,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-from engine_lab import AppendingSink, KilledError, Lab, TransactionalSink, make_lab
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from sluice.errors import BatchFailedError, StorageError
 from sluice.planning.planner import Limits
 from tests.engine_model import HeldRows
+from tests.unit.engine_lab import AppendingSink, KilledError, Lab, TransactionalSink, make_lab
 
 DELAY_MS = 10
 faults = st.none() | st.tuples(st.sampled_from(["kill", "error"]), st.integers(0, 30))

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from engine_lab import KilledError, Lab, make_lab
 
 from sluice.checkpoint.offsets import CommitFile, OffsetFile
 from sluice.checkpoint.reader import CheckpointState
@@ -18,6 +17,7 @@ from sluice.planning.planner import Limits
 from sluice.watermarks import BatchTimes, InputWatermark, Watermarks
 from tests.builders import QUERY_ID
 from tests.engine_model import HeldRows
+from tests.unit.engine_lab import KilledError, Lab, make_lab
 
 
 def known(*inputs: tuple[str, int | None], measured: int = 3, delay_ms: int = 0, **its: Any) -> Watermarks:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_lab import Lab, make_lab
 
 from sluice.checkpoint.source_log import LogEntry, SourceLog
 from sluice.errors import RefusedError
@@ -19,6 +18,7 @@ from sluice.sources.contract import Available, Bound, OwnLog, Position
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
 from tests.builders import NOW, NOW_MS, make_files_source, put
+from tests.unit.engine_lab import Lab, make_lab
 
 OTHER_TIME = "have another time now"
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from engine_lab import Lab, make_lab
 
 from sluice.auditing.table_audit import read_table_audit
 from sluice.errors import RefusedError
@@ -25,6 +24,7 @@ from sluice.runs.stop import request_stop, stop_request
 from tests.builders import put
 from tests.engine_model import HeldRows
 from tests.remedies import read_remedy
+from tests.unit.engine_lab import Lab, make_lab
 
 
 @dataclass(frozen=True)

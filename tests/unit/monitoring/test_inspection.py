@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from engine_lab import Lab, leave_pending, make_lab, make_stream, write_v2_offsets
 
 from sluice import sources
 from sluice.errors import DeclarationError
 from sluice.monitoring.inspection import inspect_checkpoint, inspect_stream, stream_lag
 from sluice.storage import Storage
 from tests.engine_model import HeldRows
+from tests.unit.engine_lab import Lab, leave_pending, make_lab, make_stream, write_v2_offsets
 
 KEYS = [
     "stream", "generation", "checkpoint", "query_id", "planned", "committed", "watermark", "sources", "operators",

@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from engine_lab import EPOCH, EVERYTHING, KilledError, Lab, leave_pending, make_lab, make_stream, until
 
 from sluice import sources
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError
 from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.runs.record import BatchRecord, RunRecords
+from tests.unit.engine_lab import EPOCH, EVERYTHING, KilledError, Lab, leave_pending, make_lab, make_stream, until
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from engine_lab import Lab, leave_pending, make_lab
 
 from sluice.errors import RefusedError
 from sluice.monitoring.arrivals import Arrivals, find_arrivals
 from tests.engine_model import HeldRows
+from tests.unit.engine_lab import Lab, leave_pending, make_lab
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from engine_lab import KilledError, Lab, LabProject, make_lab
 
 from sluice import local_disk
 from sluice.errors import SluiceError
@@ -32,6 +31,7 @@ from sluice.runs import lease as lease_module
 from sluice.runs.lease import HEARTBEAT, TTL, Lease, newest_token
 from sluice.storage import Storage
 from tests.campaign import CAMPAIGN
+from tests.unit.engine_lab import KilledError, Lab, LabProject, make_lab
 
 SEEDS = range(3_000 if CAMPAIGN else 40)
 _FILES = 4

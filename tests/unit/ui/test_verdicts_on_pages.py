@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from engine_lab import Lab, leave_pending, make_lab
 
 from sluice.documents import encode_document
 from sluice.gate.decided_batch import Decision
@@ -21,6 +20,7 @@ from sluice.runs.record import QualityRecord, RunRecords
 from sluice_airflow.ui.next_run import look_ahead
 from sluice_airflow.ui.streams_view import stream_row
 from tests.builders import put
+from tests.unit.engine_lab import Lab, leave_pending, make_lab
 from tests.unit.quality.suites import document, row
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from engine_lab import Lab, make_lab
 
 from sluice.errors import LeaseTakenError, RefusedError, SluiceError
 from tests.engine_model import HeldRows
 from tests.remedies import read_remedy
+from tests.unit.engine_lab import Lab, make_lab
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from engine_lab import KilledError, Lab, make_lab
 
 from sluice.errors import BatchFailedError, StorageError
 from sluice.plan import Plan
 from sluice.running.observers import Silent
+from tests.unit.engine_lab import KilledError, Lab, make_lab
 
 
 class Watcher(Silent):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from engine_lab import EPOCH, Lab, leave_pending, make_lab, until
 
 from sluice.errors import Problem
 from sluice.plan import Plan, PlannedBatch, SourceRange
 from sluice.times import iso_millis
+from tests.unit.engine_lab import EPOCH, Lab, leave_pending, make_lab, until
 
 OFFSET = '{"logOffset":0}'
 

@@ -15,7 +15,7 @@ from sluice.cli.answers import COMMANDS, OPTIONS, answer_to_option
 from sluice.cli.app import app
 from sluice.other_names import FORMAT_WORDS, KIND_WORDS, SINK_WORDS, SOURCE_WORDS, STREAM_WORDS
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 ROOT = typer.main.get_command(app)
 
