@@ -69,7 +69,7 @@ def ours(plan: QualityPlan, frames: list[DataFrame]) -> list[CheckResult]:
     """What our aggregates give, with what was observed sent through JSON as Spark's progress is."""
     aggregates = [F.expr(measure.sql).alias(measure.name) for measure in plan.measures]
     observed = [json.loads(json.dumps(frame.agg(*aggregates).collect()[0].asDict())) for frame in frames]
-    return check_results(plan, observed, result_format="BASIC")
+    return check_results(plan, observed)
 
 
 def theirs(gx: ModuleType, context: Any, frame: DataFrame, described: dict[str, Any]) -> list[dict[str, Any]]:

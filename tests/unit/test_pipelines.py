@@ -322,12 +322,27 @@ def test_definitions_of_another_pipeline(folder: Path) -> None:
     assert reads(folder) == 2
 
 
+def test_definitions_of_another_file(folder: Path) -> None:
+    """A flow's file is run as code: it is none but the one that the pipeline has."""
+    count_reads(folder)
+    reads(folder)
+    kept = folder / "var" / "sluice" / "definitions.json"
+    before = kept.read_text()
+    kept.write_text(before.replace('"file": "', '"file": "/elsewhere'))
+    assert kept.read_text() != before
+
+    assert reads(folder) == 2
+    assert all(flow.element.file.startswith(str(folder)) for flow in find_project(str(folder)).flows().flows.values())
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 1))\nexcept OSError:\n    pass\n",
         "import nowhere_at_all\n",
         "@dp.table\ndef tapped():\n    return spark.readStream.option('api.token', 'x').format('tap').load()\n",
+        "@dp.table\ndef tapped():\n    return spark.readStream.format('tap').load('s3://me:hush4canary@host/x')\n",
+        "@dp.table(spark_conf={'fs.s3a.secret.key': 'x'})\ndef tapped():\n    return spark.readStream.table('a')\n",
     ],
 )
 def test_definitions_that_are_not_kept(folder: Path, text: str) -> None:
@@ -389,7 +404,8 @@ def test_tables_read_whole(folder: Path) -> None:
         "SET spark.sql.ansi.enabled = false;\n"
         "CREATE TEMPORARY VIEW shown AS SELECT * FROM totals;\n"
         "CREATE FLOW joined AS INSERT INTO both SELECT o.id FROM STREAM(orders) o JOIN totals t ON o.id = t.id"
-        " JOIN raw.rates AS r ON o.id = r.id JOIN elsewhere.x ON o.id = x.id;\n"
+        " JOIN raw.rates AS r ON o.id = r.id JOIN elsewhere.x ON o.id = x.id"
+        " JOIN delta.`/data/v1.2/x.y` AS p ON o.id = p.id;\n"
         "CREATE FLOW viewed AS INSERT INTO both SELECT o.id FROM STREAM(orders) o JOIN shown s ON o.id = s.id;\n"
     )
     checkpoints = folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both"

@@ -189,6 +189,9 @@ class _Graph:
                 f"it reads the temporary view `{name}`",
                 remedy="run it by `spark-pipelines run`, or write the view's query into the flow",
             )
+        if "/" in _full_name(name, self.spec)[-1]:
+            # A format and a path: no catalog has it.
+            return None
         if self.kind(name) is None and self.storage.list_folder(self._warehouse_folder(name)) is None:
             return None
         folder = self._table(name)
@@ -221,6 +224,8 @@ class _Graph:
             DeclarationError: It is not where Spark puts tables.
         """
         catalog, database, table = _full_name(name, self.spec)
+        if "/" in table:
+            raise DeclarationError(f"it streams from a path, {table}", remedy="name a table; or `spark-pipelines run`")
         folder = self._warehouse_folder(name)
         if catalog != "spark_catalog" or self.storage.list_folder(folder) is None:
             raise DeclarationError(
@@ -326,8 +331,15 @@ def _named(reads: Sequence[Read]) -> dict[str, Read]:
 
 
 def _full_name(name: str, spec: PipelineSpec) -> tuple[str, ...]:
-    """Catalog, database and name."""
-    parts = name.replace("`", "").split(".")
+    """Catalog, database and name.
+
+    Raises:
+        DeclarationError: The name has more parts than these.
+    """
+    # A path has dots of its own.
+    parts = name.replace("`", "").split(".", 1 if "/" in name else -1)
+    if len(parts) > 3:
+        raise DeclarationError(f"`{name}` is no name of a table", remedy="write it as catalog.database.name")
     return tuple([spec.catalog or "spark_catalog", spec.database or "default"][: max(0, 3 - len(parts))] + parts)
 
 

@@ -15,7 +15,7 @@ from sluice.errors import RefusedError, StorageError
 from sluice.pipelines.definitions import Defined, define
 from sluice.pipelines.elements import Elements
 from sluice.pipelines.spec import PipelineSpec
-from sluice.redaction import is_secret_name
+from sluice.redaction import is_secret_name, redacted, secrets_of_url
 from sluice.storage import Storage
 
 logger = logging.getLogger(__name__)
@@ -70,16 +70,30 @@ def _read(location: str, storage: Storage) -> _Kept | None:
         kept = read_document(storage, location, _Kept)
     except (RefusedError, StorageError):
         return None
-    return kept if kept is not None and kept.defined.inputs.is_same() else None
+    return kept if kept is not None and _is_whole(kept.defined) and kept.defined.inputs.is_same() else None
+
+
+def _is_whole(defined: Defined) -> bool:
+    """Whether each element is told of the file that it is kept under: the file of a flow is run as code."""
+    files = {
+        file: {*(output.file for output in found.outputs), *(flow.file for flow in found.flows)}
+        for file, found in defined.elements.items()
+    }
+    return all(told <= {file} for file, told in files.items())
 
 
 def _may_be_kept(found: Defined) -> bool:
     """Not where a file fails, which somebody mends now; nor where there is a secret; nor what has changed meanwhile."""
     elements = found.elements.values()
+    flows = [flow for one in elements for flow in one.flows]
     options = [output.options for one in elements for output in one.outputs]
-    options += [read.options for one in elements for flow in one.flows for read in flow.reads]
+    options += [flow.conf for flow in flows] + [read.options for flow in flows for read in flow.reads]
+    paths = [path for flow in flows for read in flow.reads for path in read.paths]
+    values = [*paths, *(value for one in options for value in one.values())]
     return (
         all(one.error is None for one in elements)
+        and all(flow.error is None for flow in flows)
         and not any(is_secret_name(name) for one in options for name in one)
+        and not any(redacted(value) != value or any(secrets_of_url(value)) for value in values)
         and found.inputs.is_same()
     )

@@ -27,10 +27,26 @@ def in_order(streams: Mapping[str, Stream], alike: Callable[[Stream], object] = 
     """
     ordered: list[str] = []
     kinds = {name: alike(stream) for name, stream in streams.items()}
-    while len(ordered) < len(streams):
-        waiting = [name for name in streams if name not in ordered]
-        read = {name: set(upstream_of(streams[name], streams)) - {name} for name in waiting}
-        ready = [name for name in waiting if read[name] <= set(ordered)] or waiting
+    waiting = {name: set(upstream_of(stream, streams)) - {name} for name, stream in streams.items()}
+    while waiting:
+        ready = [name for name, read in waiting.items() if not read & waiting.keys()] or _in_cycles(waiting)
         same = [name for name in ready if ordered and kinds[name] == kinds[ordered[-1]]]
         ordered.append((same or ready)[0])
+        del waiting[ordered[-1]]
     return ordered
+
+
+def _in_cycles(read: Mapping[str, set[str]]) -> list[str]:
+    """Those that read themselves by way of others, of cycles that read no other one."""
+    reached = {name: _reached(name, read) for name in read}
+    return [name for name, found in reached.items() if all(name in reached[other] for other in found)]
+
+
+def _reached(name: str, read: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = [name]
+    while pending:
+        new = (read[pending.pop()] & read.keys()) - found
+        found |= new
+        pending += new
+    return found

@@ -20,7 +20,7 @@ from sluice.checkpoint.reader import CheckpointState
 from sluice.checkpoint.source_log import SourceLog
 from sluice.checkpoint.state_store import has_state, lacks_state_of
 from sluice.checkpoint.writer import write_planned_batch
-from sluice.errors import BatchFailedError, Problem, RefusedError, StorageError
+from sluice.errors import BatchFailedError, LeaseLostError, Problem, RefusedError, StorageError
 from sluice.gate.decided_batch import read_decision
 from sluice.home import SourceLine
 from sluice.local_disk import FileStat
@@ -126,17 +126,17 @@ class BatchRunner:
         Afterwards, what no start needs any more is taken out of the logs.
         """
         with progress_of(self._session, drains=plan.strategy != "exact") as self._progress:
+            keep = int(str(self._session.conf.get(_KEPT)))
             self._catch_up()
             self._plan = plan
             yield
-        self._purge()
+        self._purge(keep)
 
-    def _purge(self) -> None:
+    def _purge(self, keep: int) -> None:
         """Let the logs keep as many batches as Spark keeps of those that it decides itself."""
-        keep = int(str(self._session.conf.get(_KEPT)))
         try:
             purge_logs(self._state.location, self._state.source_logs, keep, storage=self._storage)
-        except StorageError:
+        except (StorageError, LeaseLostError):
             # All rows are where they belong, and the next run tries again.
             logger.warning("old entries of the checkpoint's logs could not be deleted", exc_info=True)
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import RunError, SluiceError
-from sluice.foreign_code import described
+from sluice.foreign_code import described, is_failure
 from sluice.lineage.sending import lineage_sent
 from sluice.planning.planner import Limits
 from sluice.planning.stream_order import in_order, upstream_of
@@ -122,7 +122,9 @@ class Pack:
             )
         except SluiceError as exc:
             ended = PackedRun(name, error=exc)
-        except Exception as exc:
+        except BaseException as exc:
+            if not is_failure(exc):
+                raise
             # What nobody foresaw ends this run, and no other.
             logger.exception("stream `%s` ended by an error of its own", name)
             ended = PackedRun(name, error=RunError(unforeseen_words(exc) or described(exc), where=f"stream `{name}`"))
@@ -145,7 +147,9 @@ class Pack:
         for name in in_order(self.streams):
             try:
                 plan = plan_stream(self.project, self._request(name), clock=self.clock)
-            except SluiceError:
+            except BaseException as exc:
+                if not is_failure(exc):
+                    raise
                 # Told when it is its turn: it may have become right by then.
                 logger.debug("stream `%s` can't be planned", name, exc_info=True)
                 continue
@@ -160,6 +164,8 @@ class Pack:
 def _start_settings(sessions: PackedSessions, project: Project, stream: Stream) -> object:
     try:
         return sessions.start_settings(project, stream)
-    except SluiceError:
+    except BaseException as exc:
+        if not is_failure(exc):
+            raise
         # Told when it is its turn.
         return None

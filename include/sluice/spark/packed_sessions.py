@@ -127,14 +127,12 @@ class PackedSessions:
 
     def forget(self) -> None:
         """Let Spark forget what the last stream has left in it."""
-        from py4j.protocol import Py4JError
-
         session, self._opened = self._opened, None
         if session is None or self._is_gone():
             return
         try:
             _forget_all(session)
-        except (Py4JError, OSError):
+        except Exception:
             # What has not been forgotten must not reach the next one.
             logger.warning("Spark does not forget the last run, and is ended", exc_info=True)
             self.close()

@@ -56,7 +56,7 @@ _TYPE = (
     "(?:ARRAY|BIGINT|BINARY|BOOLEAN|CHAR|DATE|DECIMAL|DOUBLE|FLOAT|INT|INTERVAL|MAP|NUMERIC|OBJECT|SMALLINT|STRING|STRUCT"
     "|TIME|TIMESTAMP|TIMESTAMP_LTZ|TIMESTAMP_NTZ|TINYINT|VARCHAR|VARIANT|VOID)"
 )
-_PARTITION = re.compile(r"(/[\w.%-]+=)[^/]*")
+_PARTITION = re.compile(r"(/[\w.%-]+=)[^/]*|((?<![\w/.%-])[\w.%-]+=)[^/\s'\"]*(?=/)")
 """A part of a path that says which value a column has in the files below it."""
 _CONDITION = re.compile(r"\[(?P<name>[A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)*)\]")
 _KEPT = re.compile(
@@ -142,7 +142,7 @@ def _shown(link: _Link, words: QueryWords) -> str:
 
 def _without_values(text: str) -> str:
     """A text without the values that the folders of partitions are named by."""
-    return _PARTITION.sub(rf"\1{MASK}", text)
+    return _PARTITION.sub(lambda found: f"{found[1] or found[2]}{MASK}", text)
 
 
 def _shown_parameter(name: str, value: str, words: QueryWords) -> str:

@@ -33,3 +33,5 @@ def test_alike_follow_each_other() -> None:
 def test_what_can_not_be_ordered() -> None:
     """Of a cycle, and of a stream that reads its own table, the order given holds."""
     assert order(stream("a", "/out/b"), stream("b", "/out/a"), stream("c", "/out/c")) == "cab"
+    behind = stream("d", "/out/a"), stream("e", "/out/f", "/out/d"), stream("f", "/out/e")
+    assert order(*behind, stream("a", "/out/b"), stream("b", "/out/a")) == "adbef"

@@ -56,6 +56,7 @@ TRACE = (
             "Mkdirs failed to create file:/lake/out/v=A R0W (5)/w=x (exists=false, cwd=file:/work/here)",
             "Mkdirs failed to create file:/lake/out/v=?/w=?",
         ),
+        ("Reading v=R0W/w=R0W2/part-0 failed, mode=x", "Reading v=?/w=?/part-0 failed, mode=x"),
         (
             'The value "RAWROW" of "TIMESTAMP_NTZ" or "DECIMAL(3,1)"',
             'The value "?" of "TIMESTAMP_NTZ" or "DECIMAL(3,1)"',
