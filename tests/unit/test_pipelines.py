@@ -63,15 +63,17 @@ CREATE FLOW fill AS INSERT INTO more BY NAME SELECT id FROM STREAM orders;
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A project whose flows have run: with checkpoints and tables where Spark keeps them."""
-    (tmp_path / "spark-pipeline.yml").write_text(SPEC.format(storage=tmp_path / "storage"))
-    (tmp_path / "transformations").mkdir()
-    (tmp_path / "transformations" / "orders.py").write_text(PYTHON.replace("DIR", str(tmp_path)))
+    root = tmp_path / "pipeline"
+    root.mkdir()
+    (root / "spark-pipeline.yml").write_text(SPEC.format(storage=root / "storage"))
+    (root / "transformations").mkdir()
+    (root / "transformations" / "orders.py").write_text(PYTHON.replace("DIR", str(root)))
     for table, flow in (("orders", "orders"), ("both", "first"), ("both", "second")):
         for version in (0, 9, 10):
-            place = tmp_path / "storage" / "_checkpoints" / "spark_catalog" / "default" / table / flow
+            place = root / "storage" / "_checkpoints" / "spark_catalog" / "default" / table / flow
             (place / str(version)).mkdir(parents=True)
-        (tmp_path / "spark-warehouse" / table / "_delta_log").mkdir(parents=True, exist_ok=True)
-    return tmp_path
+        (root / "spark-warehouse" / table / "_delta_log").mkdir(parents=True, exist_ok=True)
+    return root
 
 
 def refusal(project: Project, name: str) -> str:
