@@ -134,6 +134,9 @@ class BatchRunner:
 
     def _purge(self, keep: int) -> None:
         """Let the logs keep as many batches as Spark keeps of those that it decides itself."""
+        if (self._state.planned_id or 0) <= keep:
+            # No log has more entries than there were batches: nothing is listed for nothing.
+            return
         try:
             purge_logs(self._state.location, self._state.source_logs, keep, storage=self._storage)
         except (StorageError, LeaseLostError):

@@ -53,7 +53,7 @@ TRACE = (
         ("file:/in/hush4canary.json is no hush4canary", "file:/in/hush4canary.json is no ***"),
         ("No space left on device", "No space left on device"),
         (
-            "Mkdirs failed to create file:/lake/out/v=A R0W (5)/w=x (exists=false, cwd=file:/work/here)",
+            "Mkdirs failed to create file:/lake/out/v=A R0W (5)/w=x (exists=false, cwd=file:/home/airflow)",
             "Mkdirs failed to create file:/lake/out/v=?/w=?",
         ),
         ("Reading v=R0W/w=R0W2/part-0 failed, mode=x", "Reading v=?/w=?/part-0 failed, mode=x"),
