@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 from airflow.sdk import DAG, DeltaDataIntervalTimetable, Param
 
-from sluice.planning.stream_order import in_order, upstream_of
+from sluice.planning.stream_order import in_order, is_read, upstreams
 from sluice.sources.contract import VersionedSource
 from sluice_airflow.arguments import PLANNED, check_dag_arguments, check_trigger
 from sluice_airflow.assets import outlets
@@ -41,9 +42,10 @@ def stream_dag(
 ) -> DAG:
     """Make a DAG that runs streams, one task per stream.
 
-    A stream that reads the sink of another one runs after it, up to the table version that it left; what else it reads,
-    it takes up to now. The others take what arrived before the end of the data interval. A stream that has nothing to
-    do is skipped; what depends on it still runs. Each task has its stream's assets as outlets.
+    A stream that reads what another one writes runs after it. Where it reads one Delta table, and that is the other
+    one's sink, it runs up to the version that was left there; what else it reads, it takes up to now. The others take
+    what arrived before the end of the data interval. A stream that has nothing to do is skipped; what depends on it
+    still runs. Each task has its stream's assets as outlets.
 
     Who starts a run by hand may bound it by the parameters `until` (a time) and `max_batches`.
 
@@ -81,13 +83,15 @@ def stream_dag(
     ) as dag:
         tasks: dict[str, RunStreamOperator] = {}
         # A cycle can't be ordered; Airflow refuses it with its own words.
-        for name in in_order(declared):
-            stream, upstream = declared[name], upstream_of(declared[name], declared)
+        read = upstreams(declared)
+        for name in in_order(read):
+            stream, upstream = declared[name], read[name]
+            version = _version_read(stream, [declared[other] for other in upstream])
             tasks[name] = RunStreamOperator(
                 task_id=name,
                 stream=name,
                 until=("" if upstream else _UNTIL) if is_planned else _GIVEN_UNTIL,
-                to_version=_version_of(upstream[0]) if len(upstream) == 1 and is_planned else None,
+                to_version=version if is_planned else None,
                 max_batches=_MAX_BATCHES,
                 trigger=trigger,
                 run_for=run_for,
@@ -135,6 +139,16 @@ def _timezone(start_date: datetime | None) -> Any:
     return "UTC" if start_date is None or start_date.tzinfo is None else pendulum.instance(start_date).timezone
 
 
+def _version_read(stream: Stream, upstream: Sequence[Stream]) -> str | None:
+    """The version that a stream is to read up to: of the one table with versions that it reads, if a task leaves it."""
+    versioned = [source for source in stream.sources.values() if isinstance(source, VersionedSource)]
+    if len(versioned) != 1 or len(upstream) != 1:
+        return None
+    (source,), (writer,) = versioned, upstream
+    place = writer.sink.location
+    return _version_of(writer.name) if place is not None and is_read(source, place) else None
+
+
 def _version_of(task_id: str) -> str:
     return f"{{{{ (ti.xcom_pull(task_ids='{task_id}') or {{}}).get('sink_version') or '' }}}}"
 
@@ -142,10 +156,10 @@ def _version_of(task_id: str) -> str:
 def _backfill_obstacles(streams: dict[str, Stream]) -> dict[str, str]:
     """By stream, why a backfill of all of these streams can't work."""
     found = {name: stream.backfill_obstacle for name, stream in streams.items()}
-    places = {other.sink.location: writer for writer, other in streams.items() if other.sink.location is not None}
+    places = {writer: other.sink.location for writer, other in streams.items() if other.sink.location is not None}
     for name, stream in streams.items():
         for source in stream.sources.values():
-            writer = places.get(source.location)
+            writer = next((writer for writer, place in places.items() if is_read(source, place)), None)
             if writer is not None and isinstance(source, VersionedSource) and not source.bears_changes:
                 found[name] = f"it reads `{writer}` without `skip_change_commits`, and would be refused after it"
     return {name: obstacle for name, obstacle in found.items() if obstacle is not None}

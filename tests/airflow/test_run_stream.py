@@ -163,6 +163,20 @@ def test_a_downstream_stream_follows_its_source(stream_project: StreamProject) -
     assert hourly.trigger_rule == "none_failed"
 
 
+def test_no_version_bounds_another_table(stream_project: StreamProject) -> None:
+    """A run's bound holds for each Delta table that it reads: the version of one says nothing of another."""
+    declared = stream_project.root / "streams" / "both.py"
+    declared.write_text(
+        "from sluice import Stream, sinks, sources\n"
+        'read = {name: sources.delta(f"out/{name}") for name in ("events", "days")}\n'
+        'both = Stream(name="both", sources=read, transform="transform_events:events", sink=sinks.delta("out/both"))\n'
+    )
+    dag = stream_dag("events", "both", project=str(stream_project.root), schedule=None, dag_id="with_another")
+
+    both = dag.get_task("both")
+    assert (both.upstream_task_ids, both.until, both.to_version) == ({"events"}, "", None)
+
+
 def test_a_cron_schedule_gets_real_intervals(stream_project: StreamProject) -> None:
     """Airflow's default for a cron string has intervals without length."""
     dag = stream_dag("events", project=str(stream_project.root), schedule="0 * * * *", start_date=START)

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from sluice.errors import SluiceError
+from sluice.sources.contract import Source
 from sluice.stream import Stream
+from sluice.table_writers import written_tables
 
 
-def upstream_of(stream: Stream, streams: Mapping[str, Stream]) -> list[str]:
-    """The names of the streams whose sink this one reads.
-
-    Args:
-        stream: The stream.
-        streams: Those that may be among them, by name, with absolute locations.
-    """
-    read = {source.location for source in stream.sources.values()}
-    return [name for name, other in streams.items() if other.sink.location is not None and other.sink.location in read]
-
-
-def in_order(streams: Mapping[str, Stream], alike: Callable[[Stream], object] = lambda _: None) -> list[str]:
-    """The names of streams, each after those that it reads; of a cycle, in the order in which they are given.
+def upstreams(streams: Mapping[str, Stream]) -> dict[str, list[str]]:
+    """By stream, the names of those that write what it reads: their sinks and what is beside them, by whatever name.
 
     Args:
         streams: The streams by name, with absolute locations.
-        alike: Streams for which it gives equal values follow each other where they may.
+    """
+    places = {name: set(written_tables(stream).values()) for name, stream in streams.items()}
+    return {
+        name: [
+            other
+            for other, written in places.items()
+            if any(is_read(source, place) for source in stream.sources.values() for place in written)
+        ]
+        for name, stream in streams.items()
+    }
+
+
+def is_read(source: Source, place: str) -> bool:
+    """Whether a source reads what is written to a place; no, of one whose glob is not right, as its own plan says."""
+    try:
+        return source.reads_from(place)
+    except SluiceError:
+        return False
+
+
+def in_order(upstream: Mapping[str, Collection[str]], alike: Callable[[str], object] = lambda _: None) -> list[str]:
+    """The names of streams, each after those that it reads; of a cycle, in the order in which they are given.
+
+    Args:
+        upstream: By stream, those of them that it reads.
+        alike: Streams for whose names it gives equal values follow each other where they may.
     """
     ordered: list[str] = []
-    kinds = {name: alike(stream) for name, stream in streams.items()}
-    waiting = {name: set(upstream_of(stream, streams)) - {name} for name, stream in streams.items()}
+    kinds = {name: alike(name) for name in upstream}
+    waiting = {name: set(read) - {name} for name, read in upstream.items()}
     while waiting:
         ready = [name for name, read in waiting.items() if not read & waiting.keys()] or _in_cycles(waiting)
         same = [name for name in ready if ordered and kinds[name] == kinds[ordered[-1]]]

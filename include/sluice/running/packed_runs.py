@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sluice.errors import RunError, SluiceError
 from sluice.foreign_code import described, is_failure
 from sluice.lineage.sending import lineage_sent
 from sluice.planning.planner import Limits
-from sluice.planning.stream_order import in_order, upstream_of
+from sluice.planning.stream_order import in_order, upstreams
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
 from sluice.running.observers import Observer
@@ -107,8 +108,12 @@ class Pack:
             What became of each, as it ends; at last those that were not begun.
         """
         with lineage_sent(), closing(PackedSessions(self._work(), self.say)) as sessions:
-            for name in in_order(self.streams, alike=lambda stream: _start_settings(sessions, self.project, stream)):
+            for name in in_order(self._upstreams, alike=lambda name: self._start_settings(sessions, name)):
                 yield PackedRun(name) if self.stop.is_set() else self._run(name, sessions)
+
+    @cached_property
+    def _upstreams(self) -> dict[str, list[str]]:
+        return upstreams(self.streams)
 
     def _run(self, name: str, sessions: PackedSessions) -> PackedRun:
         try:
@@ -135,7 +140,7 @@ class Pack:
 
     def _request(self, name: str) -> Request:
         stream = self.streams[name]
-        is_first = not set(upstream_of(stream, self.streams)) - {name}
+        is_first = not set(self._upstreams[name]) - {name}
         return Request(stream, self.limits if is_first else replace(self.limits, bound=Bound()))
 
     def _work(self) -> Work | None:
@@ -144,7 +149,7 @@ class Pack:
         A stream that reads what another one writes is going to read about as much as that one does, too.
         """
         known: dict[str, Work] = {}
-        for name in in_order(self.streams):
+        for name in in_order(self._upstreams):
             try:
                 plan = plan_stream(self.project, self._request(name), clock=self.clock)
             except BaseException as exc:
@@ -155,17 +160,16 @@ class Pack:
                 continue
             if plan.size_bytes is None:
                 return None
-            before = [known[other] for other in upstream_of(self.streams[name], self.streams) if other in known]
+            before = [known[other] for other in self._upstreams[name] if other in known]
             size_bytes = plan.size_bytes + sum(work.size_bytes for work in before)
             known[name] = Work(size_bytes, len(plan.batches) + sum(work.batches for work in before))
         return Work(sum(work.size_bytes for work in known.values()), sum(work.batches for work in known.values()))
 
-
-def _start_settings(sessions: PackedSessions, project: Project, stream: Stream) -> object:
-    try:
-        return sessions.start_settings(project, stream)
-    except BaseException as exc:
-        if not is_failure(exc):
-            raise
-        # Told when it is its turn.
-        return None
+    def _start_settings(self, sessions: PackedSessions, name: str) -> object:
+        try:
+            return sessions.start_settings(self.project, self.streams[name])
+        except BaseException as exc:
+            if not is_failure(exc):
+                raise
+            # Told when it is its turn.
+            return None

@@ -10,8 +10,8 @@ from datetime import datetime
 from itertools import pairwise
 
 from sluice.amounts import describe_count
-from sluice.errors import SluiceError
 from sluice.monitoring.inspection import SourceLag
+from sluice.planning.stream_order import is_read
 from sluice.sources.contract import Source
 from sluice.sources.files.listing import fixed_part
 from sluice.stream import Stream
@@ -110,15 +110,8 @@ def _read_by(source: Source, places: Sequence[str]) -> Iterator[str]:
         place = places[index]
         if not place.startswith(base):
             return
-        if place == source.location or (place.startswith(f"{base}/") and _reads(source, place)):
+        if place == source.location or (place.startswith(f"{base}/") and is_read(source, place)):
             yield place
-
-
-def _reads(source: Source, place: str) -> bool:
-    try:
-        return source.reads_from(place)
-    except SluiceError:
-        return False  # its glob is not right, as its own plan says
 
 
 def choose(readings: Sequence[Reading], found: Collection[str] | None, urgent: Sequence[str] = ()) -> tuple[str, ...]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sluice import Stream, sinks, sources
-from sluice.planning.stream_order import in_order, upstream_of
+from sluice.planning.stream_order import in_order, upstreams
+from sluice.sinks.contract import Sink
+from sluice.sources.contract import Source
 
 
 def stream(name: str, *reads: str, memory: str | None = None) -> Stream:
@@ -12,7 +16,8 @@ def stream(name: str, *reads: str, memory: str | None = None) -> Stream:
 
 
 def order(*streams: Stream) -> str:
-    return "".join(in_order({found.name: found for found in streams}, alike=lambda found: found.memory))
+    named = {found.name: found for found in streams}
+    return "".join(in_order(upstreams(named), alike=lambda name: named[name].memory))
 
 
 def test_after_what_it_reads() -> None:
@@ -21,7 +26,7 @@ def test_after_what_it_reads() -> None:
     b, a = stream("b", "/out/z"), stream("a", "/in")
 
     assert order(d, c, b, a) == "bacd"
-    assert upstream_of(d, {"a": a, "b": b, "c": c, "d": d}) == ["b", "c"]
+    assert upstreams({"a": a, "b": b, "c": c, "d": d})["d"] == ["b", "c"]
 
 
 def test_alike_follow_each_other() -> None:
@@ -35,3 +40,30 @@ def test_what_can_not_be_ordered() -> None:
     assert order(stream("a", "/out/b"), stream("b", "/out/a"), stream("c", "/out/c")) == "cab"
     behind = stream("d", "/out/a"), stream("e", "/out/f", "/out/d"), stream("f", "/out/e")
     assert order(*behind, stream("a", "/out/b"), stream("b", "/out/a")) == "adbef"
+
+
+def test_by_whatever_name(tmp_path: Path) -> None:
+    """A table by a link to it or with a scheme, files by a glob, a topic among others, what the quarantine has."""
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    lake, read = str(tmp_path / "lake"), {"s": sources.delta("/in")}
+
+    def writer(name: str, sink: Sink, **given: str) -> Stream:
+        return Stream(name=name, sources=read, transform="m:f", sink=sink, **given)
+
+    writers = [
+        writer("table", sinks.delta(f"{lake}/table")),
+        writer("files", sinks.files(f"{lake}/days/one", format="parquet")),
+        writer("topic", sinks.kafka("b:2,a:1", topic="sales")),
+        writer("checked", sinks.delta(f"{lake}/checked"), quality="suite.json"),
+    ]
+
+    def reading(source: Source) -> list[str]:
+        reader = Stream(name="reader", sources={"s": source}, transform="m:f", sink=sinks.delta("/out/reader"))
+        return upstreams({found.name: found for found in (reader, *writers)})["reader"]
+
+    assert reading(sources.delta(f"file://{tmp_path}/link/table/")) == ["table"]
+    assert reading(sources.files(f"{tmp_path}/link/days/*", format="parquet", schema="n INT")) == ["files"]
+    assert reading(sources.kafka("a:1", topics=["other", "sales"])) == ["topic"]
+    assert reading(sources.delta(f"{lake}/checked_quarantine")) == ["checked"]
+    assert reading(sources.delta(f"{lake}/days")) == []
