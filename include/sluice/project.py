@@ -18,7 +18,7 @@ from sluice.foreign_code import error_line, foreign_code
 from sluice.home import StreamHome
 from sluice.locations import join
 from sluice.paths import VARIABLE, expand, resolve_path
-from sluice.pipelines.flows import Flow, Flows, read_flows, with_spec_conf
+from sluice.pipelines.flows import Flow, Flows, read_flows
 from sluice.pipelines.spec import PipelineSpec, find_spec, read_spec
 from sluice.project_code import import_module
 from sluice.redaction import is_harmless, is_secret_name, remember_secrets, secrets_of_url
@@ -364,18 +364,19 @@ def load_project(file: Path) -> Project:
         if not isinstance(value, dict):
             check_setting(key, value, place=f"{place}, [spark.conf]")
     spec = _named_spec(project.get("pipeline"), root, place)
-    if spec is not None:
-        conf = with_spec_conf(spec, conf)
+    # Taken as it is, and before ours: `spark-pipelines` runs with that.
+    of_spec = {} if spec is None else dict(spec.configuration)
     # Before anything can be said about them.
-    remember_secrets(_secrets({"master": setting(spark, "master", "SLUICE_SPARK_MASTER", ""), **conf, **storage}))
+    master = setting(spark, "master", "SLUICE_SPARK_MASTER", "")
+    remember_secrets(_secrets({"master": master, **conf, **of_spec, **storage}))
     return Project(
         root=root,
         name=setting(project, "name", "SLUICE_NAME", file.parent.name),
         home=resolve_path(setting(project, "home", "SLUICE_HOME", "var/sluice"), root, place=place),
         stream_folders=folders("streams", "SLUICE_STREAMS", ["streams"]),
         import_roots=folders("path", "SLUICE_PATH", ["."] if spec is None else [spec.root]),
-        spark_master=_spark_master(setting(spark, "master", "SLUICE_SPARK_MASTER", ""), place),
-        spark_conf=_spark_conf(conf, place),
+        spark_master=_spark_master(master, place),
+        spark_conf=_spark_conf(conf, place) | of_spec,
         storage_options=_storage_options(storage, place),
         spec=spec,
     )

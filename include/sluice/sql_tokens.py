@@ -1,9 +1,10 @@
-"""A text of SQL without a parser: what of it has no words (quotes, comments, space), and where it reads streams."""
+"""A text of SQL without a parser: what of it has no words (quotes, comments, space), and what it reads."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _QUOTED = r"(?<!\w)[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\""
@@ -18,6 +19,11 @@ NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
 """A pattern of names, each part quoted or not."""
 _CALLED = re.compile(rf"\b()stream\s*\(\s*({NAME})\s*\)", re.IGNORECASE)
 _BARE = re.compile(rf"\b((?:from|join)\s+)stream\s+({NAME})", re.IGNORECASE)
+_WORD = re.compile(rf"(?P<name>{NAME})|[(),]")
+_NAMED_QUERY = re.compile(rf"({_PART})\s*(?:\([^()]*\)\s*)?\bas\s*\(", re.IGNORECASE)
+_NO_TABLES = frozenset(
+    ("select", "where", "group", "having", "window", "order", "sort", "limit", "union", "intersect", "except", "minus")
+)
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
 
@@ -41,6 +47,47 @@ def stream_reads(masked_text: str) -> list[StreamRead]:
     """Where a text reads streams, in order; of a text as `masked` gives it."""
     found = [*_CALLED.finditer(masked_text), *_BARE.finditer(masked_text)]
     return sorted(StreamRead(read.end(1), read.end(), read[2]) for read in found)
+
+
+def table_reads(masked_text: str) -> list[str]:
+    """The names that a text has in the place of tables, but those of streams; of a text as `masked` gives it."""
+    found, streams = list[str](), {read.start: read.end for read in stream_reads(masked_text)}
+    # By how many parentheses are open: whether a query is within them, and whether it is at its list of tables.
+    open_ones, before, is_next, end = [_Open()], "", False, 0
+    while (word := _WORD.search(masked_text, end)) is not None:
+        here, said = open_ones[-1], word[0].lower()
+        end = streams.get(word.start(), word.end())
+        if word.start() in streams:
+            is_next = False
+        elif said == "(":
+            open_ones.append(_Open(is_query=is_next, is_in_list=is_next))
+        elif said == ")":
+            open_ones, is_next = open_ones[:-1] or [_Open()], False
+        elif said == ",":
+            is_next = here.is_in_list
+        elif said == "join" or (said == "from" and (here.is_query or before in {"", "("}) and before != "distinct"):
+            here.is_query = here.is_in_list = is_next = True
+        elif said in _NO_TABLES:
+            here.is_query, here.is_in_list, is_next = here.is_query or said == "select", False, False
+        elif is_next and said != "lateral":
+            is_next = False
+            if not masked_text[end:].lstrip().startswith("("):
+                found.append(word[0])
+        before = said
+    return found
+
+
+@dataclass
+class _Open:
+    """What is known of the text between two parentheses, as far as it was read."""
+
+    is_query: bool = False
+    is_in_list: bool = False
+
+
+def named_queries(masked_text: str) -> list[str]:
+    """The names that a text gives to queries within it: `WITH NAME AS (...)`; of a text as `masked` gives it."""
+    return [found[1] for found in _NAMED_QUERY.finditer(masked_text)]
 
 
 def masked(text: str) -> str:

@@ -404,6 +404,7 @@ def test_tables_read_whole(folder: Path) -> None:
     (folder / "spark-warehouse" / "raw.db" / "rates").mkdir(parents=True)
     (folder / "transformations" / "first.sql").write_text(
         "SET spark.sql.ansi.enabled = false;\n"
+        "CREATE FLOW listed AS INSERT INTO both SELECT extract(day FROM o.at) FROM STREAM(orders) AS o, totals t;\n"
         "CREATE TEMPORARY VIEW shown AS SELECT * FROM totals;\n"
         "CREATE FLOW joined AS INSERT INTO both SELECT o.id FROM STREAM(orders) o JOIN totals t ON o.id = t.id"
         " JOIN raw.rates AS r ON o.id = r.id JOIN elsewhere.x ON o.id = x.id"
@@ -411,7 +412,7 @@ def test_tables_read_whole(folder: Path) -> None:
         "CREATE FLOW viewed AS INSERT INTO both SELECT o.id FROM STREAM(orders) o JOIN shown s ON o.id = s.id;\n"
     )
     checkpoints = folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both"
-    for flow in ("joined", "viewed"):
+    for flow in ("joined", "viewed", "listed"):
         (checkpoints / flow / "0").mkdir(parents=True)
     project = find_project(str(folder))
 
@@ -420,6 +421,7 @@ def test_tables_read_whole(folder: Path) -> None:
         ("spark_catalog", "default", "totals"): (str(folder / "spark-warehouse" / "totals"), "delta"),
         ("spark_catalog", "raw", "rates"): (str(folder / "spark-warehouse" / "raw.db" / "rates"), "parquet"),
     }
+    assert [name for _, _, name in project.flow("listed").tables] == ["totals"]
     assert joined.stream.settings == {"spark.sql.ansi.enabled": "false"}
     assert "the temporary view `shown`" in refusal(project, "viewed")
 
@@ -435,6 +437,43 @@ def test_streams_of_one_name(folder: Path) -> None:
 
     assert stream.sql == "SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM(orders_2)"
     assert stream.sources["orders_2"].location == str(folder / "spark-warehouse" / "raw.db" / "orders")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH Orders AS (SELECT 1 AS id) SELECT id FROM {} UNION ALL SELECT id FROM Orders",
+        "SELECT id FROM {} JOIN orders AS o USING (id)",
+        "SELECT id FROM {} AS read, orders AS o WHERE read.id = o.id",
+    ],
+)
+def test_names_that_mean_something_else(folder: Path, query: str) -> None:
+    """A source's name would be that of a table, or of a query within, which another part of the text reads."""
+    (folder / "spark-warehouse" / "raw.db" / "orders" / "_delta_log").mkdir(parents=True)
+    (folder / "transformations" / "first.sql").write_text(
+        f"CREATE FLOW joined AS INSERT INTO both {query.format('STREAM(raw.orders)')}"
+    )
+    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "joined" / "0").mkdir(parents=True)
+    stream = find_project(str(folder)).stream("joined")
+
+    assert stream.sql == query.format("STREAM(orders_2)")
+    assert stream.sources["orders_2"].location == str(folder / "spark-warehouse" / "raw.db" / "orders")
+
+
+def test_rows_that_are_made(folder: Path) -> None:
+    """Its options are Spark's: a time in milliseconds, and into how many partitions the rows are cut."""
+    (folder / "transformations" / "first.py").write_text(
+        "from pyspark import pipelines as dp\n"
+        "from pyspark.sql import SparkSession\n\n\n"
+        '@dp.append_flow(target="both")\n'
+        "def made():\n"
+        '    made = SparkSession.active().readStream.format("rate-micro-batch").option("rowsPerBatch", 3)\n'
+        '    return made.option("startTimestamp", 1700000000000).option("numPartitions", 2).load()\n'
+    )
+    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "made" / "0").mkdir(parents=True)
+    (source,) = find_project(str(folder)).stream("made").sources.values()
+
+    assert source.reading == (3, 1_700_000_000_000, 1000)
 
 
 def test_names_in_capitals(folder: Path) -> None:

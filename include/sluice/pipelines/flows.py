@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sluice.locations import join
 from sluice.pipelines.elements import Elements, FlowElement, OutputElement, Read
 from sluice.pipelines.kept_definitions import defined_by
 from sluice.pipelines.spec import PipelineSpec
-from sluice.pipelines.sql_files import read_sql_file, with_names
+from sluice.pipelines.sql_files import plain_tables, read_sql_file, with_names
 from sluice.sinks.contract import Sink
 from sluice.sources.contract import Source
 from sluice.storage import Storage
@@ -162,7 +163,7 @@ class _Graph:
                 "it reads nothing as a stream", remedy="read by `spark.readStream`, or `STREAM(...)` in SQL"
             )
         checkpoint = self._checkpoint(target, flow)
-        reads = _named(flow.reads)
+        reads = _named(flow.reads, () if flow.sql is None else plain_tables(flow.sql))
         names = {found.table: source for source, found in reads.items() if found.table is not None}
         read = {source: self._source(found) for source, found in reads.items()}
         stream = Stream(
@@ -286,7 +287,7 @@ class _Graph:
             whole = "binaryFile" if kind == "binaryfile" else kind
             return sources.files(path, format=whole, schema=read.schema, **options)
         if kind == "rate-micro-batch":
-            return sources.rate_micro_batch(**_numbers(options))
+            return sources.rate_micro_batch(**_rate_options(options))
         raise DeclarationError(
             f"it reads a source of format `{kind}`",
             remedy="run it by `spark-pipelines run`: Sluice runs flows that read files, Delta or rate-micro-batch",
@@ -311,12 +312,23 @@ def _python_options(options: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: int(value) if str(value).isdecimal() else value for name, value in options.items()}
+def _rate_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `rate-micro-batch` as a source's; into how many partitions the rows are cut changes none."""
+    found = {name: int(value) if str(value).isdecimal() else value for name, value in options.items()}
+    start = found.get("start_timestamp")
+    if isinstance(start, int):
+        found["start_timestamp"] = datetime.fromtimestamp(start / 1000, UTC)
+    found.pop("num_partitions", None)
+    return found
 
 
-def _named(reads: Sequence[Read]) -> dict[str, Read]:
-    """Reads by names that sources can have: of the table, or of the last folder."""
+def _named(reads: Sequence[Read], taken: Collection[str]) -> dict[str, Read]:
+    """Reads by names that sources can have: of the table, or of the last folder.
+
+    Args:
+        reads: What a flow reads as a stream.
+        taken: Names, in small letters, that mean something else in its query.
+    """
     named: dict[str, Read] = {}
     for read in reads:
         where = read.table or (read.paths[0].rstrip("/") if read.paths else read.format or "source")
@@ -324,7 +336,7 @@ def _named(reads: Sequence[Read]) -> dict[str, Read]:
         plain = re.sub(r"\W", "_", last.replace("`", ""))
         base = plain if plain and not plain[0].isdigit() else f"_{plain}"
         name, number = base, 2
-        while name in named:
+        while name in named or name.lower() in taken:
             name, number = f"{base}_{number}", number + 1
         named[name] = read
     return named
@@ -341,8 +353,3 @@ def _full_name(name: str, spec: PipelineSpec) -> tuple[str, ...]:
     if len(parts) > 3:
         raise DeclarationError(f"`{name}` is no name of a table", remedy="write it as catalog.database.name")
     return tuple([spec.catalog or "spark_catalog", spec.database or "default"][: max(0, 3 - len(parts))] + parts)
-
-
-def with_spec_conf(spec: PipelineSpec, conf: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings of a pipeline: what the spec says wins, for `spark-pipelines` runs with that."""
-    return {**conf, **spec.configuration}

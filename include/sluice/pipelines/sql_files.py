@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.pipelines.elements import Elements, FlowElement, OutputElement, OutputKind, Read
-from sluice.sql_tokens import NAME, masked, stream_reads
+from sluice.sql_tokens import NAME, masked, named_queries, stream_reads, table_reads
 
 _MOST_BYTES = 1_000_000
 _NAME = rf"(?P<name>{NAME})"
@@ -26,7 +26,6 @@ _AUTO_CDC = re.compile(rf"auto\s+cdc\s+into\s+{_NAME}", re.IGNORECASE)
 _QUERY = re.compile(r"\bas\s+(?=[\s(]*(?:select|with|from|values|table)\b)", re.IGNORECASE)
 _USING = re.compile(r"\busing\s+(\w+)", re.IGNORECASE)
 _PARTITIONED = re.compile(r"\bpartitioned\s+by\s*\(([^()]*)\)", re.IGNORECASE)
-_TABLE = re.compile(rf"\b(?:from|join)\s+(?!stream\b){_NAME}(?!\s*\()", re.IGNORECASE)
 _SET = re.compile(r"\s*set\s+(?P<key>[\w.\-]+)\s*=(?P<value>.*)", re.IGNORECASE | re.DOTALL)
 _USE = re.compile(r"\s*(?:use\b|set\s+catalog\b)", re.IGNORECASE)
 _KINDS: dict[str, OutputKind] = {
@@ -128,7 +127,7 @@ class _File:
                 line,
                 sql=query.strip(),
                 reads=tuple(Read(table=table) for table in streams),
-                tables=tuple(dict.fromkeys(plain_name(found["name"]) for found in _TABLE.finditer(words))),
+                tables=tuple(dict.fromkeys(map(plain_name, table_reads(words)))),
                 conf=dict(self.conf),
             )
         )
@@ -141,6 +140,13 @@ def with_names(query: str, names: Mapping[str, str]) -> str:
         parts += [query[end : read.start], f"STREAM({names[plain_name(read.name)]})"]
         end = read.end
     return "".join([*parts, query[end:]])
+
+
+def plain_tables(query: str) -> set[str]:
+    """The names without a database, in small letters, that a query has for tables and for queries within it."""
+    words = masked(query)
+    names = (plain_name(name).lower() for name in (*table_reads(words), *named_queries(words)))
+    return {name for name in names if "." not in name}
 
 
 def plain_name(name: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.project import Project
-from sluice.sql_tokens import StreamRead, masked, stream_reads, tokens
+from sluice.sql_tokens import StreamRead, masked, named_queries, stream_reads, table_reads, tokens
 from sluice.stream import Stream
 
 _MOST_BYTES = 1_000_000
@@ -120,6 +120,15 @@ class DeclaredSql:
                 f"the SQL does not read the source `{name}`",
                 where=self.place,
                 remedy=f"write `stream({name})` where it reads it, or leave the source out",
+            )
+
+        own = {name.strip("`").lower() for name in named_queries(self._masked)}
+        bare = (name.strip("`").lower() for name in table_reads(self._masked))
+        for name in (known[name] for name in bare if name in known and name not in own):
+            raise DeclarationError(
+                f"the SQL reads `{name}` without `stream`, and that is a source's name",
+                where=self.place,
+                remedy=f"write `stream({name})`; or, for a table of that name, `DATABASE.{name}`",
             )
 
     @cached_property

@@ -95,6 +95,8 @@ def test_what_is_no_edit(one: str, other: str, *, same: bool) -> None:
         ("drop table lake.visits", "it has `drop`"),
         ("with v as (select * from stream(visits)) insert into t select * from v", "it has `insert into`"),
         ("-- nothing yet", "the SQL is empty"),
+        ("select * from stream(visits) join Visits using (n)", "reads `visits` without `stream`"),
+        ("select * from stream(visits) a, (select 1 from t, visits) b", "reads `visits` without `stream`"),
         ("select * from stream(visits); select 1", "several statements"),
         ("select * from visits", r"write `stream\(visits\)`"),
         ("select * from stream(vists)", "did you mean `visits`"),
