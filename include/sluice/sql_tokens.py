@@ -65,16 +65,24 @@ def table_reads(masked_text: str) -> list[str]:
             open_ones, is_next = open_ones[:-1] or [_Open()], False
         elif said == ",":
             is_next = here.is_in_list
-        elif said == "join" or (said == "from" and (here.is_query or before in {"", "("}) and before != "distinct"):
+        elif _begins_tables(said, before, here):
             here.is_query = here.is_in_list = is_next = True
         elif said in _NO_TABLES:
             here.is_query, here.is_in_list, is_next = here.is_query or said == "select", False, False
-        elif is_next and said != "lateral":
+        elif is_next:
             is_next = False
             if not masked_text[end:].lstrip().startswith("("):
                 found.append(word[0])
         before = said
     return found
+
+
+def _begins_tables(said: str, before: str, here: _Open) -> bool:
+    is_first = before in {"", "("}
+    if said == "from":
+        # Not that of `extract(day FROM a)`, nor that of `IS DISTINCT FROM`.
+        return (here.is_query or is_first) and before != "distinct"
+    return said == "join" or (said == "table" and is_first)
 
 
 @dataclass

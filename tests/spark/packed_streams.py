@@ -39,6 +39,8 @@ hour = F.udf(lambda at: at.strftime("%H"), StringType())
 
 def _named(rows: DataFrame, name: str) -> DataFrame:
     """Leave something by every name that a session, or all of Spark, may know; each asks for "the" session."""
+    import packed_library
+
     spark: Any = SparkSession.builder.getOrCreate()
     spark.udf.register("named", lambda _: name, "string")
     spark.sql(f"SELECT '{name}' AS name").createTempView("mine")
@@ -62,6 +64,8 @@ def _named(rows: DataFrame, name: str) -> DataFrame:
         F.expr("named(id)").alias("function"),
         F.date_format("at", "HH").alias("hour"),
         hour("at").alias("python_hour"),
+        packed_library.hour("at").alias("library_hour"),
+        packed_library.first_name(name).alias("worker"),
         *found,
         *known,
         queries,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from sluice.project import Project, find_project
 from sluice.running.runner import run_stream
 from sluice.spark.packed_sessions import is_of_session
 from sluice.testing.session import bench_session
-from tests.spark import packed_streams
+from tests.spark import packed_library, packed_streams
 from tests.spark.lab import Lab, available_now, log_bytes, log_files, reader, write_files
 
 SCHEMA = "id bigint, at timestamp"
@@ -77,6 +78,8 @@ def make_project(root: Path, declarations: str) -> Project:
     (root / "streams" / "all.py").write_text(DECLARATIONS + declarations)
     (root / "suite.json").write_text(json.dumps(SUITE))
     shutil.copy(packed_streams.__file__, root)
+    (root / "installed").mkdir()
+    shutil.copy(packed_library.__file__, root / "installed")
     return find_project(str(root))
 
 
@@ -92,7 +95,11 @@ def arrive(root: Path, first: int, count: int = 3) -> None:
 def run_packed(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
     """In a process group of its own, for one that dies takes its group along."""
     command = [str(Path(sys.executable).with_name("sluice")), "run", *arguments, "--project", project.root]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, start_new_session=True)
+    path = os.pathsep.join([str(Path(project.root, "installed")), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False, start_new_session=True
+    )
 
 
 def run_alone(project: Project, name: str) -> str:
@@ -180,12 +187,12 @@ def test_as_if_each_ran_alone(spark: SparkSession, tmp_path: Path) -> None:
 def check_own(root: Path) -> None:
     """Nothing of one stream has reached another one."""
     names = ("function", "hour", "python_hour", "partitions", "providerClass", "enabled", "mine", "everybody", "known")
-    keys = (*names, "queries")
+    keys = (*names, "queries", "library_hour", "worker")
     found = {name: {tuple(row[key] for key in keys) for row in table(root, name) if row["id"] < 3}
              for name in ("one", "two", "large")}  # fmt: skip
     provider = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-    assert found["one"] == {("one", "01", "01", "7", ROCKSDB, "false", "one", "one", "one", 0)}
-    assert found["two"] == {("two", "00", "00", "200", provider, "true", "two", "two", "two", 0)}
+    assert found["one"] == {("one", "01", "01", "7", ROCKSDB, "false", "one", "one", "one", 0, "01", "one")}
+    assert found["two"] == {("two", "00", "00", "200", provider, "true", "two", "two", "two", 0, "00", "two")}
     assert found["large"] == found["two"]
 
 

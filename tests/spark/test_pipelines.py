@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from sluice.errors import DeclarationError
 from tests.spark.lab import uncommit
 from tests.spark.pipeline_lab import PipelineLab, new_pipeline, serve, stop_serving
 from tests.spark.power_cuts import Cut
@@ -170,3 +171,74 @@ def test_whole_life(pipeline: PipelineLab) -> None:
     landed, orders = landed + new, orders + new
     assert [pipeline.run(name).batches[0].batch_id for name in flows] == [1, 1, 1, 2, 3]
     check(pipeline, landed, orders, closed=8)
+
+
+OTHERS = """\
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+
+
+def events():
+    return spark.readStream.schema("id bigint, at timestamp").json("ROOT/in")
+
+
+@dp.table
+def pairs():
+    return events().select("id").union(events().selectExpr("-id"))
+
+
+@dp.table
+def reused():
+    read = events().select("id")
+    return read.union(read)
+
+
+@dp.table
+def flags():
+    return spark.readStream.schema("id string").option("nullValue", "TRUE").option("header", "True").csv("ROOT/flags")
+
+
+@dp.table(format="parquet", partition_cols=["day"])
+def files():
+    return events().selectExpr("id", "to_date(at) AS day")
+
+
+@dp.materialized_view
+def names():
+    return spark.range(100).selectExpr("id", "concat('n', id) AS name")
+"""
+OTHERS_IN_SQL = """\
+CREATE STREAMING TABLE twice AS
+SELECT id FROM STREAM(pairs) UNION ALL SELECT 100 * id FROM STREAM pairs WITH ('skipChangeCommits' = 'true');
+CREATE STREAMING TABLE named AS
+SELECT p.id, extract(day FROM current_date()) > 0 AS dated FROM STREAM(pairs) AS p, names n WHERE n.id = p.id
+AND p.id IN (SELECT id FROM (names) JOIN (names) AS other USING (id));
+"""
+
+
+def test_other_flows(pipeline: PipelineLab) -> None:
+    """What is read twice, tables in other places of the text, options and partitions: as `spark-pipelines` runs it."""
+    lab = pipeline
+    lab.define("tables.py", OTHERS)
+    lab.define("flows.sql", OTHERS_IN_SQL)
+    flags, arrived = lab.root / "flags", lab.root / "in"
+    for number, run in enumerate((lab.spark_pipelines, None), start=1):
+        for folder, line in ((flags, f"id\nTRUE\ntrue\n{number}"), (arrived, json.dumps({"id": number}))):
+            folder.mkdir(exist_ok=True)
+            (folder / f"{number}.txt").write_text(line)
+        if run is not None:
+            run()
+            continue
+        for name in ("pairs", "flags", "files", "twice", "named"):
+            assert lab.run(name).status == "succeeded"
+
+    assert numbers(lab, "pairs") == [-2, -1, 1, 2]
+    assert numbers(lab, "twice") == [-200, -100, -2, -1, 1, 2, 100, 200]
+    assert numbers(lab, "named") == [1, 2]
+    assert Counter(row["id"] for row in lab.rows("flags")) == {None: 2, "true": 2, "1": 1, "2": 1}
+    lab.spark.catalog.refreshTable(f"{lab.database}.files")
+    assert sorted(row["id"] for row in lab.spark.table(f"{lab.database}.files").collect()) == [1, 2]
+    with pytest.raises(DeclarationError, match="twice, for which Spark has a source each"):
+        lab.run("reused")

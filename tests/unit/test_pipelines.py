@@ -12,6 +12,7 @@ from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.pipelines.spec import read_spec
 from sluice.pipelines.sql_files import read_sql_file, with_names
 from sluice.project import Project, find_project
+from sluice.spark.session import TIME_ZONE, spark_conf
 from sluice_airflow.ui.shown_declarations import shown_declarations
 
 SPEC = "name: shop\nstorage: {storage}\nlibraries:\n  - glob:\n      include: transformations/**\n"
@@ -135,9 +136,7 @@ def test_statements(tmp_path: Path) -> None:
     assert told == [("items", "delta", ("day",), 2), ("more", None, (), 4)]
     flows = [(flow.name, flow.target, flow.reads[0].table) for flow in found.flows]
     assert flows == [("items", "items", "spark_catalog.default.orders"), ("fill", "more", "orders")]
-    assert with_names(found.flows[0].sql or "", {"spark_catalog.default.orders": "o"}) == (
-        "SELECT *, ';' AS semicolon FROM STREAM(o)"
-    )
+    assert with_names(found.flows[0].sql or "", ["o"]) == ("SELECT *, ';' AS semicolon FROM STREAM(o)")
 
 
 @pytest.mark.parametrize(
@@ -404,7 +403,8 @@ def test_tables_read_whole(folder: Path) -> None:
     (folder / "spark-warehouse" / "raw.db" / "rates").mkdir(parents=True)
     (folder / "transformations" / "first.sql").write_text(
         "SET spark.sql.ansi.enabled = false;\n"
-        "CREATE FLOW listed AS INSERT INTO both SELECT extract(day FROM o.at) FROM STREAM(orders) AS o, totals t;\n"
+        "CREATE FLOW listed AS INSERT INTO both SELECT extract(day FROM o.at) FROM STREAM(orders) AS o, totals t"
+        " WHERE o.id IN (TABLE raw.rates |> SELECT id);\n"
         "CREATE TEMPORARY VIEW shown AS SELECT * FROM totals;\n"
         "CREATE FLOW joined AS INSERT INTO both SELECT o.id FROM STREAM(orders) o JOIN totals t ON o.id = t.id"
         " JOIN raw.rates AS r ON o.id = r.id JOIN elsewhere.x ON o.id = x.id"
@@ -421,7 +421,7 @@ def test_tables_read_whole(folder: Path) -> None:
         ("spark_catalog", "default", "totals"): (str(folder / "spark-warehouse" / "totals"), "delta"),
         ("spark_catalog", "raw", "rates"): (str(folder / "spark-warehouse" / "raw.db" / "rates"), "parquet"),
     }
-    assert [name for _, _, name in project.flow("listed").tables] == ["totals"]
+    assert [name for _, _, name in project.flow("listed").tables] == ["totals", "rates"]
     assert joined.stream.settings == {"spark.sql.ansi.enabled": "false"}
     assert "the temporary view `shown`" in refusal(project, "viewed")
 
@@ -474,6 +474,29 @@ def test_rows_that_are_made(folder: Path) -> None:
     (source,) = find_project(str(folder)).stream("made").sources.values()
 
     assert source.reading == (3, 1_700_000_000_000, 1000)
+
+
+def test_the_zone_of_a_pipeline(folder: Path) -> None:
+    """It is its machine's, as `spark-pipelines` has it, unless the pipeline names one."""
+    project = find_project(str(folder))
+    orders = project.stream("orders")
+    assert TIME_ZONE not in spark_conf(project, orders, "local[1]")
+
+    spec = folder / "spark-pipeline.yml"
+    spec.write_text(spec.read_text() + f"configuration: {{{TIME_ZONE}: Asia/Tokyo}}\n")
+    found = spark_conf(find_project(str(folder)), orders, "local[1]")
+    assert (found[TIME_ZONE], found["spark.executorEnv.TZ"]) == ("Asia/Tokyo", "Asia/Tokyo")
+
+
+def test_names_of_python(folder: Path) -> None:
+    """A table or a folder may be called as no parameter can be."""
+    (folder / "spark-warehouse" / "lambda" / "_delta_log").mkdir(parents=True)
+    (folder / "transformations" / "first.sql").write_text(
+        "CREATE FLOW union AS INSERT INTO both SELECT id FROM STREAM(lambda)"
+    )
+    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "union" / "0").mkdir(parents=True)
+
+    assert find_project(str(folder)).stream("union").sql == "SELECT id FROM STREAM(lambda_)"
 
 
 def test_names_in_capitals(folder: Path) -> None:

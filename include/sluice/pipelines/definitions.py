@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -172,7 +172,7 @@ def _flow(found: Any, file: str, session: Any) -> FlowElement:
     if not is_auto_cdc:
         try:
             plan = found.func()._plan.plan(session.client)
-            reads, tables = tuple(_each_once(reads_of(plan))), tuple(dict.fromkeys(_tables_of(plan)))
+            reads, tables = tuple(reads_of(plan)), tuple(dict.fromkeys(_tables_of(plan)))
         except BaseException as exc:
             if not is_failure(exc) and not isinstance(exc, SystemExit):
                 raise
@@ -232,14 +232,6 @@ def _ddl(schema: str) -> str:
 
     columns = StructType.fromJson(msgspec.json.decode(schema))
     return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
-
-
-def _each_once(reads: Iterable[Read]) -> list[Read]:
-    found: list[Read] = []
-    for read in reads:
-        if read not in found:
-            found.append(read)
-    return found
 
 
 def _settings(conf: Mapping[str, str], operation: Any) -> Any:

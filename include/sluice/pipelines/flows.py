@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import keyword
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -164,7 +166,6 @@ class _Graph:
             )
         checkpoint = self._checkpoint(target, flow)
         reads = _named(flow.reads, () if flow.sql is None else plain_tables(flow.sql))
-        names = {found.table: source for source, found in reads.items() if found.table is not None}
         read = {source: self._source(found) for source, found in reads.items()}
         stream = Stream(
             name=name,
@@ -173,7 +174,7 @@ class _Graph:
             checkpoint=checkpoint,
             conf=dict(flow.conf) or None,
             declared_at=f"{flow.file}:{flow.line}",
-            sql=None if flow.sql is None else with_names(flow.sql, names),
+            sql=None if flow.sql is None else with_names(flow.sql, list(reads)),
             transform=self._reference(flow) if flow.sql is None else None,
         )
         tables = {
@@ -257,14 +258,14 @@ class _Graph:
         if kind == "delta" and "_delta_log" in self._folders(folder):
             return sinks.delta(folder, partition_by=target.partition_by)
         if kind == "parquet":
-            return sinks.files(folder, format=kind, partition_by=target.partition_by)
+            # Spark's pipelines partition it in the catalog alone: its flows write no folders of partitions.
+            return sinks.files(folder, format=kind)
         raise DeclarationError(
             f"it writes to a table of format `{kind}`, which is not at {folder}",
             remedy="run it by `spark-pipelines run`: Sluice runs flows into tables of Delta and of Parquet",
         )
 
     def _source(self, read: Read) -> Source:
-        options = {_RENAMED.get(name, name): value for name, value in _python_options(read.options).items()}
         if read.table is not None:
             if self.kind(read.table) == "temporary view":
                 raise DeclarationError(
@@ -278,16 +279,18 @@ class _Graph:
                     where=folder,
                     remedy="run it by `spark-pipelines run`, or define the table with the format `delta`",
                 )
-            return sources.delta(folder, **options)
+            return sources.delta(folder, **_python_options(read.options, sources.delta))
+        options = {key: value for key, value in read.options.items() if key.lower() != "path"}
+        paths = [value for key, value in read.options.items() if key.lower() == "path"] or read.paths
+        path = paths[0] if len(paths) == 1 else None
         kind = (read.format or self.conf.get(_DEFAULT_FORMAT, "parquet")).lower()
-        path = options.pop("path", None) or (read.paths[0] if len(read.paths) == 1 else None)
         if path is not None and kind == "delta":
-            return sources.delta(path, **options)
+            return sources.delta(path, **_python_options(options, sources.delta))
         if path is not None and kind in _FILES:
             whole = "binaryFile" if kind == "binaryfile" else kind
-            return sources.files(path, format=whole, schema=read.schema, **options)
+            return sources.files(path, format=whole, schema=read.schema, **_python_options(options, sources.files))
         if kind == "rate-micro-batch":
-            return sources.rate_micro_batch(**_rate_options(options))
+            return sources.rate_micro_batch(**_rate_options(_python_options(options, sources.rate_micro_batch)))
         raise DeclarationError(
             f"it reads a source of format `{kind}`",
             remedy="run it by `spark-pipelines run`: Sluice runs flows that read files, Delta or rate-micro-batch",
@@ -303,12 +306,16 @@ class _Graph:
         return f"{module}:{flow.function}"
 
 
-def _python_options(options: Mapping[str, str]) -> dict[str, Any]:
+def _python_options(options: Mapping[str, str], declare: Callable[..., Any]) -> dict[str, Any]:
+    """Spark's options by the names, and of the types, that a function takes that declares a source or a sink."""
+    types = {name: found.annotation for name, found in inspect.signature(declare).parameters.items()}
     found: dict[str, Any] = {}
     for key, value in options.items():
-        name = snake_case(key)
-        is_count = name.startswith("max_") and value.isdecimal()
-        found[name] = int(value) if is_count else _BOOLEANS.get(value.lower(), value)
+        name = _RENAMED.get(snake_case(key), snake_case(key))
+        if types.get(name) == "bool":
+            found[name] = _BOOLEANS.get(value.lower(), value)
+        else:
+            found[name] = int(value) if types.get(name) == "int | None" and value.isdecimal() else value
     return found
 
 
@@ -335,6 +342,7 @@ def _named(reads: Sequence[Read], taken: Collection[str]) -> dict[str, Read]:
         last = re.split(r"[./]", where)[-1] if read.table else where.rpartition("/")[2]
         plain = re.sub(r"\W", "_", last.replace("`", ""))
         base = plain if plain and not plain[0].isdigit() else f"_{plain}"
+        base = f"{base}_" if keyword.iskeyword(base) else base
         name, number = base, 2
         while name in named or name.lower() in taken:
             name, number = f"{base}_{number}", number + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +26,8 @@ _AUTO_CDC = re.compile(rf"auto\s+cdc\s+into\s+{_NAME}", re.IGNORECASE)
 _QUERY = re.compile(r"\bas\s+(?=[\s(]*(?:select|with|from|values|table)\b)", re.IGNORECASE)
 _USING = re.compile(r"\busing\s+(\w+)", re.IGNORECASE)
 _PARTITIONED = re.compile(r"\bpartitioned\s+by\s*\(([^()]*)\)", re.IGNORECASE)
+_OPTIONS = re.compile(r"\s*with\s*\(([^()]*)\)", re.IGNORECASE)
+_PAIR = re.compile(r"(?P<key>'[^']*'|\"[^\"]*\"|[\w.]+)\s*(?:=\s*)?(?P<value>'[^']*'|\"[^\"]*\"|[\w.\-]+)\s*,?\s*")
 _SET = re.compile(r"\s*set\s+(?P<key>[\w.\-]+)\s*=(?P<value>.*)", re.IGNORECASE | re.DOTALL)
 _USE = re.compile(r"\s*(?:use\b|set\s+catalog\b)", re.IGNORECASE)
 _KINDS: dict[str, OutputKind] = {
@@ -118,7 +120,7 @@ class _File:
 
     def _add_flow(self, name: str, target: str, query: str, line: int) -> None:
         words = masked(query)
-        streams = dict.fromkeys(plain_name(read.name) for read in stream_reads(words))
+        streams = stream_reads(words)
         self.flows.append(
             FlowElement(
                 name,
@@ -126,20 +128,32 @@ class _File:
                 self.file,
                 line,
                 sql=query.strip(),
-                reads=tuple(Read(table=table) for table in streams),
+                reads=tuple(
+                    Read(table=plain_name(read.name), options=_options_of(query, words, read.end)[0])
+                    for read in streams
+                ),
                 tables=tuple(dict.fromkeys(map(plain_name, table_reads(words)))),
                 conf=dict(self.conf),
             )
         )
 
 
-def with_names(query: str, names: Mapping[str, str]) -> str:
-    """A query that reads each stream by another name, given by that of its table."""
-    parts, end = list[str](), 0
-    for read in stream_reads(masked(query)):
-        parts += [query[end : read.start], f"STREAM({names[plain_name(read.name)]})"]
-        end = read.end
+def with_names(query: str, names: Sequence[str]) -> str:
+    """A query that reads its streams by other names, given in the order in which it reads them, without options."""
+    words, parts, end = masked(query), list[str](), 0
+    for read, name in zip(stream_reads(words), names, strict=True):
+        parts += [query[end : read.start], f"STREAM({name})"]
+        _, end = _options_of(query, words, read.end)
     return "".join([*parts, query[end:]])
+
+
+def _options_of(query: str, words: str, begin: int) -> tuple[dict[str, str], int]:
+    """The options of a stream, `WITH ('key' = 'value')`, that begin at a place, and where they end."""
+    clause = _OPTIONS.match(words, begin)
+    if clause is None:
+        return {}, begin
+    pairs = _PAIR.finditer(query, clause.start(1), clause.end(1))
+    return {found["key"].strip("'\""): found["value"].strip("'\"") for found in pairs}, clause.end()
 
 
 def plain_tables(query: str) -> set[str]:

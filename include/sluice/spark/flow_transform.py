@@ -30,11 +30,11 @@ class FlowTransform:
             DeclarationError: The file does not define the flow any more, or it reads something else by now.
         """
         session = next(iter(frames.values())).sparkSession
-        element, recorder = self._flow.element, Recorder()
+        element, recorder, unread = self._flow.element, Recorder(), dict(frames)
         with (
             importing_from(self._project.import_roots),
             pipeline_tables(session, self._flow),
-            self._reading(type(session), frames),
+            self._reading(type(session), frames, unread),
         ):
             run_file(element.file, recorder, session)
             found = next((flow for flow in recorder.flows if flow.name == element.name), None)
@@ -45,15 +45,25 @@ class FlowTransform:
                     remedy="plan again",
                 )
             result: DataFrame = found.func()
+        if unread:
+            reads = self._flow.reads[next(iter(unread))]
+            raise DeclarationError(
+                f"the flow `{element.name}` uses what it reads from {reads.table or ', '.join(reads.paths)} twice, for"
+                " which Spark has a source each",
+                where=f"{element.file}:{element.line}",
+                remedy="read it anew for each use, by `readStream`",
+            )
         return result
 
     @contextmanager
-    def _reading(self, session_class: Any, frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    def _reading(
+        self, session_class: Any, frames: Mapping[str, DataFrame], unread: dict[str, DataFrame]
+    ) -> Iterator[None]:
         """Let `readStream` of every session give the sources: files of definitions get theirs by many ways."""
         from pyspark.sql.connect.streaming.readwriter import DataStreamReader
 
         def declared(read: Any) -> DataFrame:
-            return self._source(read, frames)
+            return self._source(read, frames, unread)
 
         class SourceReader(DataStreamReader):
             """Describes what is read as Spark Connect does, and gives the source that was declared from the same."""
@@ -68,10 +78,13 @@ class FlowTransform:
         finally:
             session_class.readStream = kept
 
-    def _source(self, plan: Any, frames: Mapping[str, DataFrame]) -> DataFrame:
+    def _source(self, plan: Any, frames: Mapping[str, DataFrame], unread: dict[str, DataFrame]) -> DataFrame:
+        """The next source that is declared from what a plan reads; once all are given, the last of them."""
         for read in reads_of(plan):
-            name = next((name for name, known in self._flow.reads.items() if known == read), None)
-            if name is not None:
+            names = [name for name, known in self._flow.reads.items() if known == read]
+            if names:
+                name = next((name for name in names if name in unread), names[-1])
+                unread.pop(name, None)
                 return frames[name]
         # It may depend on what nobody can notice, such as the clock.
         self._project.forget_definitions()

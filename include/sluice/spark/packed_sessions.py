@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sluice.errors import DeclarationError
 from sluice.project import Project
 from sluice.spark.driver_jvm import end_jvm
 from sluice.spark.java import Work
-from sluice.spark.left_behind import forget_state, forget_tables
+from sluice.spark.left_behind import forget_functions, forget_state, forget_tables, forget_workers
 from sluice.spark.session import (
     check_taken,
     chosen_master,
@@ -23,6 +24,7 @@ from sluice.spark.session import (
     spark_conf,
     start_spark,
 )
+from sluice.spark.warm_session import PYTHON_ZONE, set_python_zone
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ZONE = "spark.executorEnv.TZ"
-"""What Python functions take for the time zone: with local tasks, each function brings it along."""
 _OF_SESSIONS = ("spark.sql.", "spark.databricks.delta.")
 OF_THE_START = (
     "spark.databricks.delta.merge.materializeSource.maxAttempts",
@@ -102,18 +102,28 @@ class PackedSessions:
         master = chosen_master(project)
         conf = spark_conf(project, stream, master, self._work)
         is_local = is_local_master(master)
-        return {key: conf[key] for key in conf if not is_of_session(key) and not (is_local and key == _ZONE)}
+        return {key: conf[key] for key in conf if not is_of_session(key) and not (is_local and key == PYTHON_ZONE)}
 
     def open(self, project: Project, stream: Stream, *, work: Work | None) -> SparkSession:
-        """A session with the settings of a stream alone; see `open_session`."""
+        """A session with the settings of a stream alone; see `open_session`.
+
+        Raises:
+            DeclarationError: `spark-submit` has started a Spark that is not as the stream needs it.
+        """
         if project.is_remote:
             return open_session(project, stream, work=work)
         start, master = self.start_settings(project, stream), chosen_master(project)
         if self._base is not None and self._is_gone():
             self._say("Spark is gone; another one is started")
             self.close()
-        elif self._base is not None and start != self._start and not is_submitted():
+        elif self._base is not None and start != self._start:
             differing = sorted(dict(start.items() ^ self._start.items()))
+            if is_submitted():
+                raise DeclarationError(
+                    f"it needs a Spark of its own: {', '.join(differing)}",
+                    where=stream.place,
+                    remedy="run it by itself: `spark-submit` starts one Spark, for the first of several streams",
+                )
             self._say(f"`{stream.name}` has a Spark of its own: {', '.join(differing)}")
             self.close()
         if self._base is None:
@@ -122,12 +132,13 @@ class PackedSessions:
         self._opened = session = _first_session(self._base, {key: conf[key] for key in conf if is_of_session(key)})
         check_taken(session)
         if is_local_master(master):
-            _set_zone(session, conf.get(_ZONE))
+            set_python_zone(session, conf.get(PYTHON_ZONE))
         return session
 
     def forget(self) -> None:
         """Let Spark forget what the last stream has left in it."""
         session, self._opened = self._opened, None
+        forget_functions()
         if session is None or self._is_gone():
             return
         try:
@@ -177,17 +188,10 @@ def _forget_all(session: SparkSession) -> None:
     session.catalog.clearCache()
     forget_tables(session)
     forget_state(session)
+    forget_workers(session)
     context: Any = session.sparkContext
     spark, listener = context._jsc.sc(), session._jsparkSession.sharedState().statusStore().listener()
     if listener.isDefined():
         # Spark adds one for each first session, and takes none away.
         spark.removeSparkListener(listener.get())
     spark.setLocalProperties(context._jvm.java.util.Properties())
-
-
-def _set_zone(session: SparkSession, zone: str | None) -> None:
-    environment: dict[str, str] = session.sparkContext.environment
-    if zone is None:
-        environment.pop("TZ", None)
-    else:
-        environment["TZ"] = zone

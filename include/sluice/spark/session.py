@@ -22,6 +22,7 @@ from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark.python_zone import system_zone
 from sluice.spark.shown_error import spark_message
+from sluice.spark.warm_session import PYTHON_ZONE, note_before, set_back, set_python_zone
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -109,7 +110,7 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         JarsError: The stream needs jars that are not in the cache.
     """
     has_local_tasks, declared = is_local_master(master), _declared_conf(project, stream)
-    conf = _DEFAULTS | _SESSION | _FIXED
+    conf = _DEFAULTS | _of_session(project) | _FIXED
     conf |= _LOCAL if has_local_tasks else {}
     conf |= _checkpoint_files(project, stream)
     needs_jars = stream.sink.needs_jars or any(source.needs_jars for source in stream.sources.values())
@@ -118,7 +119,13 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if has_local_tasks else {"spark.jars": ",".join(paths)}
     options = java_options(declared.get(EXTRA_JAVA_OPTIONS, ""), tasks=_threads(master), work=work)
-    return conf | _python_zone(declared.get(TIME_ZONE, conf[TIME_ZONE])) | declared | {EXTRA_JAVA_OPTIONS: options}
+    zone = declared.get(TIME_ZONE, conf.get(TIME_ZONE))
+    return conf | ({} if zone is None else _python_zone(zone)) | declared | {EXTRA_JAVA_OPTIONS: options}
+
+
+def _of_session(project: Project) -> dict[str, str]:
+    """What sessions have by default; a pipeline's have its machine's zone, as `spark-pipelines` runs it."""
+    return _SESSION if project.spec is None else {key: _SESSION[key] for key in _SESSION if key != TIME_ZONE}
 
 
 def _checkpoint_files(project: Project, stream: Stream) -> dict[str, str]:
@@ -185,7 +192,9 @@ def open_session(project: Project, stream: Stream, *, work: Work | None = None) 
         if stream.memory is not None:
             # The driver's memory is the server's.
             declared.pop(DRIVER_MEMORY)
-        settings = _SESSION | _FIXED | (_DELTA_SESSION if needs_delta else {}) | _checkpoint_files(project, stream)
+        settings = (
+            _of_session(project) | _FIXED | (_DELTA_SESSION if needs_delta else {}) | _checkpoint_files(project, stream)
+        )
         opened: SparkSession = open_remote(project.spark_master, settings, declared, needs_delta=needs_delta)
         return opened
     return _open_classic(project, stream, work)
@@ -238,6 +247,8 @@ def start_spark(project: Project, master: str, conf: Mapping[str, str], *, name:
         start_jvm({"spark.master": master, **conf})
     for key, value in conf.items():
         builder = builder.config(key, value)
+    set_back()
+    note_before(conf)
     try:
         session = builder.getOrCreate()
     except Exception as exc:
@@ -246,6 +257,8 @@ def start_spark(project: Project, master: str, conf: Mapping[str, str], *, name:
             where=f"master {project.spark_master}",
             remedy="check that Java 17 is installed, and the settings in [spark]",
         ) from exc
+    if is_local_master(master):
+        set_python_zone(session, conf.get(PYTHON_ZONE))
     check_taken(session)
     # It logs what the error says that is raised, with the whole stack of the JVM.
     for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
