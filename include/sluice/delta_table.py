@@ -116,6 +116,8 @@ class Commit:
     """What its writer noted."""
     changes_table: bool = False
     """Whether it changed what the table is: its columns, properties or features."""
+    columns: str | None = None
+    """The columns that the table has from it on, as Spark's JSON; None where it says nothing of them."""
 
 
 @dataclass(frozen=True)
@@ -319,6 +321,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
     transactions: dict[str, int] = {}
     removed: list[str] = []
     removes = changes = False
+    columns: Any = None
     try:
         for line in lines:
             action = _ACTION.decode(line)
@@ -330,6 +333,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
             if action.txn is not None:
                 transactions[action.txn.app_id] = action.txn.version
             changes = changes or action.meta_data is not None or action.protocol is not None
+            columns = (action.meta_data or {}).get("schemaString", columns)
             info = action.commit_info or info
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise RefusedError(
@@ -352,6 +356,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         removed=tuple(removed),
         user_metadata=info.user_metadata if isinstance(info.user_metadata, str) else None,
         changes_table=changes,
+        columns=columns if isinstance(columns, str) else None,
     )
 
 

@@ -35,6 +35,8 @@ _IN_TRANSFORM = "call `withWatermark` in the transform"
 _QUALITY = "write it as `quality`: a suite's JSON file, or `module:function`"
 _INTERVAL = "write it as `interval_column`"
 _DECLARED_SCHEMA = "leave it out: `schema` is declared, and no other is found out"
+_OF_THE_TABLE = 'give it to the sink: `sinks.delta(PATH, schema_evolution="add")`'
+_FOLLOWS = 'a Delta sink takes `schema_evolution="add"`: the table follows the result'
 _STATIC = "leave it out: a stream reads changes; a table as it was can be read in the transform"
 
 
@@ -79,7 +81,7 @@ STREAM_WORDS: Mapping[str, str] = {
     **_each("materialized materialization incremental is_incremental incremental_strategy full_refresh strategy kind",
             _ALWAYS_INCREMENTAL),
     **_each("unique_key primary_key merge_keys keys dedup dedup_key deduplicate", _DEDUPLICATE),
-    **_each("on_schema_change merge_schema", "give it to the sink: `sinks.delta(PATH, merge_schema=True)`"),
+    **_each("on_schema_change merge_schema schema_evolution schema_evolution_mode", _OF_THE_TABLE),
     **_each("event_time time_column date_column partition_column backfill_column batch_column", _INTERVAL),
     **_each("lookback allowed_lateness late_by", "write it as `lateness`"),
     **_each("expectations expectation_suite expectation_suite_name suite tests checks validations data_quality",
@@ -109,6 +111,7 @@ SOURCE_WORDS: Mapping[str, str] = {
     **_each("modified_after include_existing_files", "write it as `starting`"),
     **_each("modified_before", "bound the run: `sluice run NAME --until TIME`"),
     **_each("schema_location schema_evolution_mode schema_hints infer_column_types", _DECLARED_SCHEMA),
+    **_each("schema_evolution", _OF_THE_TABLE),
     **_each("rescued_data_column", "write it as `column_name_of_corrupt_record`, a string of the schema"),
     **_each("bad_records_path", "say by `mode` what becomes of rows that can't be parsed"),
     **_each("use_notifications use_incremental_listing backfill_interval", "leave it out: the folder is listed"),
@@ -138,6 +141,9 @@ SINK_WORDS: Mapping[str, str] = {
     **_each("rows", "write it as `num_rows`"),
     **_each("format", "leave it out: other formats than Delta are written by `sinks.files(PATH, format=...)`"),
     **_each("schema", "leave it out: the result of the transform tells the columns"),
+    **_each(
+        "merge_schema auto_merge on_schema_change schema_evolution_mode evolve_schema with_schema_evolution", _FOLLOWS
+    ),
 }
 """What is typed into `sinks.delta(...)`, `sinks.files(...)` and `sinks.console(...)`."""
 

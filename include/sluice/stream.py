@@ -140,7 +140,7 @@ class Stream:
             return self.quarantine
         if not isinstance(self.sink, SplittingSink):
             return None
-        return self.sink.at(f"{(self.sink.location or '').rstrip('/')}_quarantine")
+        return self.sink.beside("_quarantine")
 
     @property
     def split_tables(self) -> tuple[SplittingSink, SplittingSink]:

@@ -93,7 +93,7 @@ class Declared:
         numbers = sources.files("land", format="json", schema=schema, max_files_per_batch=2)
         has_suite = self.policy != "none"
         # Delta's own writer alone heeds it, and writes these batches then.
-        columns = {"merge_schema": True} if self.is_wide else {}
+        columns = {"optimize_write": False} if self.is_wide else {}
         return Stream(
             name="s",
             sources={"numbers": numbers} | ({"more": sources.delta("more")} if self.shape == "union" else {}),

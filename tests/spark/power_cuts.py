@@ -21,7 +21,7 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 from sluice.locations import local_path
 from sluice.running.query_starts import QueryStarts
-from sluice.sinks.delta import merge
+from sluice.sinks.delta import merge, schema_evolution
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.spark.left_behind import forget_tables
 from sluice.spark.query import Query
@@ -104,6 +104,7 @@ def power_cut(cut: Cut, root: Path) -> Iterator[Writes]:
         for name in _DELTA:
             _wrap(patch, writes, delta.tables.DeltaTable, name, name, lambda *_: "by Delta")
         _wrap(patch, writes, deltalake.transaction, _MAKE_TABLE, "commit", lambda where, *_: str(where))
+        _wrap(patch, writes, schema_evolution, "evolve", "columns", lambda where, *_: str(where))
         _wrap_merges(patch, writes)
         _wrap_batches(patch, writes)
         yield writes

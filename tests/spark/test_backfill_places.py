@@ -74,7 +74,7 @@ def test_a_letter_beyond_ascii_after_a_compaction(lab: Lab) -> None:
 @pytest.mark.parametrize("day", ["day", "d\u00e4tum"])
 def test_a_letter_beyond_ascii_where_spark_writes(lab: Lab, day: str) -> None:
     """Also in the name of the interval column."""
-    declared = stream(day, partition_by=["day", "town"] if day == "day" else [day], merge_schema=True)
+    declared = stream(day, partition_by=["day", "town"] if day == "day" else [day], optimize_write=False)
     arrive(lab, "0", "K\u00f6ln", "Bonn", day=day)
     lab.run(declared)
 

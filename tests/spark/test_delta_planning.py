@@ -441,7 +441,7 @@ def test_a_schema_that_is_tracked(lab: Lab, *, is_relative: bool) -> None:
     tracked = str(lab.checkpoint(declared(table, sinks.delta("out"))) / "_schemas")
     relative = str(Path(tracked).relative_to(lab.root))
     stream = declared(
-        table, sinks.delta("out", merge_schema=True), schema_tracking_location=relative if is_relative else tracked
+        table, sinks.delta("out", schema_evolution="add"), schema_tracking_location=relative if is_relative else tracked
     )
     lab.run(stream)
     assert Path(tracked).is_dir()

@@ -63,5 +63,5 @@ def test_a_column_that_is_new_to_the_table(lab: Lab) -> None:
     lab.run(declared("at"))
     write_files(lab.root / "land", {"b": '{"id":2,"at":"2026-01-02T10:00:00Z"}'}, first=1)
     with pytest.raises(DeclarationError, match="`interval_column` is `visit_dte`, which is no column of the result"):
-        lab.run(declared("visit_dte", merge_schema=True))
+        lab.run(declared("visit_dte", schema_evolution="add"))
     assert lab.run(declared("at")).plan.reason.startswith("`visits`: 1 new file")

@@ -256,7 +256,7 @@ def test_tables_that_were_here_before(lab: Lab, case: str) -> None:
     arrive(lab, 0)
     sink: Any = WAYS[way][0]
     with pytest.raises(DeclarationError, match=said):
-        lab.run(declared(replace(sink, options={"mergeSchema": "true"}) if way == "by keys" else sink))
+        lab.run(declared(replace(sink, schema_evolution="add") if way == "by keys" else sink))
     assert len(held(lab)) == 2
 
 

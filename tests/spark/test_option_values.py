@@ -333,10 +333,10 @@ def is_taken(schema: str, conf: Mapping[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("value", ["true", "yes", ""])
-@pytest.mark.parametrize("option", ["mergeSchema", "overwriteSchema", "optimizeWrite"])
+@pytest.mark.parametrize("option", ["overwriteSchema", "optimizeWrite"])
 def test_options_of_delta_sinks(spark: SparkSession, tmp_path: Path, option: str, value: str) -> None:
     """Delta's writer takes the same booleans."""
-    names = {"mergeSchema": "merge_schema", "overwriteSchema": "overwrite_schema", "optimizeWrite": "optimize_write"}
+    names = {"overwriteSchema": "overwrite_schema", "optimizeWrite": "optimize_write"}
     try:
         spark.range(1).write.format("delta").mode("append").option(option, value).save(str(tmp_path / "t"))
         is_written = True

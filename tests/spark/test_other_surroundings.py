@@ -134,7 +134,7 @@ def test_a_drain_goes_on_by_what_was_written(lab: Lab, monkeypatch: pytest.Monke
     assert sorted(map(tuple, lab.table("out").collect())) == [(0, 1), (100, 3)]
 
 
-@pytest.mark.parametrize("sink", [sinks.files("out", format="parquet"), sinks.delta("out", merge_schema=True)])
+@pytest.mark.parametrize("sink", [sinks.files("out", format="parquet"), sinks.delta("out", optimize_write=False)])
 def test_what_spark_writes_by_itself_is_doubted(lab: Lab, sink: Any) -> None:
     """Nobody has kept how far it takes the watermark: the record says so."""
     stream = windows(sink)

@@ -139,9 +139,9 @@ _OURS = {"_failed_expectations": "array<string>", "_run_id": "string", "_batch_i
     ("columns", "message"),
     [
         ({"id": "bigint"}, "no quarantine: it has no column `_failed_expectations`"),
-        ({"id": "string", **_OURS}, "`id` is string in the quarantine, and bigint in the result"),
+        ({"id": "string", **_OURS}, "id: string in the table, bigint in the result"),
         ({"id": "bigint", **_OURS, "_batch_id": "string"}, "`_batch_id` is string"),
-        (_OURS, "the quarantine has no column `id`"),
+        (_OURS, "id: not in the table, bigint in the result"),
     ],
 )
 def test_a_foreign_quarantine_is_refused(lab: Lab, columns: dict[str, str], message: str) -> None:
@@ -159,12 +159,12 @@ def test_a_foreign_quarantine_is_refused(lab: Lab, columns: dict[str, str], mess
 
 
 def test_a_quarantine_takes_a_new_column_when_it_is_let(lab: Lab) -> None:
-    """A column that the quarantine does not have comes by `merge_schema`."""
+    """A column that the quarantine does not have comes by `schema_evolution`."""
     _in_table(lab, **_OURS)()
     declare_suite(lab, up_to(0, "quarantine"))
     write_numbers(lab.root / "land", 2)
 
-    lab.run(stream(quarantine=sinks.delta("out_quarantine", merge_schema=True)))
+    lab.run(stream(quarantine=sinks.delta("out_quarantine", schema_evolution="add")))
 
     assert (ids(lab), ids(lab, "out_quarantine")) == ([0], [1])
 

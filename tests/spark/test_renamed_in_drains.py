@@ -74,7 +74,7 @@ def stream_of(lab: Lab, kind: str, **options: Any) -> Stream:
     sink: Any = {
         "published": sinks.delta("out"),
         "judged": sinks.delta("out"),
-        "delta": sinks.delta("out", merge_schema=True),
+        "delta": sinks.delta("out", optimize_write=False),
         "files": sinks.files("out", format="parquet"),
         "function": sinks.foreach_batch(f"{__name__}:take"),
         "noop": sinks.noop(),
@@ -196,7 +196,7 @@ def test_a_backfill_of_rows_that_were_there_twice(lab: Lab, at_start: AtStart) -
     """Once there is an empty file under the old name, as the message says, it reads the rows once."""
     stream = replace(
         stream_of(lab, "delta", max_files_per_batch=4),
-        sink=sinks.delta("out", partition_by="day", merge_schema=True),
+        sink=sinks.delta("out", partition_by="day", optimize_write=False),
         transform=f"{__name__}:dated",
         interval_column="day",
     )
@@ -237,7 +237,7 @@ def test_after_a_kill(lab: Lab, at_start: AtStart, *, is_in_sink: bool) -> None:
         assert lab.records(stream)[-1]["plan"]["warnings"][0]["code"] == "INPUT_RENAMED"
         assert ids(lab.table("out")) == [0, 1, 1, 2]
     else:
-        stream = replace(stream, sink=sinks.delta("out", merge_schema=True))
+        stream = replace(stream, sink=sinks.delta("out", optimize_write=False))
         newest = max((lab.root / "out" / "_delta_log").glob("*.json"))
         newest.unlink()
         for checksum in (lab.root / "out" / "_delta_log").glob(f"*{newest.stem}*"):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 SINKS: dict[str, Any] = {
     "files": sinks.files("out", format="parquet"),
     "delta": sinks.delta("out"),
-    "merging": sinks.delta("out", merge_schema=True),
+    "merging": sinks.delta("out", optimize_write=False),
 }
 
 

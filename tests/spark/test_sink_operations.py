@@ -169,7 +169,7 @@ def test_a_backfill_after_a_new_column(lab: Lab) -> None:
     with pytest.raises(DeclarationError, match=r"columns are not the table's.*those that the table generates, too"):
         numbers.backfill()
 
-    wider = sinks.delta("out_quarantine", merge_schema=True)
+    wider = sinks.delta("out_quarantine", schema_evolution="add")
     numbers.editing(transform="tests.spark.sink_operations:with_a_column", quarantine=wider).backfill()
 
     assert (numbers.held("out"), numbers.held("out_quarantine")) == (Counter(range(1, 8)), Counter([8]))

@@ -88,8 +88,8 @@ def stream(transform: Callable[..., DataFrame] = same, **changes: Any) -> Stream
 
 WIDER = stream(
     widened,
-    sink=sinks.delta("out", merge_schema=True),
-    quarantine=sinks.delta("out_quarantine", merge_schema=True),
+    sink=sinks.delta("out", schema_evolution="add"),
+    quarantine=sinks.delta("out_quarantine", schema_evolution="add"),
 )
 
 

@@ -87,7 +87,7 @@ def test_after_the_last_check(lab: Lab, at_start: Callable[[Callable[[], None]],
     gone = lab.root / "in" / "0001.json"
     content = gone.read_text()
     at_start(lambda: gone.unlink(missing_ok=True))
-    stream = declared(sinks.delta("out", merge_schema=True))
+    stream = declared(sinks.delta("out", optimize_write=False))
 
     with pytest.raises(BatchFailedError, match="vanished just before Spark read them: batch 0 is committed") as caught:
         lab.run(stream)
@@ -108,7 +108,7 @@ def test_one_that_is_back_under_its_name(lab: Lab, at_start: Callable[[Callable[
     away = {lab.root / "in" / f"{number:04d}.json": lab.root / "in" / f"_{number}" for number in (1, 2)}
     at_start(lambda: [file.rename(aside) for file, aside in away.items() if file.exists()][:0] and None)
     stream = replace(
-        declared(sinks.delta("out", merge_schema=True, partition_by="day")),
+        declared(sinks.delta("out", optimize_write=False, partition_by="day")),
         transform=f"{__name__}:dated",
         interval_column="day",
     )

@@ -60,6 +60,7 @@ EVERYTHING = Limits()
 
 _PLAN = SimpleNamespace(toString=lambda: "the model", collectLeaves=lambda: SimpleNamespace(size=lambda: 0))
 _INLINE = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
+_NO_COLUMNS = SimpleNamespace(json=lambda: '{"type": "struct", "fields": []}')
 _ANALYSED = SimpleNamespace(queryExecution=lambda: SimpleNamespace(analyzed=lambda: _PLAN))
 """What a batch is begun with is told from other transforms by its text."""
 
@@ -376,7 +377,7 @@ class Lab:
     def _build_query(self, project: Project, stream: Stream, session: Any, started_at: Mapping[str, Any]) -> Query:
         logs: dict[str, int] = {}
         lines = tuple(SourceLine(name, str(logs.setdefault(name, len(logs)))) for name in self.lines)
-        frame: Any = SimpleNamespace(sparkSession=session, _jdf=_ANALYSED)
+        frame: Any = SimpleNamespace(sparkSession=session, _jdf=_ANALYSED, schema=_NO_COLUMNS)
         self.started_at = started_at
         delay_ms = self.operator.delay_ms if self.operator is not None else 0
         nodes = [WatermarkNode(f"{line.source}.at", delay_ms, line.source) for line in lines if self.operator]

@@ -63,6 +63,7 @@ class BackfillAudit:
             rows = quarantined_rows(self.rows, self.plan, condition, run_id, batch_id, interval_column=column)
             if COMPUTED in rows.columns:
                 add_column(table, rows.sparkSession, COMPUTED, storage=storage)
+            table.evolve(self.rows, self.stream.sink_use(project.conf_of(self.stream), storage=storage))
             note_quarantine(project, home, table.location or "", column)
             replace_own(table, rows, run_id, wanted.application, wanted.number)
 
@@ -95,7 +96,7 @@ def audit_interval(
         return None
     plan = compile_suite(suite.without_history(), dict(frame.dtypes), sample=suite.sample)
     if plan.quarantined is not None and stream.quarantine_table is not None:
-        check_quarantine(stream.quarantine_table, frame.dtypes, storage=storage)
+        check_quarantine(stream.quarantine_table, frame, storage=storage)
     rows = frame.where(wanted.interval.condition(wanted.column, kind)).persist()
     try:
         audit = BackfillAudit(stream, plan, rows, Judgement("pass", (), None, {}))

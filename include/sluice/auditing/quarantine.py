@@ -186,19 +186,19 @@ def remove_others(
     table.replace_where(nothing, condition, application=tidied_application(wanted.application), version=wanted.attempt)
 
 
-def check_quarantine(table: SplittingSink, columns: Sequence[tuple[str, str]], *, storage: Storage) -> None:
+def check_quarantine(table: SplittingSink, frame: DataFrame | None = None, *, storage: Storage) -> None:
     """Make sure that a quarantine is one of this stream's, or that there is none yet.
 
     Args:
         table: The quarantine.
-        columns: Names and types of the result, as `DataFrame.dtypes` has them.
+        frame: The result, if its columns are to fit.
         storage: Where it is.
 
     Raises:
         DeclarationError: The result has a column of ours, or the table has other columns.
         StorageError: The table can't be read.
     """
-    if taken := [name for name, _ in columns if name.casefold() in OURS]:
+    if taken := [name for name in (() if frame is None else frame.columns) if name.casefold() in OURS]:
         raise DeclarationError(
             f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
             where=table.location,
@@ -209,19 +209,16 @@ def check_quarantine(table: SplittingSink, columns: Sequence[tuple[str, str]], *
         return
     own = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
     found = {name.casefold(): kind for name, kind in quarantine.items()}
-    for name, kind in (*_OURS, *columns):
-        there = found.get(name.casefold())
-        if there is None and name in dict(_OURS):
+    for name, kind in _OURS:
+        if (there := found.get(name)) is None:
             raise DeclarationError(
                 f"the table is no quarantine: it has no column `{name}`", where=table.location, remedy=own
             )
-        if there is None and not table.takes_new_columns:
+        if there != kind:
             raise DeclarationError(
-                f"the quarantine has no column `{name}`, which the result has",
+                f"the table is no quarantine: `{name}` is {there} in it, and not {kind}",
                 where=table.location,
-                remedy="let it take new columns: `Stream(quarantine=sinks.delta(PATH, merge_schema=True))`",
+                remedy=own,
             )
-        if there is not None and there != kind:
-            raise DeclarationError(
-                f"`{name}` is {there} in the quarantine, and {kind} in the result", where=table.location, remedy=own
-            )
+    if frame is not None:
+        table.check_same(frame, otherwise=own, storage=storage)

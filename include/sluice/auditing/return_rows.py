@@ -205,7 +205,7 @@ class _Work:
 
         A backfill looks for returns after it has taken its lease: one of the two sees the other.
         """
-        check_quarantine(self.table, [], storage=self.home.storage)
+        check_quarantine(self.table, storage=self.home.storage)
         add_column(self.table, self.session, RETURN, storage=self.home.storage)
         if self.is_there:
             self._check_condition(returning.where)

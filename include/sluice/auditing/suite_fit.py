@@ -27,7 +27,7 @@ def fit_suite(suite: Suite, stream: Stream, frame: DataFrame, *, storage: Storag
     plan = compile_suite(suite, dict(frame.dtypes), sample=suite.sample)
     _refuse_rereads(plan, stream)
     if plan.quarantined is not None and stream.quarantine_table is not None:
-        check_quarantine(stream.quarantine_table, frame.dtypes, storage=storage)
+        check_quarantine(stream.quarantine_table, frame, storage=storage)
     try:
         _ = frame.agg(*measures(plan)).schema
     except Exception as exc:

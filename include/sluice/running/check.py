@@ -14,6 +14,7 @@ from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
 from sluice.quality.judgement import failing_columns, quality_failed
 from sluice.quality.suite import Suite
+from sluice.running.result_columns import check_result
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.java import Work
 from sluice.spark.query import Query, build_query
@@ -78,7 +79,7 @@ def _check_stream(
                 if record is None:
                     with first_batch_checked(query, project.conf_of(stream)):
                         pass
-                stream.sink.check_result(query.frame, stream.sink_use(declared.conf, storage=storage))
+                check_result(query, record, declared.conf, storage=storage)
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)
     except SluiceError as exc:

@@ -40,6 +40,7 @@ from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
 from sluice.running.repeated_batch import clear_state_of_try, has_gone_on
+from sluice.running.result_columns import check_result, let_tables_follow
 from sluice.running.source_marks import source_marks
 from sluice.running.spark_batches import SparkBatches
 from sluice.runs.driver import following_requests
@@ -49,7 +50,7 @@ from sluice.runs.stop import StopEvent
 from sluice.runs.summary import Status
 from sluice.spark.column_origins import read_columns
 from sluice.spark.duplicates import noted_duplicates
-from sluice.spark.fingerprints import TRANSFORM_NAME, fingerprints, is_edited
+from sluice.spark.fingerprints import COLUMNS, TRANSFORM_NAME, fingerprints, is_edited
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.java import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
@@ -227,7 +228,7 @@ class _Run:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
             choose_shuffle_partitions(session, project.conf_of(stream), reads)
             self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
-        stream.sink.check_result(query.frame, stream.sink_use(project.conf_of(stream), storage=home.storage))
+        check_result(query, seen.known, project.conf_of(stream), storage=home.storage)
         generation = self._known_generation()
         if seen.checkpoint.is_pending and not rows_count(seen):
             self.lease.check()
@@ -298,6 +299,8 @@ class _Run:
         )
         if self.audit is not None:
             self.audit.begin()
+        judged = None if self.audit is None else self.audit.plan
+        let_tables_follow(query, judged, self.lease, storage=home.storage)
         marks = source_marks(seen, self.plan, self.generation.marks, journal.clock(), storage=home.storage)
         generation = msgspec.structs.replace(self.generation, marks=marks)
         self.generation = generation.begun_by(self.record.run_id, seen.checkpoint.committed_id)
@@ -387,7 +390,7 @@ class _Run:
         decided = self.decided if self.decided is not None and self.decided.batch_id == batch.batch_id else None
         then, now = self.generation.declared_at(batch.batch_id), self.generation.newest_declared
         edited = (name for name, value in then.items() if now.get(name, value) != value)
-        changed = tuple(name for name in edited if name != TRANSFORM_NAME)
+        changed = tuple(name for name in edited if name not in {COLUMNS, TRANSFORM_NAME})
         if decided is not None:
             taken = rows_in_quarantine(decided, self.preparation.project, storage=self.preparation.home.storage)
             batch = as_decided(batch, decided, taken)

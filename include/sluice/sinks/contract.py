@@ -90,6 +90,8 @@ class SinkUse:
     """The stream, for messages."""
     storage: Storage = field(repr=False)
     """Where to look."""
+    written: str = field(default="", repr=False)
+    """The columns that the newest batch was begun with, by `result_columns`; empty where nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +199,21 @@ class Sink(ABC):
             use: How the stream writes it.
 
         Raises:
-            DeclarationError: Values would be changed without a word.
+            DeclarationError: Values would be changed without a word, or fail their batch.
             StorageError: It can't be read right now.
         """
+
+    def evolve(self, frame: DataFrame, use: SinkUse) -> None:  # noqa: B027 - most can't
+        """Let what is there follow a result that `check_result` has let pass, before a batch of it is written.
+
+        Raises:
+            DeclarationError: It can't.
+            StorageError: It can't be read right now.
+        """
+
+    def fitted(self, frame: DataFrame, output_mode: OutputMode, *, storage: Storage) -> DataFrame:
+        """A result as the sink's stream writer is to get it: of the types of what is there, where no value changes."""
+        return frame
 
     def clash(self, other: Sink, stream: str) -> Clash | None:
         """Why another stream's sink takes the rows of this one away, wherever they are; None when it does not.

@@ -39,10 +39,23 @@ class SplittingSink(StagingSink, VersionedSink):
     def writer_options(self) -> Mapping[str, str]:
         """The options of its writer, as Spark spells them."""
 
-    @property
     @abstractmethod
-    def takes_new_columns(self) -> bool:
-        """Whether a batch with columns that the table does not have adds them to it."""
+    def beside(self, ending: str) -> SplittingSink:
+        """A table beside this one, with an ending after its name, that follows a result as this one does."""
+
+    @abstractmethod
+    def check_same(self, frame: DataFrame, *, otherwise: str, storage: Storage) -> None:
+        """Make sure that a table has the columns of a result with the very same types, or may follow it.
+
+        Args:
+            frame: The result, analysed.
+            otherwise: What else can be done about it.
+            storage: Where to look.
+
+        Raises:
+            DeclarationError: It has not.
+            StorageError: It can't be read right now.
+        """
 
     @abstractmethod
     def columns(self, *, storage: Storage) -> Mapping[str, str] | None:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from sluice.delta_types import result_columns
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.planning.edited_sources import source_fingerprints
 from sluice.planning.generation_sink import SINK_FORM
@@ -26,7 +27,8 @@ _PLAN = "transform"
 _TEXT = "code of the transform's module"
 TRANSFORM_NAME = "name of the transform"
 """Of it, records tell by the plan."""
-_FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM}
+COLUMNS = "columns of the result"
+_FOR_WHAT_IS_READ = {"output mode", "sink", "suite", "quarantine", SINK_FORM, COLUMNS}
 """What is declared of the rows that come out."""
 
 
@@ -48,6 +50,7 @@ def fingerprints(declared: CheckedDeclaration, query: Query) -> dict[str, str]:
     found[_TEXT] = transform_digest(project, stream, query.sql) or ""
     for location, version in plans.static_versions(query.frame).items():
         found[_VERSION_OF + project.place(location)] = str(version)
+    found[COLUMNS] = result_columns(query.frame.schema.json())
     suite = declared.suite
     found["suite"] = _digest(_suite_text(suite)) if suite is not None else ""
     found["quarantine"] = place(project, stream.quarantine_table) if suite is not None else ""

@@ -93,7 +93,9 @@ class Query:
         elif self.passes_rows and isinstance(self.stream.sink, RowSink):
             writer = self.stream.sink.row_writer(self.frame)
         else:
-            writer = self.stream.sink.writer(self._only_planned(), load_function=self._load_sink_function)
+            sink = self.stream.sink
+            fitted = sink.fitted(self._only_planned(), self.stream.output_mode, storage=self.project.storage())
+            writer = sink.writer(fitted, load_function=self._load_sink_function)
         writer = writer.outputMode(self.stream.output_mode).option("checkpointLocation", spark_location(checkpoint))
         given: Any = trigger_words(trigger)
         writer = writer.trigger(**given)

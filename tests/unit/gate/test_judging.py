@@ -24,7 +24,7 @@ from tests.unit.quality.suites import row, suite
 
 FILES, FUNCTION, CONSOLE = sinks.files("out", format="json"), sinks.foreach_batch("jobs:write"), sinks.console()
 DELTA, NEW = sinks.delta("lake"), sinks.delta("new")
-MERGED = sinks.delta("new", merge_schema=True)
+OPTIMISED = sinks.delta("new", optimize_write=True)
 
 
 def check(policy: str, column: str = "id") -> dict[str, Any]:
@@ -128,10 +128,10 @@ def test_a_table_that_needs_spark_s_own_writer(tmp_path: Path, make: Callable[[P
 def test_an_option_that_needs_spark_s_own_writer(tmp_path: Path) -> None:
     """An option of the sink that a commit of metadata can't heed."""
     make_delta(tmp_path / "lake", [1])
-    chosen = choose(tmp_path, sinks.delta("lake", merge_schema=True), "fail")
+    chosen = choose(tmp_path, sinks.delta("lake", optimize_write=True), "fail")
 
     assert chosen.where == "cache"
-    assert "the option `mergeSchema`" in chosen.reason
+    assert "the option `optimizeWrite`" in chosen.reason
     assert choose(tmp_path, sinks.delta("new", user_metadata="mine"), "fail").where == "publish"
 
 
@@ -182,7 +182,7 @@ def test_the_suite_may_say_otherwise(tmp_path: Path) -> None:
     [
         (FILES, "fail", {"gate": "publish"}, "local[2]", "a files sink can't publish"),
         (FILES, "fail", {"gate": "cache"}, "local[2]", "a files sink publishes what it writes"),
-        (MERGED, "fail", {"gate": "publish"}, "local[2]", "heeds the option `mergeSchema`"),
+        (OPTIMISED, "fail", {"gate": "publish"}, "local[2]", "heeds the option `optimizeWrite`"),
         (DELTA, "quarantine", {"gate": "write"}, "local[2]", "`quarantine` needs `cache`"),
         (FUNCTION, "fail", {"gate": "write"}, "local[2]", "may read it more than once"),
         (DELTA, "fail", {"gate": "cache"}, "sc://localhost:1", "over Spark Connect"),

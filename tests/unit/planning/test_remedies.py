@@ -393,6 +393,7 @@ WALKS: dict[str, dict[str, Walk]] = {
 """By code, the ways into it."""
 
 ELSEWHERE = {
+    "SOURCE_COLUMNS_CHANGED": ("tests/spark/test_schema_evolution.py::test_a_change_between_a_kill_and_its_resume"),
     "READ_OTHERWISE": "tests/spark/test_resumed_state.py::test_an_edit_behind_a_batch_whose_rows_count",
     "INPUT_CHANGED": "tests/spark/test_mended_files.py::test_a_file_that_changes_once_its_rows_are_in_the_sink",
     "GATE_CHANGED": "tests/unit/cli/test_quality_command.py::test_a_gate_that_a_run_has_opened_meanwhile",

@@ -19,7 +19,7 @@ def project_in(folder: Path) -> Project:
 
 def test_a_table_is_made_again_as_it_was_declared(tmp_path: Path) -> None:
     """With its place, also of a project that was moved since, its partitions, and its options."""
-    declared = sinks.delta("lake", partition_by=["day"], merge_schema=True)
+    declared = sinks.delta("lake", partition_by=["day"], optimize_write=True)
     assert isinstance(declared, SplittingSink)
     before, after = project_in(tmp_path / "before"), project_in(tmp_path / "after")
 

@@ -15,12 +15,12 @@ from sluice.delta_table import find_table, last_transaction, load_table, refuse_
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState, SinkUse
-from sluice.sinks.delta import implicit_casts, merge, tombstones
+from sluice.sinks.delta import merge, tombstones
 from sluice.sinks.delta.changes import Changes
+from sluice.sinks.delta.implicit_casts import with_types_of
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
-    check_columns,
     check_key_columns,
     check_key_types,
     check_keys,
@@ -139,14 +139,18 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
         self._check_columns(frame, use.place)
         self._check_condition(frame, use.place)
-        kept = frame.selectExpr(*map(identifier, self.changes.kept_columns(frame.columns)))
-        super().check_result(kept, use)
         table, where = find_table(self.path, storage=use.storage), f"{use.place}, {self.path}"
         if table is not None:
             order = frame.selectExpr(f"{identifier(self.changes.sequence_by)} AS {identifier(self._sequence_column)}")
             check_key_types(self.changes.keys, frame, table, place=where)
             check_key_types([self._sequence_column], order, table, place=where)
-            check_columns(kept.columns, table, place=where, otherwise="by `except_columns`; or add it by ALTER TABLE")
+        super().check_result(self._kept(frame), use)
+
+    def evolve(self, frame: DataFrame, use: SinkUse) -> None:
+        super().evolve(self._kept(frame), use)
+
+    def _kept(self, frame: DataFrame) -> DataFrame:
+        return frame.selectExpr(*map(identifier, self.changes.kept_columns(frame.columns)))
 
     def _check_columns(self, frame: DataFrame, place: str) -> None:
         kinds, changes = dict(frame.dtypes), self.changes
@@ -201,7 +205,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame)))
             self._make(frame)
         table = load_table(self.path, storage=storage)
-        events = self._events(implicit_casts.with_types_of(table, frame, self.options))
+        events = self._events(with_types_of(table, frame))
         known = Tombstones(self.side_tables["tombstones"], changes.keys, str(table.metadata().id))
         if not is_new and last_transaction(table, self.path, batch.query_id, storage=storage) is None:
             if not known.are_known(frame.sparkSession, storage=storage):

@@ -80,27 +80,6 @@ def check_key_types(keys: Sequence[str], frame: DataFrame, table: DeltaTable, *,
             )
 
 
-def check_columns(columns: Sequence[str], table: DeltaTable, *, place: str, otherwise: str) -> None:
-    """Make sure that a table has all columns of a result, where none may be added.
-
-    Args:
-        columns: The result's.
-        table: The table.
-        place: For messages.
-        otherwise: What else than to leave a column out can be done.
-
-    Raises:
-        DeclarationError: It has not.
-    """
-    known = {name.casefold() for name in spark_columns(table)}
-    if new := [name for name in columns if name.casefold() not in known]:
-        raise DeclarationError(
-            f"the result has a column `{new[0]}`, which the table does not have",
-            where=place,
-            remedy=f"leave it out in the transform; or {otherwise}",
-        )
-
-
 def check_keys(
     frame: DataFrame,
     keys: Sequence[str],

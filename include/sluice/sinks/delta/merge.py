@@ -29,7 +29,6 @@ def merge(
     clauses: Sequence[str],
     *,
     batch: SinkBatch | None = None,
-    evolves: bool = False,
 ) -> None:
     """Merge rows into a table, in one commit.
 
@@ -39,12 +38,10 @@ def merge(
         condition: Which rows of the table one of these finds.
         clauses: What becomes of them: `WHEN ... THEN ...`.
         batch: Whose rows they are, if the table is to know it by that: Delta passes over one that it has.
-        evolves: Whether columns may be added to the table.
     """
     session, view = rows.sparkSession, f"sluice_{uuid4().hex}"
-    how = "MERGE WITH SCHEMA EVOLUTION INTO" if evolves else "MERGE INTO"
     table = f"delta.{identifier(spark_location(location))} AS {TABLE}"
-    text = " ".join([f"{how} {table} USING {view} AS {ROWS} ON {condition}", *clauses])
+    text = " ".join([f"MERGE INTO {table} USING {view} AS {ROWS} ON {condition}", *clauses])
     rows.createOrReplaceTempView(view)
     try:
         with _transaction(session, batch) if batch is not None else nullcontext():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,11 +9,9 @@ from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
 from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkUse
 from sluice.sinks.delta import merge
-from sluice.sinks.delta.implicit_casts import AUTO_MERGE
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
-    check_columns,
     check_key_columns,
     check_key_types,
     check_keys,
@@ -24,9 +21,6 @@ from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-HEEDED_OPTIONS = frozenset({"mergeSchema"})
-"""The options of Delta's writer that a merge heeds."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +69,11 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
         check_key_columns(self.keys, table, place=where)
 
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
+        table = find_table(self.path, storage=use.storage)
+        if table is not None:
+            # First of all: a type to which the table might follow is none for a key.
+            check_key_types(self.keys, frame, table, place=f"{use.place}, {self.path}")
         super().check_result(frame, use)
-        table, where = find_table(self.path, storage=use.storage), f"{use.place}, {self.path}"
-        if table is None:
-            return
-        check_key_types(self.keys, frame, table, place=where)
-        if not self._takes_new_columns(frame.sparkSession.conf.get):
-            check_columns(frame.columns, table, place=where, otherwise="let it be added: `merge_schema=True`")
-
-    def _takes_new_columns(self, setting: Callable[[str, str], str | None]) -> bool:
-        return "true" in {self.options.get("mergeSchema"), (setting(AUTO_MERGE, "false") or "").lower()}
 
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
@@ -107,11 +96,4 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             f"WHEN NOT MATCHED THEN {merge.insert(frame.columns)}",
             *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if is_whole else []),
         ]
-        merge.merge(
-            frame,
-            self.path,
-            merge.same_keys(self.keys),
-            clauses,
-            batch=batch,
-            evolves=self._takes_new_columns(frame.sparkSession.conf.get),
-        )
+        merge.merge(frame, self.path, merge.same_keys(self.keys), clauses, batch=batch)

@@ -161,8 +161,8 @@ def interval_rows(location: str, frame: DataFrame, wanted: Replacement) -> DataF
             where=location,
             remedy="let the transform give every column of the table, those that the table generates, too"
             if table.keys() > result.keys()
-            else "give the table the new columns first (ALTER TABLE, or a run of the live stream with `merge_schema`),"
-            " or correct the transform",
+            else "give the table the new columns first (ALTER TABLE, or a run of the live stream that reads something,"
+            ' with `schema_evolution="add"`), or correct the transform',
         )
     rows = frame.where(wanted.interval.condition(wanted.column, _kind(frame, wanted.column)))
     return rows.selectExpr(*(identifier(name) for name in table))

@@ -17,8 +17,7 @@ _PLAIN = re.compile(
     r"(snapshotPartitions$|merge\.|optimize\.|retentionDurationCheck\.enabled$|schema\.autoMerge\.enabled$|vacuum\."
     r"|lastCommitVersionInSession$)"
 )
-"""Where columns may be added, that matters only to batches that bring some, and those are left to Delta's writer. Delta
-sets the last one itself."""
+"""No batch brings columns that the table has not, so that nothing is to be merged. Delta sets the last one itself."""
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 
 

@@ -26,10 +26,12 @@ from sluice.sinks.contract import (
     SinkBatch,
     SinkState,
 )
-from sluice.sinks.delta import implicit_casts, published_batch, replacement, sealing
+from sluice.sinks.delta import published_batch, replacement, sealing
 from sluice.sinks.delta.changed import ChangedDeltaSink
 from sluice.sinks.delta.changes import Changes
-from sluice.sinks.delta.merged import HEEDED_OPTIONS, MergedDeltaSink
+from sluice.sinks.delta.implicit_casts import with_types_of
+from sluice.sinks.delta.merged import MergedDeltaSink
+from sluice.sinks.delta.schema_evolution import SchemaEvolution, check_same, check_word
 from sluice.sinks.delta.table import QUERY_ID, DeltaTableSink
 from sluice.sinks.replaceable import ReplaceableSink, Replaced, Replacement, SinkSnapshot
 from sluice.sinks.splitting import SplittingSink
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _OPTIONS = {
-    **dict.fromkeys(["mergeSchema", "overwriteSchema", "optimizeWrite"], boolean),
+    **dict.fromkeys(["overwriteSchema", "optimizeWrite"], boolean),
     "maxRecordsPerFile": whole_number,
     "userMetadata": any_text,
 }
@@ -76,11 +78,13 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
     ) -> None:
         aside = self.write_batch_aside(frame, batch, storage=storage) if self.can_rename else None
         if aside is None:
-            table = None if self._is_made_anew(batch.output_mode) else find_table(self.path, storage=storage)
-            fitting = frame if table is None else implicit_casts.with_types_of(table, frame, self.options)
-            self._write_by_spark(fitting, batch)
+            self._write_by_spark(self.fitted(frame, batch.output_mode, storage=storage), batch)
         else:
             self.publish_batch(batch, aside, storage=storage)
+
+    def fitted(self, frame: DataFrame, output_mode: OutputMode, *, storage: Storage) -> DataFrame:
+        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+        return frame if table is None else with_types_of(table, frame)
 
     def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"
@@ -128,13 +132,17 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
     def forget_batch(self, batch: SinkBatch, *, storage: Storage) -> None:
         published_batch.forget_batch(self.path, batch, storage=storage)
 
-    @property
-    def takes_new_columns(self) -> bool:
-        return self.options.get("mergeSchema") == "true"
+    def check_same(self, frame: DataFrame, *, otherwise: str, storage: Storage) -> None:
+        table = find_table(self.path, storage=storage)
+        if table is not None:
+            check_same(table, frame, self.schema_evolution, place=self.path, otherwise=otherwise)
 
     @classmethod
     def at(cls, location: str, partition_by: Sequence[str] = (), options: Mapping[str, str] = {}) -> DeltaSink:
         return cls(location, tuple(partition_by), options)
+
+    def beside(self, ending: str) -> DeltaSink:
+        return DeltaSink(f"{self.path.rstrip('/')}{ending}", (), schema_evolution=self.schema_evolution)
 
     @property
     def writer_options(self) -> Mapping[str, str]:
@@ -230,6 +238,7 @@ def delta(
     partition_by: str | Sequence[str] = (),
     merge_on: str | Sequence[str] | None = None,
     changes: Changes | None = None,
+    schema_evolution: SchemaEvolution | None = None,
     **options: Any,
 ) -> DeltaSink | MergedDeltaSink | ChangedDeltaSink:
     """Declare a Delta table as the sink.
@@ -241,6 +250,8 @@ def delta(
             keys, and is added where none has them. In output mode `complete`, a row that no batch has any more is
             deleted.
         changes: By `sinks.changes`: each row of the result is a change, which is applied to the table.
+        schema_evolution: `add` lets the table follow the result: it gets new columns, wider types where it has Delta's
+            feature for them, and nulls for columns that the result has no longer. Else such a result is refused.
         options: Further options of Delta's streaming writer, in snake_case.
 
     Raises:
@@ -249,23 +260,29 @@ def delta(
     place = f"sinks.delta({path!r})"
     check_path(path, place)
     known = spark_options(
-        options, _OPTIONS, place=place, ours=("partition_by", "merge_on", "changes"), words=SINK_WORDS
+        options,
+        _OPTIONS,
+        place=place,
+        ours=("partition_by", "merge_on", "changes", "schema_evolution"),
+        words=SINK_WORDS,
     )
+    evolution = check_word(schema_evolution, place)
     partitions = column_names(partition_by, "partition_by", place)
     if changes is not None:
-        return ChangedDeltaSink(path, partitions, changes=_checked(changes, merge_on, partitions, known, place))
+        checked = _checked(changes, merge_on, partitions, known, place)
+        return ChangedDeltaSink(path, partitions, changes=checked, schema_evolution=evolution)
     if merge_on is None:
-        return DeltaSink(path, partitions, known)
+        return DeltaSink(path, partitions, known, schema_evolution=evolution)
     keys = column_names(merge_on, "merge_on", place)
     if not keys:
         raise DeclarationError("`merge_on` names no column", where=place, remedy="name the columns that tell a row")
-    if meant := sorted(known.keys() - HEEDED_OPTIONS):
+    if known:
         raise DeclarationError(
-            f"option `{snake_case(meant[0])}` is of Delta's writer, and with `merge_on` batches are merged",
+            f"option `{snake_case(min(known))}` is of Delta's writer, and with `merge_on` batches are merged",
             where=place,
             remedy="leave it out: a property of the table, or a setting in `Stream(conf=...)`, may say the same",
         )
-    return MergedDeltaSink(path, partitions, known, keys=keys)
+    return MergedDeltaSink(path, partitions, keys=keys, schema_evolution=evolution)
 
 
 def _checked(
@@ -298,6 +315,6 @@ def _checked(
         raise DeclarationError(
             f"option `{snake_case(min(options))}` is of Delta's writer, and with `changes` batches are merged",
             where=place,
-            remedy="leave it out: columns are added by ALTER TABLE, and properties of the table say how it is written",
+            remedy="leave it out: properties of the table say how it is written",
         )
     return changes

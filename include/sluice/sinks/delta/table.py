@@ -26,9 +26,10 @@ from sluice.delta_table import (
 from sluice.locations import spark_location
 from sluice.paths import resolve_path
 from sluice.sinks.contract import BatchOutcome, BatchSink, OutputMode, ReadableSink, SinkState, SinkUse, Unknown
-from sluice.sinks.delta import forgotten, implicit_casts, published_batch
+from sluice.sinks.delta import forgotten, published_batch, schema_evolution
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.sinks.delta.read_back import ReadBackDeltaTable
+from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
     path: str
     partition_by: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    schema_evolution: SchemaEvolution | None = field(default=None, kw_only=True)
 
     @property
     def location(self) -> str:
@@ -94,7 +96,7 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
         if self.partition_by:
             check_partitions(table, self.partition_by, place=where)
         if use.interval_column is not None:
-            may_come = "true" in {self.options.get("mergeSchema"), use.conf.get(implicit_casts.AUTO_MERGE, "").lower()}
+            may_come = self.schema_evolution == "add"
             interval_kind(table, use.interval_column, place=where, may_come=may_come)
 
     def _is_made_anew(self, output_mode: OutputMode) -> bool:
@@ -104,7 +106,12 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
         table = None if self._is_made_anew(use.output_mode) else find_table(self.path, storage=use.storage)
         if table is not None:
-            implicit_casts.check_result(table, frame, self.options, place=f"{use.place}, {self.path}")
+            where = f"{use.place}, {self.path}"
+            schema_evolution.check_result(table, frame, self.schema_evolution, use.written, place=where)
+
+    def evolve(self, frame: DataFrame, use: SinkUse) -> None:
+        if self.schema_evolution is not None and not self._is_made_anew(use.output_mode):
+            schema_evolution.evolve(self.path, frame, storage=use.storage)
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)

@@ -24,6 +24,8 @@ class Chunk:
     is_snapshot: bool = False
     timestamp_ms: int | None = None
     """When the version was committed; None for a snapshot, which gathers many versions."""
+    columns: str | None = None
+    """Those that the table has from it on, as Spark's JSON; None where it says nothing of them."""
     is_empty: bool = False
     """Whether it neither added nor removed rows, for whatever reader, nor changed what the table is."""
 

@@ -57,6 +57,7 @@ from sluice.sources.delta.refusals import (
     version_gone,
     version_vacuumed,
 )
+from sluice.sources.delta.schema_changes import changed_columns, told_columns
 from sluice.sources.delta.table_slice import TableSlice
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
@@ -72,6 +73,7 @@ days, unless a table says otherwise."""
 _LOG_KEPT = "delta.logRetentionDuration"
 _RESTORE = "RESTORE"
 """The operation of a commit that takes a table back to an earlier version, as both of its writers spell it."""
+_TRACKED = "schemaTrackingLocation"
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         check_identity(log, start, position.mark, storage=storage)
         end = self._last_version(log, bound, storage, start.reservoir_version)
         chunks = self._chunks(log, start, end, storage)
-        return self._cut(log, [] if self._is_nothing(log, chunks, now) else chunks, position.started_at)
+        return self._cut(log, [] if self._is_nothing(log, chunks, now) else chunks, position.started_at, storage)
 
     def _is_nothing(self, log: DeltaLog, chunks: Sequence[Chunk], now: datetime) -> bool:
         """Whether versions have no rows, so that no run need begin for them: compactions, batches without rows.
@@ -160,23 +162,24 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             there = set(log.versions)
             if gone := [version for version in needed if version not in there]:
                 return tuple(version_gone(log, version) for version in gone)
+        end_version = last.reservoir_version if last.index >= 0 else last.reservoir_version - 1
+        begun = start or before_all(log.table_id, position.started_at, max(end_version, 0))
+        told = told_columns(log, range(begun.reservoir_version, end_version + 1), storage=storage)
+        if _TRACKED not in self.options and (problem := changed_columns(log, told, storage=storage)) is not None:
+            return (problem,)
         if self._reads_changes or not is_read:
             return ()
         try:
-            places = self._between(log, start, position, last, storage)
+            places = self._between(log, begun, last, end_version, storage)
         except RefusedError as exc:
             return (exc.finding,)
         gone_files = [place for place in places if storage.stat(place) is None]
         return (files_gone(gone_files[0], len(gone_files), len(places)),) if gone_files else ()
 
-    def _between(
-        self, log: DeltaLog, start: Offset | None, position: Position, last: Offset, storage: Storage
-    ) -> list[str]:
+    def _between(self, log: DeltaLog, start: Offset, last: Offset, end: int, storage: Storage) -> list[str]:
         """Where the files are that a batch reads, as far as the table's log can still tell."""
-        end = last.reservoir_version if last.index >= 0 else last.reservoir_version - 1
         if end < 0:
             return []
-        start = start or before_all(log.table_id, position.started_at, end)
         if start.is_starting_version and is_version_gone(log, start.reservoir_version, storage=storage):
             return []
         return [
@@ -343,7 +346,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         start = before_all(log.table_id, started_at, end)
         if start.reservoir_version < 0:
             return Available(steps=(), started_at=started_at, unplannable=self._unplannable())
-        return self._cut(log, self._chunks(log, start, end, storage), started_at)
+        return self._cut(log, self._chunks(log, start, end, storage), started_at, storage)
 
     def _start(self, log: DeltaLog, storage: Storage) -> dict[str, Any]:
         if self.starting_version is None and self.starting == "earliest":
@@ -432,7 +435,8 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             rewritten = commit.removes_data and self.skip_change_commits
             files = () if rewritten else commit.files[skipped:]
             is_empty = not (commit.files or commit.removes_data or commit.changes_table)
-            chunks.append(Chunk(version, files, skipped, timestamp_ms=commit.timestamp_ms, is_empty=is_empty))
+            made_ms, told = commit.timestamp_ms, commit.columns
+            chunks.append(Chunk(version, files, skipped, timestamp_ms=made_ms, columns=told, is_empty=is_empty))
         return chunks
 
     def _refuses(self, commit: Commit) -> bool:
@@ -460,7 +464,10 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         again = [file.path for file in commit.files if not self._excludes(file.path)]
         return restored(log, commit, again) if again else None
 
-    def _cut(self, log: DeltaLog, chunks: list[Chunk], started_at: Mapping[str, Any]) -> Available:
+    def _cut(self, log: DeltaLog, chunks: list[Chunk], started_at: Mapping[str, Any], storage: Storage) -> Available:
+        told = {chunk.version: chunk.columns for chunk in chunks}
+        if _TRACKED not in self.options and (problem := changed_columns(log, told, storage=storage)) is not None:
+            raise RefusedError(problem)
         limits = BatchLimits(self.max_files_per_batch, self.max_bytes_per_batch, self.max_offsets_per_batch)
         return Available(
             steps=list(limits.steps(log.table_id, chunks, self._excludes)),

@@ -1,0 +1,53 @@
+"""The columns of a result, and the tables that it goes to: compared before a run begins, then let follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sluice.home import Generation
+from sluice.quality.compile import QualityPlan
+from sluice.runs.lease import Lease
+from sluice.spark.fingerprints import COLUMNS
+from sluice.spark.query import Query
+from sluice.storage import Storage
+
+
+def check_result(query: Query, known: Generation | None, conf: Mapping[str, str], *, storage: Storage) -> None:
+    """Make sure that the sink takes the columns of a result; see `Sink.check_result`.
+
+    Args:
+        query: The query, analysed.
+        known: What is known of the generation; None before its first run.
+        conf: The settings of Spark that it runs with.
+        storage: Where the sink is.
+
+    Raises:
+        DeclarationError: It does not.
+        StorageError: It can't be read right now.
+    """
+    stream = query.stream
+    written = known.newest_declared.get(COLUMNS, "") if known is not None else ""
+    stream.sink.check_result(query.frame, replace(stream.sink_use(conf, storage=storage), written=written))
+
+
+def let_tables_follow(query: Query, plan: QualityPlan | None, lease: Lease, *, storage: Storage) -> None:
+    """Let the sink and the quarantine follow a result, as far as they are declared to; see `Sink.evolve`.
+
+    Args:
+        query: The query, whose result was checked.
+        plan: What its suite measures, if it has one.
+        lease: The right to write.
+        storage: Where the tables are.
+
+    Raises:
+        DeclarationError: A table can't.
+        LeaseLostError: Another run goes on with the checkpoint.
+        StorageError: A table can't be read right now.
+    """
+    stream = query.stream
+    lease.check()
+    use = stream.sink_use(query.project.conf_of(stream), storage=storage)
+    stream.sink.evolve(query.frame, use)
+    if plan is not None and plan.quarantined is not None and stream.quarantine_table is not None:
+        stream.quarantine_table.evolve(query.frame, use)
