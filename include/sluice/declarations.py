@@ -65,6 +65,7 @@ def read_declarations(
     root: str,
     moving_folder: str | None,
     *,
+    conf: Mapping[str, str],
     wanted: str | None = None,
     load: Callable[[str], Sequence[Stream]] | None = None,
 ) -> Declarations:
@@ -74,6 +75,7 @@ def read_declarations(
         files: Where they are.
         root: See `resolve_stream`.
         moving_folder: See `resolve_stream`.
+        conf: See `resolve_stream`.
         wanted: The one stream whose locations are needed; when not given, those of all are.
         load: What loads a file, or raises a `DeclarationError`; `load_declarations` when not given.
     """
@@ -97,7 +99,7 @@ def read_declarations(
     for name, (stream, file) in declared.items():
         if name not in unusable and wanted in {None, name}:
             try:
-                streams[name] = DeclaredStream(_resolve(stream, file, root, moving_folder), file)
+                streams[name] = DeclaredStream(_resolve(stream, file, root, moving_folder, conf), file)
             except DeclarationError as exc:
                 unusable[name] = Unusable(exc, file)
     return Declarations(streams, unusable, unreadable, tuple(declared))
@@ -168,13 +170,14 @@ def import_file(file: str, what: str) -> ModuleType:
     return module
 
 
-def resolve_stream(stream: Stream, root: str, moving_folder: str | None) -> Stream:
-    """The same stream with every relative path made absolute.
+def resolve_stream(stream: Stream, root: str, moving_folder: str | None, conf: Mapping[str, str]) -> Stream:
+    """The same stream with every relative path made absolute, and its sources as they are read with its settings.
 
     Args:
         stream: As it was declared.
         root: The folder that relative paths begin at.
         moving_folder: What the stream may neither read nor write in: the next version of it lies elsewhere.
+        conf: The project's settings of Spark.
 
     Raises:
         DeclarationError: A path leaves the project, or a source or sink of somebody's own fails.
@@ -183,7 +186,8 @@ def resolve_stream(stream: Stream, root: str, moving_folder: str | None) -> Stre
     place = f"stream `{stream.name}`"
     try:
         with foreign_code("a source or the sink fails", where=lambda exc: error_line(exc) or place):
-            changes["sources"] = {name: source.resolved(root) for name, source in stream.sources.items()}
+            told = {**conf, **stream.settings}
+            changes["sources"] = {name: source.resolved(root).under(told) for name, source in stream.sources.items()}
             changes["sink"] = stream.sink.resolved(root)
             if stream.quarantine is not None:
                 changes["quarantine"] = stream.quarantine.resolved(root)
@@ -197,18 +201,18 @@ def resolve_stream(stream: Stream, root: str, moving_folder: str | None) -> Stre
     return resolved
 
 
-_resolved: dict[tuple[str, str | None, str, str], tuple[Stream, Stream]] = {}
+_resolved: dict[tuple[str, str | None, str, str], tuple[Stream, Mapping[str, str], Stream]] = {}
 """By project, file and name, a stream as it was declared, and with absolute locations: to follow every link of a
 thousand streams takes longer than a page or a plan may."""
 
 
-def _resolve(declared: Stream, file: str, root: str, moving_folder: str | None) -> Stream:
+def _resolve(declared: Stream, file: str, root: str, moving_folder: str | None, conf: Mapping[str, str]) -> Stream:
     key = root, moving_folder, file, declared.name
     known = _resolved.get(key)
     # A process loads a file once, and again when it has changed: then this is another stream.
-    if known is None or known[0] is not declared:
-        known = _resolved[key] = declared, resolve_stream(declared, root, moving_folder)
-    return known[1]
+    if known is None or known[0] is not declared or known[1] != conf:
+        known = _resolved[key] = declared, conf, resolve_stream(declared, root, moving_folder, conf)
+    return known[2]
 
 
 def _shared_checkpoints(declared: Mapping[str, tuple[Stream, str]], root: str) -> dict[str, DeclarationError]:

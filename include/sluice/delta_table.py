@@ -96,6 +96,22 @@ class AddedFile:
 
 
 @dataclass(frozen=True)
+class TableMetadata:
+    """What the log of a table says of its columns, from one version on."""
+
+    columns: str
+    """As Spark's JSON."""
+    partition_columns: tuple[str, ...] = ()
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    """The table's properties."""
+
+    @property
+    def column_mapping(self) -> str:
+        """How columns are found in the table's files: `none`, `name` or `id`."""
+        return str(self.configuration.get("delta.columnMapping.mode", "none")).lower()
+
+
+@dataclass(frozen=True)
 class Commit:
     """What one version of a table did."""
 
@@ -116,8 +132,8 @@ class Commit:
     """What its writer noted."""
     changes_table: bool = False
     """Whether it changed what the table is: its columns, properties or features."""
-    columns: str | None = None
-    """The columns that the table has from it on, as Spark's JSON; None where it says nothing of them."""
+    metadata: TableMetadata | None = None
+    """What the table is from it on; None where it says nothing of that."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +337,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
     transactions: dict[str, int] = {}
     removed: list[str] = []
     removes = changes = False
-    columns: Any = None
+    metadata: TableMetadata | None = None
     try:
         for line in lines:
             action = _ACTION.decode(line)
@@ -333,7 +349,7 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
             if action.txn is not None:
                 transactions[action.txn.app_id] = action.txn.version
             changes = changes or action.meta_data is not None or action.protocol is not None
-            columns = (action.meta_data or {}).get("schemaString", columns)
+            metadata = _metadata(action.meta_data) or metadata
             info = action.commit_info or info
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise RefusedError(
@@ -356,7 +372,20 @@ def read_commit(log: DeltaLog, version: int, *, storage: Storage) -> Commit | No
         removed=tuple(removed),
         user_metadata=info.user_metadata if isinstance(info.user_metadata, str) else None,
         changes_table=changes,
-        columns=columns if isinstance(columns, str) else None,
+        metadata=metadata,
+    )
+
+
+def _metadata(action: Mapping[str, Any] | None) -> TableMetadata | None:
+    """What an action says of a table; None where it does not."""
+    columns = (action or {}).get("schemaString")
+    if action is None or not isinstance(columns, str):
+        return None
+    partitions, properties = action.get("partitionColumns"), action.get("configuration")
+    return TableMetadata(
+        columns,
+        tuple(map(str, partitions)) if isinstance(partitions, list) else (),
+        properties if isinstance(properties, dict) else {},
     )
 
 

@@ -107,12 +107,14 @@ class Project:
 
     def _declarations(self, wanted: str | None = None) -> Declarations:
         if self.spec is None:
-            return read_declarations(self.declaration_files(), self.root, self.moving_folder, wanted=wanted)
+            files = self.declaration_files()
+            return read_declarations(files, self.root, self.moving_folder, conf=self.spark_conf, wanted=wanted)
         found = self.flows()
         by_file: dict[str, list[Stream]] = {}
         for flow in found.flows.values():
             by_file.setdefault(flow.element.file, []).append(flow.stream)
-        read = read_declarations(by_file, self.root, self.moving_folder, wanted=wanted, load=by_file.__getitem__)
+        load, conf = by_file.__getitem__, self.spark_conf
+        read = read_declarations(by_file, self.root, self.moving_folder, conf=conf, wanted=wanted, load=load)
         refused = {name: Unusable(error, file) for name, (error, file) in found.refused.items()}
         return Declarations(
             read.streams, read.unusable | refused, read.unreadable | found.unreadable, (*read.names, *refused)
@@ -198,7 +200,7 @@ class Project:
         Raises:
             DeclarationError: A path leaves the project, or a source or sink of somebody's own fails.
         """
-        return resolve_stream(stream, self.root, self.moving_folder)
+        return resolve_stream(stream, self.root, self.moving_folder, self.spark_conf)
 
     def check_function(self, reference: str | None) -> None:
         """Make sure that a function can be imported, as far as can be told before Spark is there; None for none.

@@ -276,6 +276,10 @@ class Source(ABC):
             DeclarationError: A relative path leaves the project.
         """
 
+    def under(self, conf: Mapping[str, str]) -> Source:
+        """The same source as Spark reads it with some of its settings."""
+        return self
+
     @property
     @abstractmethod
     def location(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from sluice.amounts import known, known_sum
-from sluice.delta_table import AddedFile
+from sluice.delta_table import AddedFile, TableMetadata
 from sluice.sources.contract import Step
 from sluice.sources.delta.offset import Offset, write_offset
 
@@ -24,8 +24,8 @@ class Chunk:
     is_snapshot: bool = False
     timestamp_ms: int | None = None
     """When the version was committed; None for a snapshot, which gathers many versions."""
-    columns: str | None = None
-    """Those that the table has from it on, as Spark's JSON; None where it says nothing of them."""
+    metadata: TableMetadata | None = None
+    """What the table is from it on; None where it says nothing of that, and for a snapshot."""
     is_empty: bool = False
     """Whether it neither added nor removed rows, for whatever reader, nor changed what the table is."""
 

@@ -20,6 +20,7 @@ from sluice.delta_table import (
     AddedFile,
     Commit,
     DeltaLog,
+    TableMetadata,
     file_location,
     is_version_gone,
     load_table,
@@ -57,7 +58,7 @@ from sluice.sources.delta.refusals import (
     version_gone,
     version_vacuumed,
 )
-from sluice.sources.delta.schema_changes import changed_columns, told_columns
+from sluice.sources.delta.schema_changes import ReadSettings, changed_columns, told_metadata
 from sluice.sources.delta.table_slice import TableSlice
 from sluice.sources.files.listing import file_uri
 from sluice.storage import Storage
@@ -72,8 +73,7 @@ _EMPTY_MS = 24 * 60 * 60 * 1000
 days, unless a table says otherwise."""
 _LOG_KEPT = "delta.logRetentionDuration"
 _RESTORE = "RESTORE"
-"""The operation of a commit that takes a table back to an earlier version, as both of its writers spell it."""
-_TRACKED = "schemaTrackingLocation"
+"""The operation of a commit that takes a table back to an earlier version."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
     skip_change_commits: bool
     ignore_deletes: bool
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    settings: ReadSettings = field(default=ReadSettings(), compare=False, repr=False)
 
     @property
     def location(self) -> str:
@@ -117,6 +118,9 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             # Spark would take it from the driver's folder.
             options[TRACKED] = spark_location(resolve_path(tracked, project_root, place=place))
         return replace(self, path=resolve_path(self.path, project_root, place=place), options=options)
+
+    def under(self, conf: Mapping[str, str]) -> DeltaSource:
+        return replace(self, settings=ReadSettings.of(conf))
 
     def reads_from(self, place: str) -> bool:
         return same_for_every_name(place) == same_for_every_name(self.path)
@@ -164,30 +168,30 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
                 return tuple(version_gone(log, version) for version in gone)
         end_version = last.reservoir_version if last.index >= 0 else last.reservoir_version - 1
         begun = start or before_all(log.table_id, position.started_at, max(end_version, 0))
-        told = told_columns(log, range(begun.reservoir_version, end_version + 1), storage=storage)
-        if _TRACKED not in self.options and (problem := changed_columns(log, told, storage=storage)) is not None:
-            return (problem,)
-        if self._reads_changes or not is_read:
-            return ()
+        is_whole = not (begun.is_starting_version and is_version_gone(log, begun.reservoir_version, storage=storage))
         try:
-            places = self._between(log, begun, last, end_version, storage)
+            if self._reads_changes or not is_read or not is_whole:
+                versions = range(begun.reservoir_version, end_version + 1)
+                self._check_columns(log, told_metadata(log, versions, storage=storage), storage)
+                return ()
+            chunks = self._chunks(log, begun, end_version, storage) if end_version >= 0 else []
+            self._check_columns(log, {chunk.version: chunk.metadata for chunk in chunks}, storage)
         except RefusedError as exc:
             return (exc.finding,)
-        gone_files = [place for place in places if storage.stat(place) is None]
-        return (files_gone(gone_files[0], len(gone_files), len(places)),) if gone_files else ()
-
-    def _between(self, log: DeltaLog, start: Offset, last: Offset, end: int, storage: Storage) -> list[str]:
-        """Where the files are that a batch reads, as far as the table's log can still tell."""
-        if end < 0:
-            return []
-        if start.is_starting_version and is_version_gone(log, start.reservoir_version, storage=storage):
-            return []
-        return [
+        places = [
             file_location(self.path, file.path)
-            for chunk in self._chunks(log, start, end, storage)
+            for chunk in chunks
             for index, file in enumerate(chunk.files, chunk.first_index)
             if (chunk.version, index) <= (last.reservoir_version, last.index) and not self._excludes(file.path)
         ]
+        gone_files = [place for place in places if storage.stat(place) is None]
+        return (files_gone(gone_files[0], len(gone_files), len(places)),) if gone_files else ()
+
+    def _check_columns(self, log: DeltaLog, read: Mapping[int, TableMetadata | None], storage: Storage) -> None:
+        """Make sure that Spark reads some versions with the columns of now; see `changed_columns`."""
+        settings = None if TRACKED in self.options else self.settings
+        if (problem := changed_columns(log, read, settings, storage=storage)) is not None:
+            raise RefusedError(problem)
 
     def mark(self, end: str, *, storage: Storage) -> str | None:
         log = open_log(self.path, storage=storage)
@@ -435,8 +439,8 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
             rewritten = commit.removes_data and self.skip_change_commits
             files = () if rewritten else commit.files[skipped:]
             is_empty = not (commit.files or commit.removes_data or commit.changes_table)
-            made_ms, told = commit.timestamp_ms, commit.columns
-            chunks.append(Chunk(version, files, skipped, timestamp_ms=made_ms, columns=told, is_empty=is_empty))
+            made_ms, told = commit.timestamp_ms, commit.metadata
+            chunks.append(Chunk(version, files, skipped, timestamp_ms=made_ms, metadata=told, is_empty=is_empty))
         return chunks
 
     def _refuses(self, commit: Commit) -> bool:
@@ -465,9 +469,7 @@ class DeltaSource(MarkedSource, VersionedSource, FedDeltaTable):
         return restored(log, commit, again) if again else None
 
     def _cut(self, log: DeltaLog, chunks: list[Chunk], started_at: Mapping[str, Any], storage: Storage) -> Available:
-        told = {chunk.version: chunk.columns for chunk in chunks}
-        if _TRACKED not in self.options and (problem := changed_columns(log, told, storage=storage)) is not None:
-            raise RefusedError(problem)
+        self._check_columns(log, {chunk.version: chunk.metadata for chunk in chunks}, storage)
         limits = BatchLimits(self.max_files_per_batch, self.max_bytes_per_batch, self.max_offsets_per_batch)
         return Available(
             steps=list(limits.steps(log.table_id, chunks, self._excludes)),
