@@ -30,6 +30,10 @@ SETTINGS = {
     "at start": f"{_DELTA}streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled",
     "nullable": f"{_DELTA}streaming.unsafeReadOnNullabilityChange.enabled",
 }
+_WIDER = {
+    f"{_DELTA}typeWidening.allowTypeChangeStreamingDeltaSource": False,
+    f"{_DELTA}typeWidening.enableStreamingSchemaTracking": True,
+}
 _REFUSED = re.compile("DELTA_SCHEMA_CHANGED|DELTA_STREAMING_INCOMPATIBLE|DELTA_STREAMING_CHECK_COLUMN_MAPPING")
 _COLUMNS = "id BIGINT, amount INT, inner STRUCT<a: INT, b: INT>, list ARRAY<INT>, map MAP<STRING, STRUCT<a: INT>>"
 
@@ -109,6 +113,7 @@ CHANGES = {
     "mapped, and renamed within": Change(
         lambda _, columns: _called(_fields(columns["inner"])[0], "c"),
         "inner.a: called so in version 1, renamed to `c` since",
+        ("renamed",),
         is_mapped=True,
     ),
     "mapped, and dropped": Change(
@@ -139,9 +144,10 @@ CHANGES = {
 _NEXT_OF_KIN = ("other capitals within", "null no longer in a map", "mapped, and dropped")
 
 
-def make(lab: Lab, *, is_mapped: bool) -> Path:
+def make(lab: Lab, *, is_mapped: bool = False, widens: bool = False) -> Path:
     """A table with rows in versions 1 and 2."""
     told = " TBLPROPERTIES ('delta.columnMapping.mode' = 'name')" if is_mapped else ""
+    told = " TBLPROPERTIES ('delta.enableTypeWidening' = 'true')" if widens else told
     lab.spark.sql(f"CREATE TABLE delta.`{lab.root / 'events'}` ({_COLUMNS}) USING delta{told}")
     row = "named_struct('a', 1, 'b', 1), array(1), map('k', named_struct('a', 1))"
     for number in (1, 2):
@@ -165,15 +171,15 @@ def _lines(table: Path, version: int) -> list[str]:
 
 def asked(lab: Lab, setting: str | None, name: str = "events", version: int = 1) -> tuple[str | None, bool]:
     """What a plan says of a table from a version on, and whether Spark refuses it."""
-    conf = {SETTINGS[setting]: True} if setting is not None else {}
+    conf = {} if setting is None else {SETTINGS.get(setting, setting): _WIDER.get(setting, True)}
     source = sources.delta(name, starting_version=version)
     declared = Stream(
         name="s", sources={"events": source}, transform=f"{__name__}:everything", sink=sinks.delta("out"), conf=conf
     )
     plan = lab.plan(declared)
     assert plan.problem is None or plan.problem.code == "SOURCE_COLUMNS_CHANGED"
-    for key, value in conf.items():
-        lab.spark.conf.set(key, value)
+    for key, is_set in conf.items():
+        lab.spark.conf.set(key, is_set)
     try:
         reader = lab.spark.readStream.format("delta").option("startingVersion", version)
         available_now(reader.load(str(lab.root / name)), lab.root / f"of_spark_{name}_{setting}")
@@ -224,3 +230,15 @@ def test_a_first_version_that_nobody_can_tell(lab: Lab) -> None:
     assert is_refused
     assert f"which columns version {newest - 1} has" in str(cause)
     assert asked(lab, "renamed", "cleaned", newest - 1) == (None, False)
+
+
+def test_a_wider_type(lab: Lab) -> None:
+    """Spark reads narrower ones before it, unless a setting says that it does not, or wants to be asked."""
+    table = make(lab, widens=True)
+    lab.spark.sql(f"ALTER TABLE delta.`{table}` ALTER COLUMN amount TYPE BIGINT")
+
+    assert asked(lab, None) == (None, False)
+    for setting in _WIDER:
+        cause, is_refused = asked(lab, setting)
+        assert is_refused
+        assert str(cause).splitlines()[1:] == ["  amount: int in version 1, bigint now"]
