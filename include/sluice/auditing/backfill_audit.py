@@ -12,6 +12,7 @@ from sluice.auditing.quarantine import (
     check_quarantine,
     is_quarantine,
     kept_rows,
+    let_quarantine_follow,
     quarantined_rows,
     replace_own,
 )
@@ -58,14 +59,19 @@ class BackfillAudit:
         What others have put there of the interval stays until the rows are replaced: no row is ever in neither table.
         """
         table, storage = self.stream.quarantine_table, home.storage
-        if table is not None and (self.plan.quarantined is not None or is_quarantine(table, storage=storage)):
-            condition, column = self.plan.quarantined or "false", wanted.column
+        condition, column, session = self.plan.quarantined, wanted.column, self.rows.sparkSession
+        if table is None or (condition is None and not is_quarantine(table, storage=storage)):
+            return
+        if condition is None:
+            # Whatever columns an earlier suite has let it have.
+            rows = table.read_versions(session, [], storage=storage)
+        else:
             rows = quarantined_rows(self.rows, self.plan, condition, run_id, batch_id, interval_column=column)
             if COMPUTED in rows.columns:
-                add_column(table, rows.sparkSession, COMPUTED, storage=storage)
-            table.evolve(self.rows, self.stream.sink_use(project.conf_of(self.stream), storage=storage))
-            note_quarantine(project, home, table.location or "", column)
-            replace_own(table, rows, run_id, wanted.application, wanted.number)
+                add_column(table, session, COMPUTED, storage=storage)
+            let_quarantine_follow(table, self.rows, storage=storage)
+        note_quarantine(project, home, table.location or "", column)
+        replace_own(table, rows, run_id, wanted.application, wanted.number)
 
     def end(self) -> None:
         """Let go of what Spark keeps."""

@@ -186,6 +186,18 @@ def remove_others(
     table.replace_where(nothing, condition, application=tidied_application(wanted.application), version=wanted.attempt)
 
 
+def let_quarantine_follow(table: SplittingSink, frame: DataFrame, *, storage: Storage) -> None:
+    """Let a quarantine follow a result, as far as it is declared to.
+
+    Raises:
+        DeclarationError: It has other columns than the result all the same.
+        StorageError: The table can't be read.
+    """
+    table.let_follow(frame, storage=storage)
+    # Whoever else writes into it may have given it a column of the name, and another type, this very moment.
+    check_quarantine(table, frame, storage=storage)
+
+
 def check_quarantine(table: SplittingSink, frame: DataFrame | None = None, *, storage: Storage) -> None:
     """Make sure that a quarantine is one of this stream's, or that there is none yet.
 

@@ -356,6 +356,9 @@ class _Work:
             self.sink.write_batch(
                 claimed.drop(*OURS), batch, load_function=self.project.load_function, storage=self.home.storage
             )
+        except DeclarationError as exc:
+            # Of a row that does not fit, nothing is written.
+            return exc.problem
         except SluiceError:
             raise
         except Exception as exc:

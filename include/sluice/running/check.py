@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sluice.auditing.suite_fit import fit_suite
+from sluice.checkpoint.log import list_log
 from sluice.errors import SluiceError
 from sluice.extras import is_installed
 from sluice.gate.judging import choose_judging
+from sluice.home import Generation, StreamHome
+from sluice.locations import join
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.checked_declaration import CheckedDeclaration
 from sluice.project import Project
 from sluice.quality.judgement import failing_columns, quality_failed
 from sluice.quality.suite import Suite
-from sluice.running.result_columns import check_result
+from sluice.running.result_columns import check_result, newest_written
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.java import Work
 from sluice.spark.query import Query, build_query
@@ -79,12 +82,19 @@ def _check_stream(
                 if record is None:
                     with first_batch_checked(query, project.conf_of(stream)):
                         pass
-                check_result(query, record, declared.conf, storage=storage)
+                newest = None if record is None else _newest_batch(stream, home, record)
+                check_result(query, record, newest, declared.conf, storage=storage)
                 if suite is not None:
                     _check_suite(stream, suite, query, storage)
     except SluiceError as exc:
         return exc
     return None
+
+
+def _newest_batch(stream: Stream, home: StreamHome, known: Generation) -> int | None:
+    commits = list_log(join(home.checkpoint_location(known.generation), "commits"), storage=home.storage)
+    committed = max(commits.ids, default=None) if commits is not None else None
+    return newest_written(committed, stream.sink.state(known.query_id, storage=home.storage))
 
 
 def _check_suite(stream: Stream, suite: Suite, query: Query, storage: Storage) -> None:

@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sluice.auditing.quarantine import let_quarantine_follow
+from sluice.errors import SluiceError
 from sluice.home import Generation
 from sluice.quality.compile import QualityPlan
 from sluice.runs.lease import Lease
+from sluice.sinks.contract import SinkState
 from sluice.spark.fingerprints import COLUMNS
-from sluice.spark.query import Query
+from sluice.spark.query import Query, spark_failed
 from sluice.storage import Storage
 
 
-def check_result(query: Query, known: Generation | None, conf: Mapping[str, str], *, storage: Storage) -> None:
+def newest_written(committed_id: int | None, sink: SinkState) -> int | None:
+    """The newest batch whose rows the sink has, as far as it is known; what was planned, and is not there, is none."""
+    return max((batch_id for batch_id in (committed_id, sink.last_batch) if batch_id is not None), default=None)
+
+
+def check_result(
+    query: Query, known: Generation | None, newest: int | None, conf: Mapping[str, str], *, storage: Storage
+) -> None:
     """Make sure that the sink takes the columns of a result; see `Sink.check_result`.
 
     Args:
         query: The query, analysed.
         known: What is known of the generation; None before its first run.
+        newest: The newest batch whose rows the sink has; None where it has none.
         conf: The settings of Spark that it runs with.
         storage: Where the sink is.
 
@@ -27,7 +38,7 @@ def check_result(query: Query, known: Generation | None, conf: Mapping[str, str]
         StorageError: It can't be read right now.
     """
     stream = query.stream
-    written = known.newest_declared.get(COLUMNS, "") if known is not None else ""
+    written = known.declared_at(newest).get(COLUMNS, "") if known is not None and newest is not None else ""
     stream.sink.check_result(query.frame, replace(stream.sink_use(conf, storage=storage), written=written))
 
 
@@ -42,12 +53,19 @@ def let_tables_follow(query: Query, plan: QualityPlan | None, lease: Lease, *, s
 
     Raises:
         DeclarationError: A table can't.
+        BatchFailedError: Spark failed; what a table has got stays, and the next try goes on.
         LeaseLostError: Another run goes on with the checkpoint.
         StorageError: A table can't be read right now.
     """
     stream = query.stream
     lease.check()
     use = stream.sink_use(query.project.conf_of(stream), storage=storage)
-    stream.sink.evolve(query.frame, use)
-    if plan is not None and plan.quarantined is not None and stream.quarantine_table is not None:
-        stream.quarantine_table.evolve(query.frame, use)
+    try:
+        stream.sink.evolve(query.frame, use)
+        if plan is not None and plan.quarantined is not None and stream.quarantine_table is not None:
+            let_quarantine_follow(stream.quarantine_table, query.frame, storage=storage)
+    except SluiceError:
+        raise
+    except Exception as exc:
+        consequence = "no batch was begun, and the next try goes on from the columns that the tables have by then"
+        raise spark_failed(exc, where=f"stream `{stream.name}`", consequence=consequence) from exc

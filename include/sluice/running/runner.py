@@ -40,7 +40,7 @@ from sluice.running.observers import Observer, Silent
 from sluice.running.preparation import Preparation, refusal
 from sluice.running.published_batches import published_batches
 from sluice.running.repeated_batch import clear_state_of_try, has_gone_on
-from sluice.running.result_columns import check_result, let_tables_follow
+from sluice.running.result_columns import check_result, let_tables_follow, newest_written
 from sluice.running.source_marks import source_marks
 from sluice.running.spark_batches import SparkBatches
 from sluice.runs.driver import following_requests
@@ -228,7 +228,8 @@ class _Run:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
             choose_shuffle_partitions(session, project.conf_of(stream), reads)
             self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
-        check_result(query, seen.known, project.conf_of(stream), storage=home.storage)
+        newest = newest_written(seen.checkpoint.committed_id, seen.sink)
+        check_result(query, seen.known, newest, project.conf_of(stream), storage=home.storage)
         generation = self._known_generation()
         if seen.checkpoint.is_pending and not rows_count(seen):
             self.lease.check()

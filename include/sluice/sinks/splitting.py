@@ -58,6 +58,15 @@ class SplittingSink(StagingSink, VersionedSink):
         """
 
     @abstractmethod
+    def let_follow(self, frame: DataFrame, *, storage: Storage) -> None:
+        """Let a table follow a result, as far as it may; what it has then is to be compared: see `check_same`.
+
+        Raises:
+            DeclarationError: It can't.
+            StorageError: It can't be read right now.
+        """
+
+    @abstractmethod
     def columns(self, *, storage: Storage) -> Mapping[str, str] | None:
         """The columns that the table has, as Spark's types by name; None where there is no table.
 

@@ -8,7 +8,7 @@ arrive nor how often one does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.delta_table import find_table, last_transaction, load_table, refuse_other
@@ -144,10 +144,16 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             order = frame.selectExpr(f"{identifier(self.changes.sequence_by)} AS {identifier(self._sequence_column)}")
             check_key_types(self.changes.keys, frame, table, place=where)
             check_key_types([self._sequence_column], order, table, place=where)
-        super().check_result(self._kept(frame), use)
+        super().check_result(self._kept(frame), replace(use, written=self._kept_of(use.written)))
 
     def evolve(self, frame: DataFrame, use: SinkUse) -> None:
         super().evolve(self._kept(frame), use)
+
+    def _kept_of(self, written: str) -> str:
+        """What the table has of the columns that a batch had, and the fields within them."""
+        left_out = {name.casefold() for name in self.changes.except_columns}
+        kept = (path for path in written.split("\n") if path.partition(".")[0].casefold() not in left_out)
+        return "\n".join(kept)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
         return frame.selectExpr(*map(identifier, self.changes.kept_columns(frame.columns)))

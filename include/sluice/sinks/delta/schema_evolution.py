@@ -3,7 +3,8 @@
 By `schema_evolution="add"`, a run gives the table the columns that the result has in addition, and the wider types that
 Delta allows a table with the feature `typeWidening`: before its first batch, in commits of their own, so that every
 batch meets a table that fits. A driver that is killed between leaves columns without values, and the next one goes on.
-Without that word, nothing of a table changes, and a result that differs is refused.
+Without that word, nothing of a table changes, and a result that differs is refused. So is, with it or without, one that
+lacks what no row of the table can be without.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
 
 SchemaEvolution = Literal["add"]
 DECLARED = '`schema_evolution="add"`'
-_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] [^\n]*")
+_FEATURES = "DELTA_FEATURE"
+"""How conditions begin that tell of a feature which a table lacks."""
+_CONFLICTS = ("DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_CONCURRENT_")
+"""How conditions begin that tell of a commit which came in between."""
+_MOST_CONFLICTS = 20
+_GENERATED = "delta.generationExpression"
+_FILLED = {_GENERATED, "CURRENT_DEFAULT", "delta.identity.step"}
+"""What the log notes beside columns that Delta gives a value where a row has none."""
 _UNTYPED = re.compile(rf'"(?:type|elementType|keyType|valueType)": "{NOTHING}"')
 
 
@@ -38,17 +47,25 @@ class Difference:
 
     path: tuple[str, ...]
     """Its names, from the column's on; those of the table where it has them."""
-    kind: Literal["new", "wider", "narrower", "other", "gone"]
+    kind: Literal["new", "wider", "narrower", "other", "gone", "needed"]
     """Only the result has it; it has a wider type there, to which Delta may widen the table's; one that the table has
-    every value of; any other one; or only the table has it."""
+    every value of; any other one; only the table has it; or that, and no row of it can be without."""
     table: Any = None
     """Its type in the table, as Delta's log has it."""
     result: Any = None
     """That in the result."""
+    computed_from: str | None = None
+    """By which expression the table computes it, if it does."""
 
     @property
     def line(self) -> str:
         """What a person is told of it."""
+        if self.computed_from is not None:
+            return (
+                f"{'.'.join(self.path)}: computed by the table as `{self.computed_from}`, not of the result's columns"
+            )
+        if self.kind == "needed":
+            return f"{'.'.join(self.path)}: {spark_type(self.table)} NOT NULL in the table, not in the result"
         there = "not in the table" if self.table is None else f"{spark_type(self.table)} in the table"
         now = "no longer in the result" if self.result is None else f"{spark_type(self.result)} in the result"
         return f"{'.'.join(self.path)}: {there}, {now}"
@@ -82,7 +99,13 @@ def lines_of(found: Collection[Difference]) -> str:
 
 
 def check_result(
-    table: DeltaTable, frame: DataFrame, evolution: SchemaEvolution | None, written: str, *, place: str
+    table: DeltaTable,
+    frame: DataFrame,
+    evolution: SchemaEvolution | None,
+    written: str = "",
+    *,
+    only_adds: bool = False,
+    place: str,
 ) -> None:
     """Make sure that a table has every value of a result as it is, or that it may be changed so that it does.
 
@@ -90,30 +113,36 @@ def check_result(
         table: The table.
         frame: The result, analysed.
         evolution: What is declared.
-        written: By `result_columns`, what the newest batch had; empty where nobody knows.
+        written: By `result_columns`, what the newest batch in the table had; empty where nobody knows.
+        only_adds: Whether each row of the result is one more row of the table.
         place: For messages.
 
     Raises:
         DeclarationError: It has not; names every column, with both types.
     """
-    found = [*differences(table, frame), *_gone(table, frame, written)]
+    found = [*differences(table, frame), *_missing(table, frame, written, only_adds=only_adds)]
     fits = _taken(table, evolution) | {"narrower"}
     if not (refused := [difference for difference in found if difference.kind not in fits]):
         return
     kinds = {difference.kind for difference in refused}
+    may_follow = evolution is None and kinds - {"other", "needed"}
+    feature = "wider" in kinds and not may_widen(table)
     remedies = []
+    if may_follow:
+        also = f", for wider types with the property `{TYPE_WIDENING}` of the table" if feature else ""
+        remedies.append(f'let the table follow: `sinks.delta(PATH, schema_evolution="add")`{also}')
+    elif feature:
+        remedies.append(f"for wider types, set the property `{TYPE_WIDENING}` of the table")
+    if "needed" in kinds:
+        remedies.append("let the table do without: `ALTER TABLE ... ALTER COLUMN ... DROP NOT NULL`")
     if kinds & {"wider", "other"}:
         remedies.append("cast in the transform, as you mean it, what has another type")
-    if evolution is None and kinds - {"other"}:
-        remedies.append('let the table follow: `sinks.delta(PATH, schema_evolution="add")`')
-    if "wider" in kinds and not may_widen(table):
-        remedies.append(f"for wider types, set the property `{TYPE_WIDENING}` of the table, too")
-    if kinds & {"new", "gone"}:
-        remedies.append("or let the transform give the columns of the table")
+    if kinds & {"new", "gone", "needed"}:
+        remedies.append("let the transform give the columns of the table")
     raise DeclarationError(
         f"the columns of the result are not those of the table:{lines_of(refused)}",
         where=place,
-        remedy="; ".join(remedies),
+        remedy="; or ".join(remedies),
     )
 
 
@@ -153,30 +182,48 @@ def may_widen(table: DeltaTable) -> bool:
 def evolve(location: str, frame: DataFrame, *, storage: Storage) -> None:
     """Give a table the columns that only a result has, and the wider types; nothing where there is no table yet.
 
+    Other streams may let it follow theirs at the same time: whoever comes second looks again, and goes on from there.
+    What the table has in the end is to be compared with the result once more.
+
     Args:
         location: Where the table is.
         frame: The result, which `check_result` has let pass.
         storage: Where to look.
 
     Raises:
-        DeclarationError: Delta does not take them.
+        DeclarationError: Delta does not take them. Other errors of Spark's are raised as they are.
         StorageError: The table can't be read right now.
     """
-    for difference in _to_do(location, frame, storage):
-        statement = _statement(location, difference)
+    conflicts, done = 0, None
+    while (left := _to_do(location, frame, storage)) and left[0] != done:
+        statement = _statement(location, left[0])
         try:
             frame.sparkSession.sql(statement)
         except Exception as exc:
-            if difference not in _to_do(location, frame, storage):
-                # Another stream of the table has done it this very moment.
+            if left[0] not in _to_do(location, frame, storage):
+                # Another stream of the table has done it this very moment, or something else of that name.
                 continue
-            found = _CONDITION.search(str(exc))
-            said = found[0] if found is not None else type(exc).__name__
+            said = _CONDITION.search(str(exc))
+            conflicts += 1
+            if said is not None and said[1].startswith(_CONFLICTS) and conflicts <= _MOST_CONFLICTS:
+                continue
+            if not _is_of_declaration(exc, "" if said is None else said[1]):
+                raise
             raise DeclarationError(
-                f"Delta does not let the table follow: {said}{lines_of([difference])}",
+                f"Delta does not let the table follow: {type(exc).__name__ if said is None else said[0]}"
+                f"{lines_of(left[:1])}",
                 where=location,
                 remedy=f"do as Delta says, or correct the transform; what was asked of it is: {statement}",
             ) from exc
+        done = left[0]
+
+
+def _is_of_declaration(exc: Exception, condition: str) -> bool:
+    """Whether a statement failed for what it says, and would at every try."""
+    from pyspark.errors import AnalysisException, ParseException, UnsupportedOperationException
+
+    refused = AnalysisException, ParseException, UnsupportedOperationException
+    return isinstance(exc, refused) or condition.startswith(_FEATURES)
 
 
 def _to_do(location: str, frame: DataFrame, storage: Storage) -> list[Difference]:
@@ -219,13 +266,49 @@ def _kind(table: Any, result: Any) -> Literal["wider", "narrower", "other"]:
     return "wider" if is_wider(table, result) else "other"
 
 
-def _gone(table: DeltaTable, frame: DataFrame, written: str) -> Iterator[Difference]:
-    """What the newest batch had, the table has, and the result has no longer; of a struct that is gone, no field."""
+def _missing(table: DeltaTable, frame: DataFrame, written: str, *, only_adds: bool) -> Iterator[Difference]:
+    """What the table has, and the result has not; of a struct that it lacks, no field.
+
+    Told is what the newest batch had, and what no row can be without: where rows are only added, of any column, and
+    where they also replace others, of those that it had.
+    """
     before = set(written.casefold().split("\n"))
     now = {path.casefold() for path, _ in column_paths(columns_of(frame))}
     told: list[str] = []
-    for path, kind in column_paths(json.loads(table.schema().to_json())):
+    columns = json.loads(table.schema().to_json())
+    needed = _never_null(columns)
+    for path, kind in column_paths(columns):
         lost = path.casefold()
-        if lost in before - now and not any(lost.startswith(f"{above}.") for above in told):
+        is_needed = lost in needed and (only_adds or lost in before)
+        if lost in now or not (is_needed or lost in before):
+            continue
+        if is_needed or not any(lost.startswith(f"{above}.") for above in told):
             told.append(lost)
-            yield Difference((path,), "gone", kind, None)
+            yield Difference((path,), "needed" if is_needed else "gone", kind, None)
+    for column in columns["fields"] if only_adds else ():
+        expression = column["metadata"].get(_GENERATED)
+        if expression is not None and not _is_of(frame, expression):
+            yield Difference((column["name"],), "needed", column["type"], computed_from=str(expression))
+
+
+def _never_null(kind: Any, before: str = "") -> set[str]:
+    """The columns, and the fields within structs, that a row has to have a value in, and that Delta gives none."""
+    found: set[str] = set()
+    for column in kind["fields"]:
+        path = f"{before}{column['name'].casefold()}"
+        if not column["nullable"] and not _FILLED & column["metadata"].keys():
+            found.add(path)
+        if isinstance(column["type"], dict) and column["type"]["type"] == "struct":
+            found |= _never_null(column["type"], f"{path}.")
+    return found
+
+
+def _is_of(frame: DataFrame, expression: str) -> bool:
+    """Whether an expression can be computed of a result."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        _ = frame.selectExpr(expression).schema
+    except AnalysisException:
+        return False
+    return True

@@ -26,7 +26,7 @@ from sluice.sinks.contract import (
     SinkBatch,
     SinkState,
 )
-from sluice.sinks.delta import published_batch, replacement, sealing
+from sluice.sinks.delta import published_batch, replacement, schema_evolution, sealing
 from sluice.sinks.delta.changed import ChangedDeltaSink
 from sluice.sinks.delta.changes import Changes
 from sluice.sinks.delta.implicit_casts import with_types_of
@@ -77,14 +77,22 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
         aside = self.write_batch_aside(frame, batch, storage=storage) if self.can_rename else None
-        if aside is None:
-            self._write_by_spark(self.fitted(frame, batch.output_mode, storage=storage), batch)
-        else:
+        if aside is not None:
             self.publish_batch(batch, aside, storage=storage)
+            return
+        table = self._lasting(batch.output_mode, storage)
+        if table is not None:
+            # Spark's writer would cut what the columns have no place for.
+            schema_evolution.check_result(table, frame, None, place=self.path)
+        self._write_by_spark(frame if table is None else with_types_of(table, frame), batch)
 
     def fitted(self, frame: DataFrame, output_mode: OutputMode, *, storage: Storage) -> DataFrame:
-        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+        table = self._lasting(output_mode, storage)
         return frame if table is None else with_types_of(table, frame)
+
+    def _lasting(self, output_mode: OutputMode, storage: Storage) -> DeltaTable | None:
+        """The table, whose columns a batch has to fit; None where it makes them."""
+        return None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
 
     def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"
@@ -136,6 +144,10 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         table = find_table(self.path, storage=storage)
         if table is not None:
             check_same(table, frame, self.schema_evolution, place=self.path, otherwise=otherwise)
+
+    def let_follow(self, frame: DataFrame, *, storage: Storage) -> None:
+        if self.schema_evolution is not None:
+            schema_evolution.evolve(self.path, frame, storage=storage)
 
     @classmethod
     def at(cls, location: str, partition_by: Sequence[str] = (), options: Mapping[str, str] = {}) -> DeltaSink:

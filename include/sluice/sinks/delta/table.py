@@ -25,7 +25,16 @@ from sluice.delta_table import (
 )
 from sluice.locations import spark_location
 from sluice.paths import resolve_path
-from sluice.sinks.contract import BatchOutcome, BatchSink, OutputMode, ReadableSink, SinkState, SinkUse, Unknown
+from sluice.sinks.contract import (
+    BatchOutcome,
+    BatchSink,
+    KeyedSink,
+    OutputMode,
+    ReadableSink,
+    SinkState,
+    SinkUse,
+    Unknown,
+)
 from sluice.sinks.delta import forgotten, published_batch, schema_evolution
 from sluice.sinks.delta.declared_columns import check_partitions, interval_kind
 from sluice.sinks.delta.read_back import ReadBackDeltaTable
@@ -106,12 +115,23 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
         table = None if self._is_made_anew(use.output_mode) else find_table(self.path, storage=use.storage)
         if table is not None:
-            where = f"{use.place}, {self.path}"
-            schema_evolution.check_result(table, frame, self.schema_evolution, use.written, place=where)
+            schema_evolution.check_result(
+                table,
+                frame,
+                self.schema_evolution,
+                use.written,
+                only_adds=not isinstance(self, KeyedSink),
+                place=f"{use.place}, {self.path}",
+            )
 
     def evolve(self, frame: DataFrame, use: SinkUse) -> None:
-        if self.schema_evolution is not None and not self._is_made_anew(use.output_mode):
-            schema_evolution.evolve(self.path, frame, storage=use.storage)
+        if self.schema_evolution is None or self._is_made_anew(use.output_mode):
+            return
+        schema_evolution.evolve(self.path, frame, storage=use.storage)
+        if (table := find_table(self.path, storage=use.storage)) is not None:
+            # Another stream of the table may have given it a column of the name, and another type, this very moment.
+            place = f"{use.place}, {self.path}"
+            schema_evolution.check_result(table, frame, self.schema_evolution, place=place)
 
     def streaming_queries(self, *, storage: Storage) -> Iterator[str]:
         log = open_log(self.path, storage=storage)
