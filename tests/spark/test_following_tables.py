@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from sluice.errors import BatchFailedError, DeclarationError
 from sluice.sinks.delta.schema_evolution import check_result, evolve
 from sluice.sinks.delta.sink import DeltaSink
 from sluice.storage import Storage
+from tests.campaign import CAMPAIGN, in_campaigns
 from tests.spark.lab import Lab, rows
 from tests.spark.power_cuts import Cut
 from tests.spark.test_mended_files import backfill, cut_run
@@ -293,3 +295,66 @@ def test_a_backfill_after_a_table_has_followed(lab: Lab) -> None:
     backfill(lab, declared)
     assert "size" not in columns(lab, "out_quarantine")
     assert rows(lab.spark_table("out").select("id", "size")) == [(0, 5), (0, None), (1, None)]
+
+
+UPSTREAM = (
+    "ALTER TABLE events ADD COLUMN town STRING AFTER id",
+    "ALTER TABLE events ALTER COLUMN amount TYPE BIGINT",
+    "ALTER TABLE events ADD COLUMN inner.b INT",
+    "ALTER TABLE events ALTER COLUMN inner.a TYPE BIGINT",
+    "ALTER TABLE events ADD COLUMN Size DECIMAL(5, 2)",
+    "ALTER TABLE events ALTER COLUMN size TYPE DECIMAL(10, 3)",
+)
+_TOO_MUCH = 10**6
+
+
+def value(kind: str, number: int) -> str:
+    """A value of a column, in SQL."""
+    if not kind.startswith("struct"):
+        return f"'t{number}'" if kind == "string" else f"CAST({number % 900}.25 AS {kind})"
+    fields = (f"'{field.partition(':')[0]}', {number}" for field in kind[7:-1].split(","))
+    return f"named_struct({', '.join(fields)})"
+
+
+@in_campaigns
+@pytest.mark.parametrize("seed", range(3 * CAMPAIGN))
+def test_histories(lab: Lab, seed: int) -> None:
+    """Columns are added and widened upstream, runs are killed anywhere, the word comes and goes: every row is there.
+
+    A suite takes rows out, into a quarantine that follows as the sink does.
+    """
+    chance, todo, told = Random(seed), list(UPSTREAM), [f"seed {seed}"]
+    rule = row("expect_column_values_to_be_between", policy="quarantine", column="id", max_value=_TOO_MUCH)
+    (lab.root / "suite.json").write_bytes(document(rule))
+    own = "_failed_expectations ARRAY<STRING>, _run_id STRING, _batch_id BIGINT"
+    begun = "id BIGINT, amount INT, inner STRUCT<a: INT>"
+    table = make(lab, begun, **WIDENING)
+    make(lab, begun, "out", **WIDENING)
+    make(lab, f"{begun}, {own}", "out_quarantine", **WIDENING)
+    follows = stream(sinks.delta("out", schema_evolution=ADD), quality="suite.json")
+    plain = replace(follows, sink=sinks.delta("out"))
+    for number in range(1, 25):
+        step = chance.choice(["upstream", "rows", "follow", "plain", "cut", "cut"])
+        told.append(step)
+        if step == "upstream" and todo:
+            in_table(lab, table, todo.pop(0))
+        if step in {"upstream", "rows"}:
+            (_, *others), picked = lab.spark_table("events").dtypes, number + chance.choice([0, 10 * _TOO_MUCH])
+            put(lab, f"({', '.join([str(picked), *(value(kind, number) for _, kind in others)])})")
+        elif step == "cut":
+            cut = Cut(nth=chance.randrange(1, 40), moment=chance.choice(["before", "middle", "after"]))
+            told.append(f"{cut}: {cut_run(lab, follows, cut)}")
+        elif step == "follow":
+            lab.run(follows)
+        else:
+            try:
+                lab.run(plain)
+            except DeclarationError as exc:
+                told.append(f"{exc}")
+    lab.run(follows)
+
+    columns_now = lab.spark_table("events").columns
+    out, aside = (lab.spark_table(name).select(columns_now) for name in ("out", "out_quarantine"))
+    found, whole = out.union(aside).collect(), lab.spark_table("events").collect()
+    assert sorted(map(str, found)) == sorted(map(str, whole)), told
+    assert out.where(f"id > {_TOO_MUCH}").isEmpty(), told
