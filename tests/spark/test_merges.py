@@ -242,6 +242,14 @@ REFUSED = {
     "too few": ("with_window", "user", r"groups by `window`, too: two rows of a batch would have the same keys"),
     "one row": ("of_all", "n", "`n` is what the aggregation computes.*it has one row in all: give it a column"),
     "renamed": ("renamed", "who", r"groups by `date_trunc.*`, too"),
+    "computed above": (
+        "lowered",
+        "user",
+        r"`user` is computed above the aggregation, as `lower\(user\)`.*as it is: `user`",
+    ),
+    "counted": ("numbered", "k", r"`k` is computed above the aggregation, as `concat\(k"),
+    "of an aggregate": ("largest", "k", r"`k` is computed above .*two groups may have the same"),
+    "a clock": ("with_a_clock", "one", r"`one` is computed above .*nothing, so that it has one row"),
     "leaves": (
         "modest",
         "user",
@@ -255,6 +263,22 @@ def joined(sales: DataFrame) -> DataFrame:
     """With what is no stream: whether a row of it is there may change."""
     others = sales.sparkSession.createDataFrame([("a", 1)], "user string, rank int")
     return per_user(sales).join(others, "user")
+
+
+def lowered(sales: DataFrame) -> DataFrame:
+    return per_user(sales).select(F.lower("user").alias("user"), "n")
+
+
+def numbered(sales: DataFrame) -> DataFrame:
+    return per_user(sales).select("user", F.concat(F.lit("k"), "n").alias("k"))
+
+
+def largest(sales: DataFrame) -> DataFrame:
+    return per_user(sales).select((F.col("total") + 0).alias("sum"), "n").select(F.col("sum").alias("k"), "n")
+
+
+def with_a_clock(sales: DataFrame) -> DataFrame:
+    return of_all(sales).select(F.current_timestamp().alias("one"), "n")
 
 
 def with_window(sales: DataFrame) -> DataFrame:

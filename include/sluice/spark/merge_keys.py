@@ -26,6 +26,8 @@ _KEEPS_ROWS = {
 _TAG = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
 _ATTRIBUTE = re.compile(rf"(?P<name>[^()#]*){_TAG.pattern}(?P<field>\.start|\.end)?")
 """A column as it is; of a window, its start or its end tells it as well."""
+_CALL = re.compile(r"\b(?!cast\()\w+\(", re.IGNORECASE)
+"""A function: unlike a literal, it may be something else in the next batch."""
 _NO_ORDER = ("map<", "variant")
 
 
@@ -76,20 +78,28 @@ def _check_grouping(keys: tuple[str, ...], frame: DataFrame, plans: PlanReader, 
     names = ", ".join(f"`{key}`" for key in keys)
     # A projection, so that the root names the columns.
     node = whole_plan(frame.select(*map(identifier, keys)), plans)
-    wanted = dict(zip(output_columns(node) or (), keys, strict=False))
+    wanted, computed = dict(zip(output_columns(node) or (), keys, strict=False)), dict[str, str]()
     while node.kind in _KEEPS_ROWS and len(node.children) == 1:
         made = made_columns(node)
-        traced = {number: _ATTRIBUTE.fullmatch(made[number]) if number in made else None for number in wanted}
-        if any(number in made and traced[number] is None for number in wanted):
-            # Computed of others: whether it tells rows apart, nobody knows.
-            return
-        wanted = {
-            (found[2] if (found := traced[number]) is not None else number): key for number, key in wanted.items()
-        }
+        for number in [number for number in wanted if number in made]:
+            key, expression = wanted.pop(number), made[number]
+            if (found := _ATTRIBUTE.fullmatch(expression)) is not None:
+                wanted[found[2]] = key
+            elif ATTRIBUTE.search(expression) or _CALL.search(expression):
+                computed[key] = expression
         node = node.children[0]
     if node.kind != "Aggregate" or not node.is_streaming:
         return
     grouped = _grouped(node)
+    if computed:
+        key, expression = next(iter(computed.items()))
+        raise DeclarationError(
+            f"rows are to be found by {names}, and `{key}` is computed above the aggregation, as"
+            f" `{_TAG.sub('', expression)}`: two groups may have the same, or one has another by the next batch",
+            where=stream.place,
+            remedy="compute it before, and group by it; or name what the aggregation groups by, as it is:"
+            f" {_told(grouped.values()) or 'nothing, so that it has one row'}",
+        )
     if (other := next((key for number, key in wanted.items() if number not in grouped), None)) is not None:
         raise DeclarationError(
             f"rows are to be found by {names}, and `{other}` is what the aggregation computes: a row of a later batch"
