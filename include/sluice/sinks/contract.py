@@ -167,6 +167,17 @@ class Sink(ABC):
         """The columns of the result that it can't do without."""
         return ()
 
+    def partitions(self, kinds: Mapping[str, str], output_mode: OutputMode, *, storage: Storage) -> Mapping[str, str]:
+        """The columns that partition what is written, with the types that they have there.
+
+        Args:
+            kinds: Those of the result, by name, as Spark names them.
+            output_mode: The declared one.
+            storage: Where to look.
+        """
+        folded = {name.casefold() for name in self.partition_columns}
+        return {name: kind for name, kind in kinds.items() if name.casefold() in folded}
+
     @property
     def form(self) -> str:
         """What can't be changed once it is written: the kind, and what its rows are kept as."""

@@ -27,6 +27,7 @@ from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
 from sluice.spark.merge_keys import check_merge_keys
+from sluice.spark.partition_times import TIME_ZONE, check_times, is_fixed
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
 from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query_words import note_query
@@ -237,7 +238,7 @@ def build_query(
         ) from exc
     analysed = plans.analysed_text(frame)
     _check_recursion(analysed, place)
-    _check_partition_columns(stream, frame)
+    _check_partition_columns(project, stream, frame)
     check_merge_keys(stream, frame, plans)
     _check_interval_column(stream, frame)
     for function in functions[1:]:
@@ -355,7 +356,7 @@ def _check_recursion(analysed: str, place: str) -> None:
         )
 
 
-def _check_partition_columns(stream: Stream, frame: DataFrame) -> None:
+def _check_partition_columns(project: Project, stream: Stream, frame: DataFrame) -> None:
     """Spark would find out in the first batch, once that is planned."""
     columns = frame.columns
     known = {name.lower() for name in columns}
@@ -367,6 +368,11 @@ def _check_partition_columns(stream: Stream, frame: DataFrame) -> None:
             where=stream.place,
             remedy=f"did you mean `{near[0]}`?" if near else f"the result has: {', '.join(columns)}",
         )
+    zone = frame.sparkSession.conf.get(TIME_ZONE) or ""
+    written = [stream.sink, stream.quarantine_table if stream.quality is not None else None]
+    for table in filter(None, written) if not is_fixed(zone) else ():
+        partitions = table.partitions(dict(frame.dtypes), stream.output_mode, storage=project.storage())
+        check_times(partitions, zone, place=stream.place)
 
 
 def _check_interval_column(stream: Stream, frame: DataFrame) -> None:

@@ -21,6 +21,7 @@ from sluice.delta_table import (
     open_table,
     read_commit,
     refuse_other,
+    spark_columns,
     transactions,
 )
 from sluice.locations import spark_location
@@ -94,6 +95,13 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
     @property
     def partition_columns(self) -> tuple[str, ...]:
         return self.partition_by
+
+    def partitions(self, kinds: Mapping[str, str], output_mode: OutputMode, *, storage: Storage) -> Mapping[str, str]:
+        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+        if table is None:
+            return super().partitions(kinds, output_mode, storage=storage)
+        there = spark_columns(table)
+        return {name: there[name] for name in table.metadata().partition_columns}
 
     def check_table(self, use: SinkUse) -> None:
         is_asked = bool(self.partition_by) or use.interval_column is not None

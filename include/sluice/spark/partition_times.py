@@ -1,0 +1,45 @@
+"""Times that partition a table or a folder: their values are names of folders, with the hour of the session's zone.
+
+Where a clock is put back, one hour comes twice, and both have one name: Spark reads the second as the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sluice.errors import DeclarationError
+
+TIME_ZONE = "spark.sql.session.timeZone"
+_FIXED = re.compile(
+    r"(?:UTC|GMT|UT)?[+-]\d{1,2}(?::?\d{2}){0,2}|Z|Zulu|UTC|GMT0?|UT|UCT|Universal|Greenwich|Etc/.*|GMT[+-]0",
+    re.IGNORECASE,
+)
+"""The zones that have one offset from UTC, and never had another."""
+
+
+def is_fixed(zone: str) -> bool:
+    """Whether clocks of a zone, named as Spark does, were never put back."""
+    return _FIXED.fullmatch(zone.strip()) is not None
+
+
+def check_times(partitions: Mapping[str, str], zone: str, *, place: str) -> None:
+    """Make sure that each time of a partition is read as it was written.
+
+    Args:
+        partitions: The columns that partition what is written, with their types as Spark names them.
+        zone: The time zone of the session.
+        place: For messages.
+
+    Raises:
+        DeclarationError: One of them is a time, and the zone has hours that come twice.
+    """
+    name = next((name for name, kind in partitions.items() if kind == "timestamp"), None)
+    if name is not None and not is_fixed(zone):
+        raise DeclarationError(
+            f"the sink is partitioned by `{name}`, of type timestamp, and the session's time zone is {zone}: of an hour"
+            " that comes twice there, Spark would write the second as the first",
+            where=place,
+            remedy=f'let the stream run with `conf={{"{TIME_ZONE}": "UTC"}}`; or partition by a date, or by the text of'
+            " the time in UTC, which the transform makes",
+        )
