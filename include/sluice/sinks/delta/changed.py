@@ -7,7 +7,7 @@ arrive nor how often one does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ from sluice.delta_table import find_table, last_transaction, load_table, refuse_
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState, SinkUse
-from sluice.sinks.delta import merge, tombstones
+from sluice.sinks.delta import merge, nested_fields, tombstones
 from sluice.sinks.delta.changes import Changes
 from sluice.sinks.delta.implicit_casts import with_types_of
 from sluice.sinks.delta.keys import (
@@ -24,19 +24,25 @@ from sluice.sinks.delta.keys import (
     check_key_columns,
     check_key_types,
     check_keys,
+    check_widened,
+    kept_in_partition,
+    texts_of_partitions,
 )
+from sluice.sinks.delta.row_order import ordered
 from sluice.sinks.delta.table import DeltaTableSink
 from sluice.sinks.delta.tombstones import COLUMNS, SEQUENCE, Tombstones
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 START, END = "__START_AT", "__END_AT"
 """From which sequence on a row of a history was so, and up to which."""
-_DELETED, _ENDS, _ARRIVED = "__DELETED", "__ENDS", "__ARRIVED"
-_RESERVED = {name.casefold() for name in (START, END, _DELETED, _ENDS, _ARRIVED, *COLUMNS)}
+_DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN = "__DELETED", "__ENDS", "__ARRIVED", "__NEWEST", "__BEGUN"
+_RESERVED = {name.casefold() for name in (START, END, _DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN, *COLUMNS)}
 _UNORDERED = ("map<", "variant", "interval")
 
 
@@ -144,6 +150,9 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             order = frame.selectExpr(f"{identifier(self.changes.sequence_by)} AS {identifier(self._sequence_column)}")
             check_key_types(self.changes.keys, frame, table, place=where)
             check_key_types([self._sequence_column], order, table, place=where)
+            if self.schema_evolution is None:
+                nested_fields.check_fields(table, self._kept(frame), place=where)
+            self._check_own(frame, table, place=where, storage=use.storage)
         super().check_result(self._kept(frame), replace(use, written=self._kept_of(use.written)))
 
     def evolve(self, frame: DataFrame, use: SinkUse) -> None:
@@ -157,6 +166,21 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
 
     def _kept(self, frame: DataFrame) -> DataFrame:
         return frame.selectExpr(*map(identifier, self.changes.kept_columns(frame.columns)))
+
+    def _check_own(self, frame: DataFrame, table: DeltaTable, *, place: str, storage: Storage) -> None:
+        """Make sure that what Sluice has made of keys and sequence has the types that these have by now.
+
+        Raises:
+            DeclarationError: It has not: a merge would cut values to what was there before.
+        """
+        kinds, order = dict(frame.dtypes), dict(frame.dtypes)[self.changes.sequence_by]
+        if self._is_history:
+            check_widened({END: order}, table, location=self.path, place=place)
+        wanted = {key: kinds[key] for key in self.changes.keys} | {SEQUENCE: order}
+        self._tombstones(table).check_types(wanted, frame.sparkSession, place=place, storage=storage)
+
+    def _tombstones(self, table: DeltaTable) -> Tombstones:
+        return Tombstones(self.side_tables["tombstones"], self.changes.keys, str(table.metadata().id))
 
     def _check_columns(self, frame: DataFrame, place: str) -> None:
         kinds, changes = dict(frame.dtypes), self.changes
@@ -204,18 +228,27 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
         changes = self.changes
-        rows = check_keys(frame, changes.keys, batch.batch_id, place=self.path, sequence=changes.sequence_by)
+        partitions = self.partitions(dict(frame.dtypes), batch.output_mode, storage=storage)
+        sequence = changes.sequence_by
+        rows = check_keys(
+            frame, changes.keys, batch.batch_id, place=self.path, sequence=sequence, partitions=partitions
+        )
         is_new = find_table(self.path, storage=storage) is None
         if is_new:
             # First this one: what is noted of a table that was here before may have other keys.
-            tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame)))
+            tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame, partitions)))
             self._make(frame)
         table = load_table(self.path, storage=storage)
-        events = self._events(with_types_of(table, frame))
-        known = Tombstones(self.side_tables["tombstones"], changes.keys, str(table.metadata().id))
-        if not is_new and last_transaction(table, self.path, batch.query_id, storage=storage) is None:
+        fitting = nested_fields.in_order(table, with_types_of(table, frame))
+        events, known = self._events(fitting, partitions), self._tombstones(table)
+        deletes = self._deletes(events)
+        is_first = not is_new and last_transaction(table, self.path, batch.query_id, storage=storage) is None
+        if is_first or not known.have_types(dict(deletes.dtypes), storage=storage):
             if not known.are_known(frame.sparkSession, storage=storage):
-                tombstones.begin(known.location, self._deletes(events))
+                tombstones.begin(known.location, deletes)
+            known.check_types(dict(deletes.dtypes), frame.sparkSession, place=self.path, storage=storage)
+        if is_first:
+            known.drop_undone(self.path, batch, frame.sparkSession, storage=storage)
             self._check_begun_with(frame.sparkSession, known)
         columns = [name for name in events.columns if name not in {SEQUENCE, _DELETED}]
         by = [*changes.keys, SEQUENCE] if self._is_history else changes.keys
@@ -235,11 +268,13 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         check_begun_with(table, keys, place=self.path)
         if not self._is_history:
             return
-        begun = table.selectExpr(*map(identifier, self.changes.keys), f"{START} AS {SEQUENCE}", END, "true AS is_row")
+        begun = table.selectExpr(
+            *map(identifier, self.changes.keys), f"{START} AS {SEQUENCE}", END, f"true AS {_BEGUN}"
+        )
         about = begun.select(*map(identifier, self.changes.keys)).distinct()
         begun = begun.unionByName(known.of(about), allowMissingColumns=True)
         ends = begun.selectExpr("*", f"lead({SEQUENCE}) OVER ({self._of_each_key()}) AS {_ENDS}")
-        unknown = ends.where(f"is_row AND ({SEQUENCE} IS NULL OR NOT {END} <=> {_ENDS})").count()
+        unknown = ends.where(f"{_BEGUN} AND ({SEQUENCE} IS NULL OR NOT {END} <=> {_ENDS})").count()
         if unknown:
             raise DeclarationError(
                 f"the table, to which the stream has written nothing yet, has {unknown:,} rows that do not end where"
@@ -263,19 +298,25 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             columns += [f"{order} AS {START}", f"{order} AS {END}"]
         self._batch_writer(frame.selectExpr(*columns).where("false"), "errorifexists").save(spark_location(self.path))
 
-    def _events(self, frame: DataFrame) -> DataFrame:
-        """The columns that the table has, with the sequence of each change, and whether it is a delete."""
-        kept = map(identifier, self.changes.kept_columns(frame.columns))
+    def _events(self, frame: DataFrame, partitions: Collection[str]) -> DataFrame:
+        """The columns as the table has them, with the sequence of each change, and whether it is a delete."""
+        texts, kept = texts_of_partitions(frame, partitions), []
+        for name in self.changes.kept_columns(frame.columns):
+            named = identifier(name)
+            kept.append(f"{kept_in_partition(named)} AS {named}" if name in texts else named)
+        order = identifier(self.changes.sequence_by)
+        if dict(frame.dtypes)[self.changes.sequence_by] in {"float", "double"}:
+            # Both zeros are one sequence: whichever comes first, it is this one.
+            order = f"CASE WHEN {order} = 0 THEN abs({order}) ELSE {order} END"
         deleted = f"coalesce({self.changes.apply_as_deletes or 'false'}, false) AS {_DELETED}"
-        return frame.selectExpr(*kept, f"{identifier(self.changes.sequence_by)} AS {SEQUENCE}", deleted)
+        return frame.selectExpr(*kept, f"{order} AS {SEQUENCE}", deleted)
 
     def _newest(self, events: DataFrame, columns: Sequence[str], by: Sequence[str]) -> DataFrame:
         """One change of each key: of the newest, a delete, or the greatest row."""
-        kinds = dict(events.dtypes)
-        rank = f"struct({SEQUENCE}, {_DELETED}, {', '.join(_ordered(columns, kinds))})"
+        rank = f"struct({SEQUENCE}, {_DELETED}, {', '.join(ordered(columns, _kinds(events)))})"
         whole = f"struct({', '.join(map(identifier, events.columns))})"
-        found = events.groupBy(*map(identifier, by)).agg(_expression(f"max_by({whole}, {rank})", "newest"))
-        return found.selectExpr("newest.*")
+        found = events.groupBy(*map(identifier, by)).agg(_expression(f"max_by({whole}, {rank})", _NEWEST))
+        return found.selectExpr(f"{_NEWEST}.*")
 
     def _apply_to_newest(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
         """Keep the newest row of each key, unless a delete is newer."""
@@ -285,7 +326,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         rows = newest.join(last, keys, "left").where(f"{_DELETED} OR {_ENDS} IS NULL OR {SEQUENCE} > {_ENDS}")
         rows = rows.selectExpr(*map(identifier, [*columns, SEQUENCE, _DELETED]))
         there, order = merge.of_table(self._sequence_column), merge.of_rows(SEQUENCE)
-        kinds = dict(newest.dtypes)
+        kinds = _kinds(newest)
         is_greater = f"{_rank(merge.ROWS, columns, kinds)} > {_rank(merge.TABLE, columns, kinds)}"
         is_newer = f"({there} IS NULL OR {order} > {there} OR ({order} = {there} AND {is_greater}))"
         deleted = merge.of_rows(_DELETED)
@@ -299,7 +340,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
     def _apply_to_history(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
         """Begin a row with each change, and end it with the next one of its key."""
         session, keys = newest.sparkSession, list(self.changes.keys)
-        about, kinds = newest.select(*map(identifier, keys)).distinct(), dict(newest.dtypes)
+        about, kinds = newest.select(*map(identifier, keys)).distinct(), _kinds(newest)
         table = session.read.format("delta").load(spark_location(self.path)).join(about, keys, "left_semi")
         there = table.selectExpr(*map(identifier, columns), f"{START} AS {SEQUENCE}", f"false AS {_DELETED}")
         deletes = known.of(about).selectExpr("*", f"true AS {_DELETED}")
@@ -324,18 +365,13 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         merge.merge(rows, self.path, found, clauses, batch=batch)
 
 
-def _rank(side: str, columns: Sequence[str], kinds: Mapping[str, str]) -> str:
+def _rank(side: str, columns: Sequence[str], kinds: Mapping[str, DataType]) -> str:
     """What a row is compared with another by, in a merge."""
-    return f"struct({', '.join(_ordered(columns, kinds, f'{side}.'))})"
+    return f"struct({', '.join(ordered(columns, kinds, f'{side}.'))})"
 
 
-def _ordered(columns: Sequence[str], kinds: Mapping[str, str], before: str = "") -> Iterator[str]:
-    """By their names: the order in which a transform gives them means nothing."""
-    for name in sorted(columns):
-        column = f"{before}{identifier(name)}"
-        is_ordered = not any(word in kinds[name] for word in _UNORDERED)
-        as_text = f"CASE WHEN {column} IS NOT NULL THEN to_json(named_struct('value', {column})) END"
-        yield column if is_ordered else as_text
+def _kinds(frame: DataFrame) -> dict[str, DataType]:
+    return {field.name: field.dataType for field in frame.schema.fields}
 
 
 def _expression(text: str, name: str) -> Any:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sluice.delta_table import spark_columns
 from sluice.errors import DeclarationError
+from sluice.locations import spark_location
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 _APPEND_ONLY = "delta.appendOnly"
 _PADDED = "__CHAR_VARCHAR_TYPE_STRING"
 """What Spark notes beside a column of texts that are of one length, or of no more than one."""
+_NO_VALUE = "'', '__HIVE_DEFAULT_PARTITION__'"
+"""The texts that Delta keeps as a null where a column partitions the table."""
 _WITHOUT = (
     "leave such rows out in the transform, or give them a value there; or drop them by the suite"
     " (`expect_column_values_to_not_be_null` with the policy `drop`), which counts them"
@@ -80,6 +83,30 @@ def check_key_types(keys: Sequence[str], frame: DataFrame, table: DeltaTable, *,
             )
 
 
+def check_widened(kinds: Mapping[str, str], table: DeltaTable, *, location: str, place: str) -> None:
+    """Make sure that columns which Sluice has made have the types that those they are about have by now.
+
+    Args:
+        kinds: These types, by name of what was made, as Spark names them.
+        table: Where it was made.
+        location: Where that is.
+        place: For messages.
+
+    Raises:
+        DeclarationError: One has another type: a merge would cut a value to it.
+    """
+    there = {name.casefold(): kind for name, kind in spark_columns(table).items()}
+    for name, kind in kinds.items():
+        if (was := there.get(name.casefold(), kind)) != kind:
+            raise DeclarationError(
+                f"`{name}` is {was} in {location}, and is to have values of {kind}: they would be cut",
+                where=place,
+                remedy="let it follow as the table's own columns did: ALTER TABLE"
+                f" delta.{identifier(spark_location(location))} ALTER COLUMN {identifier(name)} TYPE {kind} (once the"
+                " property `delta.enableTypeWidening` is true there); or declare a new stream with a sink of its own",
+            )
+
+
 def check_keys(
     frame: DataFrame,
     keys: Sequence[str],
@@ -87,6 +114,7 @@ def check_keys(
     *,
     place: str,
     sequence: str | None = None,
+    partitions: Collection[str] = (),
 ) -> int:
     """Make sure that each row of a batch can be found by its keys; gives how many rows there are.
 
@@ -96,16 +124,18 @@ def check_keys(
         batch_id: Its id.
         place: The table, for messages.
         sequence: The column that orders the rows of a key; without one, no two rows may have the same keys.
+        partitions: The columns that partition the table.
 
     Raises:
-        DeclarationError: A key is null, or two rows have the same and no order.
+        DeclarationError: A key is null, or becomes one in the table; or two rows have the same and no order.
     """
     from pyspark.sql import functions
 
     names = [f"k{number}" for number in range(len(keys))]
     named = [f"{identifier(key)} AS {name}" for key, name in zip(keys, names, strict=True)]
-    is_null = " OR ".join(f"{name} IS NULL" for name in names)
-    is_unordered = "false" if sequence is None else f"{identifier(sequence)} IS NULL"
+    texts = texts_of_partitions(frame, partitions)
+    is_null = " OR ".join(_is_lost(name, is_text=key in texts) for name, key in zip(names, keys, strict=True))
+    is_unordered = "false" if sequence is None else _is_lost(identifier(sequence), is_text=sequence in texts)
     found = (
         frame.selectExpr(*named, f"CAST({is_unordered} AS INT) AS unordered")
         .groupBy(*names)
@@ -120,16 +150,24 @@ def check_keys(
         .collect()[0]
     )
     if found.nulls or found.unordered or (sequence is None and found.repeating):
-        raise _unfit_rows(found, keys, batch_id, sequence, place)
+        lost = next((key for key in keys if key in texts), None)
+        raise _unfit_rows(found, keys, batch_id, sequence, lost, place=place)
     return int(found.rows)
 
 
-def _unfit_rows(found: Row, keys: Sequence[str], batch_id: int, sequence: str | None, place: str) -> DeclarationError:
+def _unfit_rows(
+    found: Row, keys: Sequence[str], batch_id: int, sequence: str | None, lost: str | None, *, place: str
+) -> DeclarationError:
     shown = ", ".join(f"`{key}`" for key in keys)
     if found.nulls:
+        also = (
+            ""
+            if lost is None
+            else f" (or an empty text, or bytes that are none, in `{lost}`, which partitions the table)"
+        )
         return _unfit(
-            f"{found.nulls:,} of {found.rows:,} rows of batch {batch_id} have a null in {shown}, by which no row is"
-            " found",
+            f"{found.nulls:,} of {found.rows:,} rows of batch {batch_id} have a null in {shown}{also}, by which no row"
+            " is found",
             place,
             _WITHOUT,
         )
@@ -150,6 +188,24 @@ def _unfit_rows(found: Row, keys: Sequence[str], batch_id: int, sequence: str | 
     )
 
 
+def texts_of_partitions(frame: DataFrame, partitions: Collection[str]) -> set[str]:
+    """The columns of a batch whose values Delta keeps as texts, as names of folders have them: empty ones as nulls."""
+    folded = {name.casefold() for name in partitions}
+    return {name for name, kind in frame.dtypes if kind.startswith(("string", "binary")) and name.casefold() in folded}
+
+
+def kept_in_partition(column: str) -> str:
+    """What the table has of such a column, in SQL."""
+    return f"CASE WHEN CAST({column} AS STRING) IN ({_NO_VALUE}) THEN NULL ELSE {column} END"
+
+
+def _is_lost(column: str, *, is_text: bool) -> str:
+    if not is_text:
+        return f"{column} IS NULL"
+    # Bytes that are no text become others.
+    return f"({kept_in_partition(column)} IS NULL OR NOT is_valid_utf8(CAST({column} AS STRING)))"
+
+
 def check_begun_with(table: DataFrame, keys: Sequence[str], *, place: str) -> None:
     """Make sure that a table, which a stream begins with, has no two rows of the same keys: a merge changes both.
 
@@ -161,10 +217,13 @@ def check_begun_with(table: DataFrame, keys: Sequence[str], *, place: str) -> No
     Raises:
         DeclarationError: It has.
     """
-    names = list(map(identifier, keys))
+    from pyspark.sql import functions
+
+    names = [f"k{number}" for number in range(len(keys))]
+    named = table.selectExpr(*(f"{identifier(key)} AS {name}" for key, name in zip(keys, names, strict=True)))
     # Nobody finds those with a null.
-    found = table.where(" AND ".join(f"{name} IS NOT NULL" for name in names)).groupBy(*names).count()
-    repeating = found.where("count > 1").count()
+    told = named.where(" AND ".join(f"{name} IS NOT NULL" for name in names))
+    repeating = told.groupBy(*names).agg(functions.expr("count(1) AS rows")).where("rows > 1").count()
     if repeating:
         shown = ", ".join(f"`{key}`" for key in keys)
         raise DeclarationError(

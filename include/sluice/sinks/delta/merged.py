@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
 from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkUse
-from sluice.sinks.delta import merge
+from sluice.sinks.delta import merge, nested_fields
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
@@ -74,11 +74,14 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             # First of all: a type to which the table might follow is none for a key.
             check_key_types(self.keys, frame, table, place=f"{use.place}, {self.path}")
         super().check_result(frame, use)
+        if table is not None and self.schema_evolution is None:
+            nested_fields.check_fields(table, frame, place=f"{use.place}, {self.path}")
 
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
     ) -> None:
-        rows = check_keys(frame, self.keys, batch.batch_id, place=self.path)
+        partitions = self.partitions(dict(frame.dtypes), batch.output_mode, storage=storage)
+        rows = check_keys(frame, self.keys, batch.batch_id, place=self.path, partitions=partitions)
         table = find_table(self.path, storage=storage)
         if table is None:
             new = self._batch_writer(frame, "errorifexists").option("txnAppId", batch.query_id)
@@ -96,4 +99,4 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             f"WHEN NOT MATCHED THEN {merge.insert(frame.columns)}",
             *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if is_whole else []),
         ]
-        merge.merge(frame, self.path, merge.same_keys(self.keys), clauses, batch=batch)
+        merge.merge(nested_fields.in_order(table, frame), self.path, merge.same_keys(self.keys), clauses, batch=batch)

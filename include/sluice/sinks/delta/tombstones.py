@@ -7,14 +7,16 @@ other rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.delta_table import find_table, last_transaction, load_table, spark_columns
+from sluice.delta_table import TRANSACTIONS_EXPIRE, find_table, last_transaction, load_table, spark_columns
 from sluice.errors import DeclarationError, StorageError
 from sluice.locations import spark_location
 from sluice.sinks.contract import SinkBatch
 from sluice.sinks.delta import merge, sealing
+from sluice.sinks.delta.keys import check_widened
 from sluice.sql_text import identifier, string_literal
 from sluice.storage import Storage
 
@@ -110,6 +112,50 @@ class Tombstones:
         if find_table(self.location, storage=storage) is None:
             return False
         return not self._read(session).where(f"{_TABLE} = {string_literal(self.table_id)}").isEmpty()
+
+    def have_types(self, kinds: Mapping[str, str], *, storage: Storage) -> bool:
+        """Whether deletes of these types are kept as they are; also where none is kept yet."""
+        table = find_table(self.location, storage=storage)
+        there = spark_columns(table) if table is not None else {}
+        return all(there.get(name, kind) == kind for name, kind in kinds.items())
+
+    def check_types(self, kinds: Mapping[str, str], session: SparkSession, *, place: str, storage: Storage) -> None:
+        """Make sure of that, where any are kept that count: else the table is made anew.
+
+        Raises:
+            DeclarationError: A value would be cut.
+        """
+        table = find_table(self.location, storage=storage)
+        if table is None or self.have_types(kinds, storage=storage) or not self.are_known(session, storage=storage):
+            return
+        check_widened(kinds, table, location=self.location, place=place)
+
+    def drop_undone(self, location: str, batch: SinkBatch, session: SparkSession, *, storage: Storage) -> None:
+        """Take back what other streams have noted of batches that never counted: of each, only its newest may not.
+
+        Args:
+            location: The table that the deletes are about.
+            batch: Whose stream notes its own anew.
+            session: Spark.
+            storage: Where the tables are.
+        """
+        if find_table(self.location, storage=storage) is None:
+            return
+        of_others = f"{_TABLE} = {string_literal(self.table_id)} AND {_QUERY} <> {string_literal(batch.query_id)}"
+        for query, newest in self._read(session).where(of_others).groupBy(_QUERY).agg({_BATCH: "max"}).collect():
+            if self._is_undone(query, newest, location, storage):
+                there = f"delta.{identifier(spark_location(self.location))}"
+                own = f"{_QUERY} = {string_literal(query)} AND {_BATCH} = {newest}"
+                session.sql(f"DELETE FROM {there} WHERE {of_others} AND {own}")  # noqa: S608 - quoted, every one
+
+    def _is_undone(self, query: str, newest: int, location: str, storage: Storage) -> bool:
+        table = load_table(location, storage=storage)
+        last = last_transaction(table, location, query, storage=storage)
+        if last is not None:
+            return last < newest
+        noted = last_transaction(load_table(self.location, storage=storage), self.location, query, storage=storage)
+        # A table may have let the transaction expire of a batch that counted; before that, it was noted here.
+        return TRANSACTIONS_EXPIRE not in table.metadata().configuration or noted is None or noted < newest
 
     def of(self, keys: DataFrame) -> DataFrame:
         """The deletes of some keys: keys and `__SEQUENCE`."""
