@@ -7,8 +7,9 @@ arrive nor how often one does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.delta_table import find_table, last_transaction, load_table, refuse_other
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+    _Known = Callable[[DataFrame], DataFrame]
+    """Gives the deletes of keys: see `Tombstones.of`."""
 
 START, END = "__START_AT", "__END_AT"
 """From which sequence on a row of a history was so, and up to which."""
@@ -150,10 +154,10 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             order = frame.selectExpr(f"{identifier(self.changes.sequence_by)} AS {identifier(self._sequence_column)}")
             check_key_types(self.changes.keys, frame, table, place=where)
             check_key_types([self._sequence_column], order, table, place=where)
-            if self.schema_evolution is None:
-                nested_fields.check_fields(table, self._kept(frame), place=where)
             self._check_own(frame, table, place=where, storage=use.storage)
         super().check_result(self._kept(frame), replace(use, written=self._kept_of(use.written)))
+        if table is not None and self.schema_evolution is None:
+            nested_fields.check_whole(table, self._kept(frame), place=where)
 
     def evolve(self, frame: DataFrame, use: SinkUse) -> None:
         super().evolve(self._kept(frame), use)
@@ -180,7 +184,8 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         self._tombstones(table).check_types(wanted, frame.sparkSession, place=place, storage=storage)
 
     def _tombstones(self, table: DeltaTable) -> Tombstones:
-        return Tombstones(self.side_tables["tombstones"], self.changes.keys, str(table.metadata().id))
+        place = self.side_tables["tombstones"]
+        return Tombstones(place, self.path, self.changes.keys, str(table.metadata().id))
 
     def _check_columns(self, frame: DataFrame, place: str) -> None:
         kinds, changes = dict(frame.dtypes), self.changes
@@ -239,7 +244,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame, partitions)))
             self._make(frame)
         table = load_table(self.path, storage=storage)
-        fitting = nested_fields.in_order(table, with_types_of(table, frame))
+        fitting = with_types_of(table, nested_fields.in_order(table, frame))
         events, known = self._events(fitting, partitions), self._tombstones(table)
         deletes = self._deletes(events)
         is_first = not is_new and last_transaction(table, self.path, batch.query_id, storage=storage) is None
@@ -248,8 +253,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
                 tombstones.begin(known.location, deletes)
             known.check_types(dict(deletes.dtypes), frame.sparkSession, place=self.path, storage=storage)
         if is_first:
-            known.drop_undone(self.path, batch, frame.sparkSession, storage=storage)
-            self._check_begun_with(frame.sparkSession, known)
+            self._check_begun_with(frame.sparkSession, known, storage=storage)
         columns = [name for name in events.columns if name not in {SEQUENCE, _DELETED}]
         by = [*changes.keys, SEQUENCE] if self._is_history else changes.keys
         newest = self._newest(events, columns, by).localCheckpoint()
@@ -259,9 +263,9 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             return
         known.note_batch(batch, frame.sparkSession, storage=storage)
         apply = self._apply_to_history if self._is_history else self._apply_to_newest
-        apply(newest, columns, known, batch)
+        apply(newest, columns, partial(known.of, batch=batch, storage=storage), batch)
 
-    def _check_begun_with(self, session: SparkSession, known: Tombstones) -> None:
+    def _check_begun_with(self, session: SparkSession, known: Tombstones, *, storage: Storage) -> None:
         """Make sure that each row of a table that was here before is what some change has left."""
         table = session.read.format("delta").load(spark_location(self.path))
         keys = [*self.changes.keys, *([START] if self._is_history else [])]
@@ -272,7 +276,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             *map(identifier, self.changes.keys), f"{START} AS {SEQUENCE}", END, f"true AS {_BEGUN}"
         )
         about = begun.select(*map(identifier, self.changes.keys)).distinct()
-        begun = begun.unionByName(known.of(about), allowMissingColumns=True)
+        begun = begun.unionByName(known.of(about, storage=storage), allowMissingColumns=True)
         ends = begun.selectExpr("*", f"lead({SEQUENCE}) OVER ({self._of_each_key()}) AS {_ENDS}")
         unknown = ends.where(f"{_BEGUN} AND ({SEQUENCE} IS NULL OR NOT {END} <=> {_ENDS})").count()
         if unknown:
@@ -318,11 +322,11 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         found = events.groupBy(*map(identifier, by)).agg(_expression(f"max_by({whole}, {rank})", _NEWEST))
         return found.selectExpr(f"{_NEWEST}.*")
 
-    def _apply_to_newest(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
+    def _apply_to_newest(self, newest: DataFrame, columns: Sequence[str], known: _Known, batch: SinkBatch) -> None:
         """Keep the newest row of each key, unless a delete is newer."""
         keys = list(self.changes.keys)
         named = list(map(identifier, keys))
-        last = known.of(newest.select(*named)).groupBy(*named).agg(_expression(f"max({SEQUENCE})", _ENDS))
+        last = known(newest.select(*named)).groupBy(*named).agg(_expression(f"max({SEQUENCE})", _ENDS))
         rows = newest.join(last, keys, "left").where(f"{_DELETED} OR {_ENDS} IS NULL OR {SEQUENCE} > {_ENDS}")
         rows = rows.selectExpr(*map(identifier, [*columns, SEQUENCE, _DELETED]))
         there, order = merge.of_table(self._sequence_column), merge.of_rows(SEQUENCE)
@@ -337,13 +341,13 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
         ]
         merge.merge(rows, self.path, merge.same_keys(keys), clauses, batch=batch)
 
-    def _apply_to_history(self, newest: DataFrame, columns: Sequence[str], known: Tombstones, batch: SinkBatch) -> None:
+    def _apply_to_history(self, newest: DataFrame, columns: Sequence[str], known: _Known, batch: SinkBatch) -> None:
         """Begin a row with each change, and end it with the next one of its key."""
         session, keys = newest.sparkSession, list(self.changes.keys)
         about, kinds = newest.select(*map(identifier, keys)).distinct(), _kinds(newest)
         table = session.read.format("delta").load(spark_location(self.path)).join(about, keys, "left_semi")
         there = table.selectExpr(*map(identifier, columns), f"{START} AS {SEQUENCE}", f"false AS {_DELETED}")
-        deletes = known.of(about).selectExpr("*", f"true AS {_DELETED}")
+        deletes = known(about).selectExpr("*", f"true AS {_DELETED}")
         every = there.unionByName(newest).unionByName(deletes, allowMissingColumns=True)
         every = self._newest(every, columns, [*keys, SEQUENCE])
         rows = every.selectExpr("*", f"lead({SEQUENCE}) OVER ({self._of_each_key()}) AS {_ENDS}")

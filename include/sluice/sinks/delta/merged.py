@@ -9,6 +9,7 @@ from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
 from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkUse
 from sluice.sinks.delta import merge, nested_fields
+from sluice.sinks.delta.implicit_casts import with_types_of
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
@@ -75,7 +76,7 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             check_key_types(self.keys, frame, table, place=f"{use.place}, {self.path}")
         super().check_result(frame, use)
         if table is not None and self.schema_evolution is None:
-            nested_fields.check_fields(table, frame, place=f"{use.place}, {self.path}")
+            nested_fields.check_whole(table, frame, place=f"{use.place}, {self.path}")
 
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
@@ -99,4 +100,5 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             f"WHEN NOT MATCHED THEN {merge.insert(frame.columns)}",
             *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if is_whole else []),
         ]
-        merge.merge(nested_fields.in_order(table, frame), self.path, merge.same_keys(self.keys), clauses, batch=batch)
+        fitted = with_types_of(table, nested_fields.in_order(table, frame))
+        merge.merge(fitted, self.path, merge.same_keys(self.keys), clauses, batch=batch)

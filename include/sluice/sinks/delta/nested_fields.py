@@ -1,6 +1,6 @@
-"""The fields of structs that lie in a column: a merge takes those below a map, or an array of arrays, by their place.
+"""The fields of structs that lie in a column: a merge takes them by their place, and fails where one is missing.
 
-So a batch has them in the order of the table, whatever order the transform gives them in.
+So a batch has them as the table does, whatever order the transform gives them in.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from sluice.delta_types import PARTS, sql_type
 from sluice.errors import DeclarationError
+from sluice.sinks.delta.implicit_casts import columns_of
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
-_NESTED = {"struct", "array", "map"}
-_PARTS = {"elementType": "element", "keyType": "key", "valueType": "value"}
 
-
-def check_fields(table: DeltaTable, frame: DataFrame, *, place: str) -> None:
-    """Make sure that one field is not taken for another: that those below a map or an array have the table's names.
+def check_whole(table: DeltaTable, frame: DataFrame, *, place: str) -> None:
+    """Make sure that no struct of a table loses a field to a merge: unlike a column, it is replaced as a whole.
 
     Args:
         table: The table.
@@ -29,24 +28,24 @@ def check_fields(table: DeltaTable, frame: DataFrame, *, place: str) -> None:
         place: For messages.
 
     Raises:
-        DeclarationError: They have others.
+        DeclarationError: It would.
     """
     kinds = _columns(table)
-    for found in json.loads(frame.schema.json())["fields"]:
-        to = kinds.get(found["name"].casefold())
-        for path, was, there in _renamed(found["type"], to, found["name"], is_below=False):
+    for found in columns_of(frame)["fields"]:
+        for path in _missing(found["type"], kinds.get(found["name"].casefold()), found["name"]):
             raise DeclarationError(
-                f"the structs in `{path}` have the fields {', '.join(was)} in the result and {', '.join(there)} in the"
-                " table: a merge would take one for the other",
+                f"the table has a field `{path}`, and the result has not: a merge replaces a struct as a whole, and"
+                " would leave a null there",
                 where=place,
-                remedy="give them in the transform the names that they have in the table",
+                remedy="give the field in the transform, as a null if that is meant; or let the merge do so:"
+                ' `sinks.delta(PATH, schema_evolution="add")`',
             )
 
 
 def in_order(table: DeltaTable, frame: DataFrame) -> DataFrame:
-    """A batch with the fields of all its structs in the order of the table's."""
+    """A batch with the fields that the table has in all its structs, in that order; those that it lacks are null."""
     kinds, columns, is_other = _columns(table), [], False
-    for found in json.loads(frame.schema.json())["fields"]:
+    for found in columns_of(frame)["fields"]:
         named, to = identifier(found["name"]), kinds.get(found["name"].casefold())
         value = _ordered(named, found["type"], to, 0)
         is_other = is_other or value != named
@@ -58,39 +57,30 @@ def _columns(table: DeltaTable) -> dict[str, Any]:
     return {found["name"].casefold(): found["type"] for found in json.loads(table.schema().to_json())["fields"]}
 
 
-def _renamed(was: Any, to: Any, path: str, *, is_below: bool) -> Iterator[tuple[str, list[str], list[str]]]:
+def _missing(was: Any, to: Any, path: str) -> Iterator[str]:
+    """The fields that only the table has, within what both have."""
     if not _is_like(was, to):
         return
     if was["type"] == "struct":
-        own, other = ([field["name"] for field in kind["fields"]] for kind in (was, to))
-        if is_below and len(own) == len(other) and set(_folded(own)) != set(_folded(other)):
-            yield path, own, other
-        there = {field["name"].casefold(): field["type"] for field in to["fields"]}
-        for field in was["fields"]:
-            inner = there.get(field["name"].casefold())
-            yield from _renamed(field["type"], inner, f"{path}.{field['name']}", is_below=is_below)
-    for part, name in _PARTS.items():
-        yield from _renamed(was.get(part), to.get(part), f"{path}.{name}", is_below=True)
+        own = {field["name"].casefold(): field["type"] for field in was["fields"]}
+        for field in to["fields"]:
+            below = f"{path}.{field['name']}"
+            if (kind := own.get(field["name"].casefold())) is None:
+                yield below
+            else:
+                yield from _missing(kind, field["type"], below)
+    for part, name in PARTS.items():
+        yield from _missing(was.get(part), to.get(part), f"{path}.{name}")
 
 
 def _ordered(value: str, was: Any, to: Any, depth: int) -> str:
-    """A value, in SQL, with the fields in it in another order; as it was where they have that order."""
+    """A value, in SQL, with the fields in it as the table has them; as it was where it has them so."""
     if not _is_like(was, to):
         return value
     each, inner = f"each{depth}", depth + 1
     match was["type"]:
         case "struct":
-            fields = {field["name"].casefold(): field for field in was["fields"]}
-            names = [field["name"].casefold() for field in to["fields"]]
-            # Those that only one of the two has stay where they are: at the end.
-            names = [name for name in names if name in fields] + [name for name in fields if name not in names]
-            kinds, own = {field["name"].casefold(): field["type"] for field in to["fields"]}, list(fields)
-            parts = {name: f"{value}.{identifier(fields[name]['name'])}" for name in names}
-            made = {name: _ordered(part, fields[name]["type"], kinds.get(name), depth) for name, part in parts.items()}
-            if names == own and made == parts:
-                return value
-            found = ", ".join(f"{part} AS {identifier(fields[name]['name'])}" for name, part in made.items())
-            return f"CASE WHEN {value} IS NOT NULL THEN struct({found}) END"
+            return _ordered_struct(value, was, to, depth)
         case "array":
             made_element = _ordered(each, was["elementType"], to["elementType"], inner)
             return value if made_element == each else f"transform({value}, {each} -> {made_element})"
@@ -103,9 +93,23 @@ def _ordered(value: str, was: Any, to: Any, depth: int) -> str:
             return f"map_from_entries(transform(map_entries({value}), {each} -> {entry}))"
 
 
+def _ordered_struct(value: str, was: Any, to: Any, depth: int) -> str:
+    own = {field["name"].casefold(): field for field in was["fields"]}
+    there = {field["name"].casefold(): field for field in to["fields"]}
+    # What only the result has, the table was to get before: the merge fails by it.
+    names = [*there, *(name for name in own if name not in there)]
+    made, is_other = [], names != list(own)
+    for name in names:
+        if (field := own.get(name)) is None:
+            made.append(f"CAST(NULL AS {sql_type(there[name]['type'])}) AS {identifier(there[name]['name'])}")
+            continue
+        part = f"{value}.{identifier(field['name'])}"
+        found = _ordered(part, field["type"], there.get(name, field)["type"], depth)
+        is_other = is_other or found != part
+        made.append(f"{found} AS {identifier(field['name'])}")
+    return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(made)}) END" if is_other else value
+
+
 def _is_like(was: Any, to: Any) -> bool:
-    return isinstance(was, dict) and isinstance(to, dict) and was["type"] == to["type"] and was["type"] in _NESTED
-
-
-def _folded(names: list[str]) -> list[str]:
-    return [name.casefold() for name in names]
+    """Whether both are structs, arrays or maps: others have nothing within them."""
+    return isinstance(was, dict) and isinstance(to, dict) and was["type"] == to["type"]

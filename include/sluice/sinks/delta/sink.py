@@ -26,7 +26,7 @@ from sluice.sinks.contract import (
     SinkBatch,
     SinkState,
 )
-from sluice.sinks.delta import published_batch, replacement, schema_evolution, sealing
+from sluice.sinks.delta import nested_fields, published_batch, replacement, schema_evolution, sealing
 from sluice.sinks.delta.changed import ChangedDeltaSink
 from sluice.sinks.delta.changes import Changes
 from sluice.sinks.delta.implicit_casts import with_types_of
@@ -84,11 +84,13 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         if table is not None:
             # Spark's writer would cut what the columns have no place for.
             schema_evolution.check_result(table, frame, None, place=self.path)
-        self._write_by_spark(frame if table is None else with_types_of(table, frame), batch)
+        self._write_by_spark(
+            frame if table is None else with_types_of(table, nested_fields.in_order(table, frame)), batch
+        )
 
     def fitted(self, frame: DataFrame, output_mode: OutputMode, *, storage: Storage) -> DataFrame:
         table = self._lasting(output_mode, storage)
-        return frame if table is None else with_types_of(table, frame)
+        return frame if table is None else with_types_of(table, nested_fields.in_order(table, frame))
 
     def _lasting(self, output_mode: OutputMode, storage: Storage) -> DeltaTable | None:
         """The table, whose columns a batch has to fit; None where it makes them."""

@@ -61,9 +61,11 @@ class Tombstones:
     """The deletes of one table."""
 
     location: str
+    about: str
+    """Where the table is that they are about."""
     keys: tuple[str, ...]
     table_id: str
-    """Of the table that they are about: what is noted of another one, which was at its place before, is nothing."""
+    """Of that table: what is noted of another one, which was at its place before, is nothing."""
 
     def note(self, deletes: DataFrame, batch: SinkBatch, *, storage: Storage) -> None:
         """Note the deletes of a batch, and nothing else of it.
@@ -79,12 +81,14 @@ class Tombstones:
             begin(self.location, deletes)
         is_left = f"({_TABLE} <> {owner[_TABLE]} OR ({_QUERY} = {owner[_QUERY]} AND {_BATCH} = {owner[_BATCH]}))"
         columns = [*self.keys, SEQUENCE]
+        # Also what another stream has noted: that may never count.
+        own = " AND ".join(f"{merge.of_table(name)} = {owner[name]}" for name in (_TABLE, _QUERY))
         if deletes.isEmpty() and self._read(deletes.sparkSession).where(is_left).isEmpty():
             return
         merge.merge(
             deletes,
             self.location,
-            f"{merge.same_keys(columns)} AND {merge.of_table(_TABLE)} = {owner[_TABLE]}",
+            f"{merge.same_keys(columns)} AND {own}",
             [
                 f"WHEN NOT MATCHED THEN {merge.insert(columns, **owner)}",
                 f"WHEN NOT MATCHED BY SOURCE AND {is_left} THEN DELETE",
@@ -130,38 +134,34 @@ class Tombstones:
             return
         check_widened(kinds, table, location=self.location, place=place)
 
-    def drop_undone(self, location: str, batch: SinkBatch, session: SparkSession, *, storage: Storage) -> None:
-        """Take back what other streams have noted of batches that never counted: of each, only its newest may not.
+    def of(self, keys: DataFrame, *, batch: SinkBatch | None = None, storage: Storage) -> DataFrame:
+        """The deletes of some keys that count: keys and `__SEQUENCE`, each pair once.
+
+        Of a batch that the table has not, none does: it was given up, or is under way elsewhere.
 
         Args:
-            location: The table that the deletes are about.
-            batch: Whose stream notes its own anew.
-            session: Spark.
+            keys: The keys.
+            batch: Under way here: what it has noted counts.
             storage: Where the tables are.
         """
-        if find_table(self.location, storage=storage) is None:
-            return
-        of_others = f"{_TABLE} = {string_literal(self.table_id)} AND {_QUERY} <> {string_literal(batch.query_id)}"
-        for query, newest in self._read(session).where(of_others).groupBy(_QUERY).agg({_BATCH: "max"}).collect():
-            if self._is_undone(query, newest, location, storage):
-                there = f"delta.{identifier(spark_location(self.location))}"
-                own = f"{_QUERY} = {string_literal(query)} AND {_BATCH} = {newest}"
-                session.sql(f"DELETE FROM {there} WHERE {of_others} AND {own}")  # noqa: S608 - quoted, every one
-
-    def _is_undone(self, query: str, newest: int, location: str, storage: Storage) -> bool:
-        table = load_table(location, storage=storage)
-        last = last_transaction(table, location, query, storage=storage)
-        if last is not None:
-            return last < newest
-        noted = last_transaction(load_table(self.location, storage=storage), self.location, query, storage=storage)
-        # A table may have let the transaction expire of a batch that counted; before that, it was noted here.
-        return TRANSACTIONS_EXPIRE not in table.metadata().configuration or noted is None or noted < newest
-
-    def of(self, keys: DataFrame) -> DataFrame:
-        """The deletes of some keys: keys and `__SEQUENCE`."""
-        found = self._read(keys.sparkSession).where(f"{_TABLE} = {string_literal(self.table_id)}")
-        found = found.selectExpr(*map(identifier, [*self.keys, SEQUENCE]))
+        noted, counted = self._read(keys.sparkSession).where(f"{_TABLE} = {string_literal(self.table_id)}"), ["false"]
+        for (query,) in noted.select(_QUERY).distinct().collect():
+            if batch is not None and query == batch.query_id:
+                last: int | None = batch.batch_id
+            else:
+                last = self._last_counted(query, storage)
+            if last is not None:
+                counted.append(f"({_QUERY} = {string_literal(query)} AND {_BATCH} <= {last})")
+        found = noted.where(" OR ".join(counted)).selectExpr(*map(identifier, [*self.keys, SEQUENCE])).distinct()
         return found.join(keys, list(self.keys), "left_semi")
+
+    def _last_counted(self, query: str, storage: Storage) -> int | None:
+        table = load_table(self.about, storage=storage)
+        last = last_transaction(table, self.about, query, storage=storage)
+        if last is not None or TRANSACTIONS_EXPIRE not in table.metadata().configuration:
+            return last
+        # The table has forgotten who it was. Here it was noted, before it counted.
+        return last_transaction(load_table(self.location, storage=storage), self.location, query, storage=storage)
 
     def _read(self, session: SparkSession) -> DataFrame:
         return session.read.format("delta").load(spark_location(self.location))
