@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import Sink
-from sluice.spark.partition_times import TIME_ZONE, is_fixed
+from sluice.spark.partition_times import TIME_ZONE, has_hours_twice, is_fixed
 from sluice.spark_setting import spark_setting
 from tests.campaign import rarely
 from tests.spark.lab import Lab, rows, write_files
@@ -385,10 +385,30 @@ def test_hours_that_come_twice(lab: Lab) -> None:
     } == {at[0]: 1761438600, at[1]: 1761442200}
 
 
-def test_zones_that_never_change(lab: Lab) -> None:
-    """Java says the same of each of them, however it is spelt."""
+def test_zones_with_hours_that_come_twice(lab: Lab) -> None:
+    """Java, by which Spark names the folders, says the same of each zone that Python knows."""
     java: Any = lab.spark._jvm
-    zones = [*java.java.time.ZoneId.getAvailableZoneIds(), "+05:30", "GMT-3", "UTC+01:00", "Z"]
-    taken = [zone for zone in zones if is_fixed(zone)]
-    assert [zone for zone in taken if not java.java.time.ZoneId.of(zone).getRules().isFixedOffset()] == []
-    assert {"UTC", "Etc/UTC", "GMT", "Etc/GMT+5", "+05:30", "GMT-3", "UTC+01:00", "Z"} <= set(taken)
+    own = {"+05:30", "GMT-3", "UTC+01:00", "Z", "SystemV/AST4", "Asia/Nowhere"}
+    known = {str(zone) for zone in java.java.time.ZoneId.getAvailableZoneIds()} | own - {"Asia/Nowhere"}
+    taken = {zone for zone in known | own if not has_hours_twice(zone)}
+    rules = {zone: java.java.time.ZoneId.of(zone).getRules() for zone in known}
+    put_back = {zone for zone in known if is_put_back(rules[zone], java.java.time.Instant.EPOCH)}
+    assert taken & put_back == set()
+    assert known - taken - put_back == {zone for zone in known if zone.startswith("SystemV/")} - put_back
+    assert {zone for zone in known if is_fixed(zone) and not rules[zone].isFixedOffset()} == set()
+    assert {"UTC", "Etc/UTC", "GMT", "Etc/GMT+5", "+05:30", "GMT-3", "UTC+01:00", "Z", "Asia/Kolkata"} <= taken
+    assert {
+        "Europe/Berlin",
+        "Asia/Pyongyang",
+        "America/Sao_Paulo",
+        "Africa/Casablanca",
+        "Asia/Nowhere",
+    } & taken == set()
+
+
+def is_put_back(rules: Any, since: Any) -> bool:
+    while (change := rules.nextTransition(since)) is not None:
+        if change.isOverlap():
+            return True
+        since = change.getInstant()
+    return False

@@ -241,14 +241,14 @@ REFUSED = {
     "computed": ("of_users", ["user", "total"], r"`total` is what the aggregation computes.*what it groups by: `user`"),
     "too few": ("with_window", "user", r"groups by `window`, too: two rows of a batch would have the same keys"),
     "one row": ("of_all", "n", "`n` is what the aggregation computes.*it has one row in all: give it a column"),
-    "renamed": ("renamed", "who", r"groups by `date_trunc.*`, too"),
+    "renamed": ("renamed", "who", r"groups by `day`, too"),
     "computed above": (
         "lowered",
         "user",
-        r"`user` is computed above the aggregation, as `lower\(user\)`.*as it is: `user`",
+        r"`user` is computed above the aggregation, as `lower\(user\)`: two groups may .*as it is: `user`",
     ),
-    "counted": ("numbered", "k", r"`k` is computed above the aggregation, as `concat\(k"),
-    "of an aggregate": ("largest", "k", r"`k` is computed above .*two groups may have the same"),
+    "counted": ("numbered", "k", r"`k` is computed above the aggregation, as `concat\(k.*another one by the next"),
+    "of an aggregate": ("largest", "k", r"`k` is computed above .*another one by the next"),
     "a clock": ("with_a_clock", "one", r"`one` is computed above .*nothing, so that it has one row"),
     "leaves": (
         "modest",

@@ -84,6 +84,9 @@ class ClassicPlans:
     def analysed_text(self, frame: DataFrame) -> str:
         return str(_analysed(frame).toString())
 
+    def analysed_json(self, frame: DataFrame) -> str | None:
+        return str(_analysed(frame).toJSON())
+
     def optimised_text(self, frame: DataFrame) -> str:
         return str(_optimised(frame).toString())
 

@@ -125,6 +125,9 @@ class ConnectPlans:
     def analysed_text(self, frame: DataFrame) -> str:
         return _analysed(frame)
 
+    def analysed_json(self, frame: DataFrame) -> str | None:
+        return None
+
     def optimised_text(self, frame: DataFrame) -> str:
         """A query in SQL over a view, a server takes for a batch, and does not optimise."""
         found = _logical(frame)

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import KeyedSink
-from sluice.spark.plan_columns import ATTRIBUTE, items, lists, made_columns, output_columns, whole_plan
+from sluice.spark.aggregation_columns import KEEPS_ROWS, Column, find_aggregation
+from sluice.spark.plan_expressions import read_operators
 from sluice.spark.plan_reader import PlanReader
-from sluice.spark.plan_tree import Node
 from sluice.sql_text import identifier
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_KEEPS_ROWS = {
-    *("CollectMetrics", "EventTimeWatermark", "Filter", "Project", "Repartition", "RepartitionByExpression"),
-    *("ResolvedHint", "Sort", "SubqueryAlias", "View"),
-}
-"""Operators that make no two rows of one."""
-_TAG = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
-_ATTRIBUTE = re.compile(rf"(?P<name>[^()#]*){_TAG.pattern}(?P<field>\.start|\.end)?")
-"""A column as it is; of a window, its start or its end tells it as well."""
-_CALL = re.compile(r"\b(?!cast\()\w+\(", re.IGNORECASE)
-"""A function: unlike a literal, it may be something else in the next batch."""
 _NO_ORDER = ("map<", "variant")
 
 
@@ -75,62 +64,60 @@ def _check_column(key: str, kinds: Mapping[str, str], stream: Stream) -> None:
 
 def _check_grouping(keys: tuple[str, ...], frame: DataFrame, plans: PlanReader, stream: Stream) -> None:
     """Two rows of one aggregation differ in what it groups by, and a later one has the same of it."""
-    names = ", ".join(f"`{key}`" for key in keys)
-    # A projection, so that the root names the columns.
-    node = whole_plan(frame.select(*map(identifier, keys)), plans)
-    wanted, computed = dict(zip(output_columns(node) or (), keys, strict=False)), dict[str, str]()
-    while node.kind in _KEEPS_ROWS and len(node.children) == 1:
-        made = made_columns(node)
-        for number in [number for number in wanted if number in made]:
-            key, expression = wanted.pop(number), made[number]
-            if (found := _ATTRIBUTE.fullmatch(expression)) is not None:
-                wanted[found[2]] = key
-            elif ATTRIBUTE.search(expression) or _CALL.search(expression):
-                computed[key] = expression
-        node = node.children[0]
-    if node.kind != "Aggregate" or not node.is_streaming:
+    # A projection, so that the root makes the columns.
+    plan = plans.analysed_json(frame.select(*map(identifier, keys)))
+    found = None if plan is None else find_aggregation(read_operators(plan))
+    if found is None:
         return
-    grouped = _grouped(node)
-    if computed:
-        key, expression = next(iter(computed.items()))
+    names, grouped = ", ".join(f"`{key}`" for key in keys), _told(found.groups.values())
+    for key, column in zip(keys, found.columns, strict=True):
+        if column.is_aggregate:
+            raise DeclarationError(
+                f"rows are to be found by {names}, and `{key}` is what the aggregation computes: a row of a later batch"
+                " would not find the one before it",
+                where=stream.place,
+                remedy=f"name what it groups by: {grouped}"
+                if found.groups
+                else "it has one row in all: give it a column that never changes, as by `lit(1)`, and name that",
+            )
+        if column.moves:
+            raise _computed(names, key, column, grouped, stream)
+    left = found.groups.keys() - frozenset[int]().union(*(column.tells for column in found.columns))
+    for key, column in zip(keys, found.columns, strict=True):
+        if column.reads & left:
+            raise _computed(names, key, column, grouped, stream)
+    if left:
+        others = _told(sorted(found.groups[number] for number in left))
         raise DeclarationError(
-            f"rows are to be found by {names}, and `{key}` is computed above the aggregation, as"
-            f" `{_TAG.sub('', expression)}`: two groups may have the same, or one has another by the next batch",
-            where=stream.place,
-            remedy="compute it before, and group by it; or name what the aggregation groups by, as it is:"
-            f" {_told(grouped.values()) or 'nothing, so that it has one row'}",
-        )
-    if (other := next((key for number, key in wanted.items() if number not in grouped), None)) is not None:
-        raise DeclarationError(
-            f"rows are to be found by {names}, and `{other}` is what the aggregation computes: a row of a later batch"
-            " would not find the one before it",
-            where=stream.place,
-            remedy=f"name what it groups by: {_told(grouped.values())}"
-            if grouped
-            else "it has one row in all: give it a column that never changes, as by `lit(1)`, and name that",
-        )
-    if left := set(grouped.values()) - {grouped[number] for number in wanted}:
-        raise DeclarationError(
-            f"rows are to be found by {names}, and the aggregation groups by {_told(sorted(left))}, too: two rows of a"
-            " batch would have the same keys",
+            f"rows are to be found by {names}, and the aggregation groups by {others}, too: two rows of a batch would"
+            " have the same keys",
             where=stream.place,
             remedy="name all that it groups by, or group by less",
         )
 
 
+def _computed(keys: str, key: str, column: Column, grouped: str, stream: Stream) -> DeclarationError:
+    why = "a group may have another one by the next batch" if column.moves else "two groups may have the same"
+    return DeclarationError(
+        f"rows are to be found by {keys}, and `{key}` is computed above the aggregation, as `{column.text}`: {why}",
+        where=stream.place,
+        remedy="compute it before, and group by it; or name what the aggregation groups by, as it is:"
+        f" {grouped or 'nothing, so that it has one row'}",
+    )
+
+
 def _check_leaving(frame: DataFrame, plans: PlanReader, stream: Stream) -> None:
     """A row of an aggregation that is emitted once must be emitted whenever it changes: else the older one stays."""
-    node, read = whole_plan(frame, plans), set[str]()
-    while node.kind in _KEEPS_ROWS and len(node.children) == 1:
-        made = made_columns(node)
-        read = {below for number in read for below in (ATTRIBUTE.findall(made[number]) if number in made else [number])}
-        read |= set(ATTRIBUTE.findall(node.rest)) if node.kind == "Filter" else set()
-        node = node.children[0]
-    if node.kind == "Aggregate" and node.is_streaming:
-        why = "a condition above the aggregation reads what it computes" if read - _grouped(node).keys() else None
+    if (plan := plans.analysed_json(frame)) is None:
+        return
+    root = read_operators(plan)
+    if (found := find_aggregation(root)) is not None:
+        is_read = any(condition.reads_aggregate for condition in found.conditions)
+        why = "a condition above the aggregation reads what it computes" if is_read else None
     else:
-        is_above = any(below.kind == "Aggregate" and below.is_streaming for below in node.walk())
-        why = f"`{node.kind}` stands above the aggregation" if is_above else None
+        above = next(node for node in root.walk() if node.kind not in KEEPS_ROWS or len(node.children) != 1)
+        is_above = any(below.kind == "Aggregate" and below.is_streaming for below in above.walk())
+        why = f"`{above.kind}` stands above the aggregation" if is_above else None
     if why is not None:
         raise DeclarationError(
             f"{why}: in output mode `update`, a row that is not in the result any more would stay in the table as it"
@@ -141,17 +128,5 @@ def _check_leaving(frame: DataFrame, plans: PlanReader, stream: Stream) -> None:
         )
 
 
-def _grouped(node: Node) -> dict[str, str]:
-    """The columns of an aggregation's output that are what it groups by: by their numbers, which part of that."""
-    by, *outputs = lists(node.rest)
-    groups = {_TAG.sub(r"#\1", item): item for item in by} if outputs else {}
-    made = made_columns(node)
-    found = {}
-    for item, number in zip(items(node.rest), output_columns(node) or (), strict=False):
-        if (group := groups.get(_TAG.sub(r"#\1", made.get(number, item)))) is not None:
-            found[number] = group
-    return found
-
-
 def _told(groups: Iterable[str]) -> str:
-    return ", ".join(f"`{_TAG.sub('', group)}`" for group in groups)
+    return ", ".join(f"`{group}`" for group in groups)

@@ -6,7 +6,10 @@ Where a clock is put back, one hour comes twice, and both have one name: Spark r
 from __future__ import annotations
 
 import re
+import zoneinfo
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from sluice.errors import DeclarationError
 
@@ -16,11 +19,33 @@ _FIXED = re.compile(
     re.IGNORECASE,
 )
 """The zones that have one offset from UTC, and never had another."""
+_KNOWN_SINCE, _KNOWN_UNTIL = datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC)
+"""The database of zones vouches for no time before; the rules that hold now say all of the times after."""
+_STEP = timedelta(days=1)
 
 
 def is_fixed(zone: str) -> bool:
-    """Whether clocks of a zone, named as Spark does, were never put back."""
+    """Whether a zone, named as Spark does, has one offset from UTC."""
     return _FIXED.fullmatch(zone.strip()) is not None
+
+
+@cache
+def has_hours_twice(zone: str) -> bool:
+    """Whether clocks of a zone, named as Spark does, were put back since 1970, or will be; also where nobody knows."""
+    if is_fixed(zone):
+        return False
+    try:
+        clocks = zoneinfo.ZoneInfo(zone.strip())
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        # One of Java's own names, say.
+        return True
+    at, offset = _KNOWN_SINCE, timedelta.min
+    while at < _KNOWN_UNTIL:
+        later = at.astimezone(clocks).utcoffset()
+        if later is None or later < offset:
+            return True
+        at, offset = at + _STEP, later
+    return False
 
 
 def check_times(partitions: Mapping[str, str], zone: str, *, place: str) -> None:
@@ -35,7 +60,7 @@ def check_times(partitions: Mapping[str, str], zone: str, *, place: str) -> None
         DeclarationError: One of them is a time, and the zone has hours that come twice.
     """
     name = next((name for name, kind in partitions.items() if kind == "timestamp"), None)
-    if name is not None and not is_fixed(zone):
+    if name is not None and has_hours_twice(zone):
         raise DeclarationError(
             f"the sink is partitioned by `{name}`, of type timestamp, and the session's time zone is {zone}: of an hour"
             " that comes twice there, Spark would write the second as the first",

@@ -84,6 +84,9 @@ class PlanReader(Protocol):
     def analysed_text(self, frame: DataFrame) -> str:
         """The tree of the analysed plan, a line for each node; streaming ones are marked by `~`."""
 
+    def analysed_json(self, frame: DataFrame) -> str | None:
+        """The same with its expressions, in Spark's JSON; None where Spark is a server, which does not show it."""
+
     def optimised_text(self, frame: DataFrame) -> str:
         """The optimised plan of a query, as a tree: what Spark computes, and keeps, of what the query says."""
 

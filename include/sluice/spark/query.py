@@ -27,7 +27,7 @@ from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
 from sluice.spark.merge_keys import check_merge_keys
-from sluice.spark.partition_times import TIME_ZONE, check_times, is_fixed
+from sluice.spark.partition_times import TIME_ZONE, check_times, has_hours_twice
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
 from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query_words import note_query
@@ -370,7 +370,7 @@ def _check_partition_columns(project: Project, stream: Stream, frame: DataFrame)
         )
     zone = frame.sparkSession.conf.get(TIME_ZONE) or ""
     written = [stream.sink, stream.quarantine_table if stream.quality is not None else None]
-    for table in filter(None, written) if not is_fixed(zone) else ():
+    for table in filter(None, written) if has_hours_twice(zone) else ():
         partitions = table.partitions(dict(frame.dtypes), stream.output_mode, storage=project.storage())
         check_times(partitions, zone, place=stream.place)
 

@@ -65,7 +65,6 @@ def same_keys(keys: Sequence[str]) -> str:
 
 def update(columns: Sequence[str], **others: str) -> str:
     """Columns of the table become those of the merged row, and others what is told of each."""
-    # Not as `t.column`: a column that the merge adds is none of the table yet.
     told = {name: of_rows(name) for name in columns} | others
     return f"UPDATE SET {', '.join(f'{identifier(name)} = {value}' for name, value in told.items())}"
 
