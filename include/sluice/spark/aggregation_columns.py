@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sluice.delta_table import spark_type
-from sluice.delta_types import DIGITS, places
-from sluice.sinks.delta.implicit_casts import is_exact
+from sluice.exact_types import is_exact
 from sluice.spark.partition_times import has_hours_twice, is_fixed
 from sluice.spark.plan_expressions import Operator, column_number, fold, kind_of, own_text
 
@@ -28,8 +27,6 @@ _SAME = {"Alias", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized
 _WHOLE = {"CreateArray", "CreateNamedStruct"}
 """Those that have all of it."""
 _DAY_US = 86_400_000_000
-_TEXTS = {*DIGITS, "boolean", "date", "float", "double", "timestamp_ntz", "string"}
-"""Types of which no two values are written alike."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +176,6 @@ def _is_injective(column: Column, to: Any, zone: str) -> bool:
         return was == to or (is_fixed(zone) if is_of_zone else to == "string")
     if was == "date" and to in {"timestamp", "timestamp_ntz"}:
         return to == "timestamp_ntz" or is_fixed(zone)
-    if to == "string":
-        return was in _TEXTS or places(was) is not None
     return is_exact(was, to)
 
 

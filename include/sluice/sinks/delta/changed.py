@@ -16,9 +16,8 @@ from sluice.delta_table import find_table, last_transaction, load_table, refuse_
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState, SinkUse
-from sluice.sinks.delta import merge, nested_fields, tombstones
+from sluice.sinks.delta import merge, nested_fields, schema_evolution, tombstones
 from sluice.sinks.delta.changes import Changes
-from sluice.sinks.delta.implicit_casts import with_types_of
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
@@ -156,8 +155,9 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             check_key_types([self._sequence_column], order, table, place=where)
             self._check_own(frame, table, place=where, storage=use.storage)
         super().check_result(self._kept(frame), replace(use, written=self._kept_of(use.written)))
-        if table is not None and self.schema_evolution is None:
-            nested_fields.check_whole(table, self._kept(frame), place=where)
+        if table is not None:
+            is_told = self.schema_evolution is not None
+            nested_fields.check_whole(table, self._kept(frame), may_be_null=is_told, place=where)
 
     def evolve(self, frame: DataFrame, use: SinkUse) -> None:
         super().evolve(self._kept(frame), use)
@@ -244,8 +244,10 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             tombstones.begin(self.side_tables["tombstones"], self._deletes(self._events(frame, partitions)))
             self._make(frame)
         table = load_table(self.path, storage=storage)
-        fitting = with_types_of(table, nested_fields.in_order(table, frame))
-        events, known = self._events(fitting, partitions), self._tombstones(table)
+        # Since the run was planned, somebody may have changed the table.
+        schema_evolution.check_result(table, self._kept(frame), None, place=self.path)
+        events = nested_fields.fitted(table, self._events(frame, partitions))
+        known = self._tombstones(table)
         deletes = self._deletes(events)
         is_first = not is_new and last_transaction(table, self.path, batch.query_id, storage=storage) is None
         if is_first or not known.have_types(dict(deletes.dtypes), storage=storage):

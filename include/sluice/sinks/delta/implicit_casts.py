@@ -10,19 +10,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sluice.delta_types import DIGITS, PARTS, is_same, places, read_columns, sql_type
+from sluice.delta_types import PARTS, is_same, read_columns, sql_type
+from sluice.exact_types import is_exact
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame
-
-_EXACT_IN = {"float": ("byte", "short"), "double": ("byte", "short", "integer", "float")}
-"""The numbers of which every one is one of these, too."""
-_TIMES = ("timestamp", "timestamp_ntz")
-_ATOMIC = {*DIGITS, *_EXACT_IN, *_TIMES, "boolean", "binary", "date", "string"}
-NOTHING = "void"
-"""The type of a column that is always null, as Spark names it."""
 
 
 def with_types_of(table: DeltaTable, frame: DataFrame) -> DataFrame:
@@ -59,17 +53,3 @@ def has_values(to: Any, was: Any) -> bool:
         pairs = zip(to["fields"], was["fields"], strict=False)
         return names[0] == names[1] and all(has_values(one["type"], other["type"]) for one, other in pairs)
     return all(has_values(to[part], was[part]) for part in PARTS if part in was and part in to)
-
-
-def is_exact(was: str, to: str) -> bool:
-    """Whether every value of an atomic type is the same in another one."""
-    if was in (to, NOTHING):
-        return True
-    if was not in _ATOMIC and places(was) is None:
-        return False
-    if to == "string":
-        return was != "binary"
-    if was in _EXACT_IN.get(to, ()) or (was == "string" and to == "binary") or (was == "date" and to in _TIMES):
-        return True
-    before, after = places(was), places(to)
-    return before is not None and after is not None and before[0] <= after[0] and before[1] <= after[1]

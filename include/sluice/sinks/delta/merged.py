@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sluice.delta_table import find_table, last_transaction
 from sluice.locations import spark_location
 from sluice.sinks.contract import FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkUse
-from sluice.sinks.delta import merge, nested_fields
-from sluice.sinks.delta.implicit_casts import with_types_of
+from sluice.sinks.delta import merge, nested_fields, schema_evolution
 from sluice.sinks.delta.keys import (
     check_begun_with,
     check_changeable,
@@ -75,8 +74,9 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             # First of all: a type to which the table might follow is none for a key.
             check_key_types(self.keys, frame, table, place=f"{use.place}, {self.path}")
         super().check_result(frame, use)
-        if table is not None and self.schema_evolution is None:
-            nested_fields.check_whole(table, frame, place=f"{use.place}, {self.path}")
+        if table is not None:
+            is_told = self.schema_evolution is not None
+            nested_fields.check_whole(table, frame, may_be_null=is_told, place=f"{use.place}, {self.path}")
 
     def write_batch(
         self, frame: DataFrame, batch: SinkBatch, *, load_function: FunctionLoader, storage: Storage
@@ -100,5 +100,6 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
             f"WHEN NOT MATCHED THEN {merge.insert(frame.columns)}",
             *(["WHEN NOT MATCHED BY SOURCE THEN DELETE"] if is_whole else []),
         ]
-        fitted = with_types_of(table, nested_fields.in_order(table, frame))
-        merge.merge(fitted, self.path, merge.same_keys(self.keys), clauses, batch=batch)
+        # Since the run was planned, somebody may have changed the table.
+        schema_evolution.check_result(table, frame, None, place=self.path)
+        merge.merge(nested_fields.fitted(table, frame), self.path, merge.same_keys(self.keys), clauses, batch=batch)

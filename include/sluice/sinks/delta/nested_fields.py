@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.delta_types import PARTS, sql_type
 from sluice.errors import DeclarationError
-from sluice.sinks.delta.implicit_casts import columns_of
+from sluice.sinks.delta.implicit_casts import columns_of, with_types_of
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_whole(table: DeltaTable, frame: DataFrame, *, place: str) -> None:
+def check_whole(table: DeltaTable, frame: DataFrame, *, may_be_null: bool, place: str) -> None:
     """Make sure that no struct of a table loses a field to a merge: unlike a column, it is replaced as a whole.
 
     Args:
         table: The table.
         frame: The result, analysed.
+        may_be_null: Whether a field that the result lacks may become null, unless the table forbids that.
         place: For messages.
 
     Raises:
@@ -32,18 +33,31 @@ def check_whole(table: DeltaTable, frame: DataFrame, *, place: str) -> None:
     """
     kinds = _columns(table)
     for found in columns_of(frame)["fields"]:
-        for path in _missing(found["type"], kinds.get(found["name"].casefold()), found["name"]):
+        for path, is_nullable in _missing(found["type"], kinds.get(found["name"].casefold()), found["name"]):
+            if may_be_null and is_nullable:
+                continue
             raise DeclarationError(
-                f"the table has a field `{path}`, and the result has not: a merge replaces a struct as a whole, and"
-                " would leave a null there",
+                f"the table has a field `{path}`{'' if is_nullable else ', NOT NULL'}, and the result has not: a merge"
+                " replaces a struct as a whole, and would leave a null there",
                 where=place,
                 remedy="give the field in the transform, as a null if that is meant; or let the merge do so:"
-                ' `sinks.delta(PATH, schema_evolution="add")`',
+                ' `sinks.delta(PATH, schema_evolution="add")`'
+                if is_nullable
+                else "give the field in the transform; or let the table do without:"
+                f" `ALTER TABLE ... ALTER COLUMN {path} DROP NOT NULL`",
             )
 
 
-def in_order(table: DeltaTable, frame: DataFrame) -> DataFrame:
-    """A batch with the fields that the table has in all its structs, in that order; those that it lacks are null."""
+def fitted(table: DeltaTable, frame: DataFrame) -> DataFrame:
+    """A batch with the fields of its structs as the table has them, and with its types.
+
+    A field that it lacks is null. It must be one that `schema_evolution.check_result` lets pass.
+    """
+    # In this order: structs are cast by the places of their fields.
+    return with_types_of(table, _in_order(table, frame))
+
+
+def _in_order(table: DeltaTable, frame: DataFrame) -> DataFrame:
     kinds, columns, is_other = _columns(table), [], False
     for found in columns_of(frame)["fields"]:
         named, to = identifier(found["name"]), kinds.get(found["name"].casefold())
@@ -57,8 +71,8 @@ def _columns(table: DeltaTable) -> dict[str, Any]:
     return {found["name"].casefold(): found["type"] for found in json.loads(table.schema().to_json())["fields"]}
 
 
-def _missing(was: Any, to: Any, path: str) -> Iterator[str]:
-    """The fields that only the table has, within what both have."""
+def _missing(was: Any, to: Any, path: str) -> Iterator[tuple[str, bool]]:
+    """The fields that only the table has, within what both have, and whether each may be null there."""
     if not _is_like(was, to):
         return
     if was["type"] == "struct":
@@ -66,7 +80,7 @@ def _missing(was: Any, to: Any, path: str) -> Iterator[str]:
         for field in to["fields"]:
             below = f"{path}.{field['name']}"
             if (kind := own.get(field["name"].casefold())) is None:
-                yield below
+                yield below, field["nullable"]
             else:
                 yield from _missing(kind, field["type"], below)
     for part, name in PARTS.items():

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from sluice.delta_table import find_table, spark_type
 from sluice.delta_types import PARTS, TYPE_WIDENING, column_paths, is_same, is_wider, sql_type
 from sluice.errors import DeclarationError
+from sluice.exact_types import NOTHING, is_exact
 from sluice.locations import spark_location
-from sluice.sinks.delta.implicit_casts import NOTHING, columns_of, is_exact
+from sluice.sinks.delta.implicit_casts import columns_of
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 

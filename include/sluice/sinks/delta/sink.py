@@ -29,7 +29,6 @@ from sluice.sinks.contract import (
 from sluice.sinks.delta import nested_fields, published_batch, replacement, schema_evolution, sealing
 from sluice.sinks.delta.changed import ChangedDeltaSink
 from sluice.sinks.delta.changes import Changes
-from sluice.sinks.delta.implicit_casts import with_types_of
 from sluice.sinks.delta.merged import MergedDeltaSink
 from sluice.sinks.delta.schema_evolution import SchemaEvolution, check_same, check_word
 from sluice.sinks.delta.table import QUERY_ID, DeltaTableSink
@@ -84,13 +83,11 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         if table is not None:
             # Spark's writer would cut what the columns have no place for.
             schema_evolution.check_result(table, frame, None, place=self.path)
-        self._write_by_spark(
-            frame if table is None else with_types_of(table, nested_fields.in_order(table, frame)), batch
-        )
+        self._write_by_spark(frame if table is None else nested_fields.fitted(table, frame), batch)
 
     def fitted(self, frame: DataFrame, output_mode: OutputMode, *, storage: Storage) -> DataFrame:
         table = self._lasting(output_mode, storage)
-        return frame if table is None else with_types_of(table, nested_fields.in_order(table, frame))
+        return frame if table is None else nested_fields.fitted(table, frame)
 
     def _lasting(self, output_mode: OutputMode, storage: Storage) -> DeltaTable | None:
         """The table, whose columns a batch has to fit; None where it makes them."""
