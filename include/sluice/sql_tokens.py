@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 _QUOTED = r"(?<!\w)[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\""
@@ -18,11 +17,26 @@ _PART = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
 NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
 """A pattern of names, each part quoted or not."""
 _CALLED = re.compile(rf"\b()stream\s*\(\s*({NAME})\s*\)", re.IGNORECASE)
-_BARE = re.compile(rf"\b((?:from|join)\s+)stream\s+({NAME})", re.IGNORECASE)
-_WORD = re.compile(rf"(?P<name>{NAME})|[(),]")
-_NAMED_QUERY = re.compile(rf"({_PART})\s*(?:\([^()]*\)\s*)?\bas\s*\(", re.IGNORECASE)
+_WORD = re.compile(rf"(?P<name>{NAME})|[(),]|\|>")
+_NAME = re.compile(NAME)
+_CALL = re.compile(r"\s*\(")
+_NAMED_QUERY = re.compile(rf"(?<![\w`])({_PART})\s*(?:\([^()]*\)\s*)?\bas\s*\(", re.IGNORECASE)
 _NO_TABLES = frozenset(
-    ("select", "where", "group", "having", "window", "order", "sort", "limit", "union", "intersect", "except", "minus")
+    (
+        "select",
+        "where",
+        "group",
+        "having",
+        "window",
+        "order",
+        "sort",
+        "limit",
+        "union",
+        "intersect",
+        "except",
+        "minus",
+        "view",
+    )
 )
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
@@ -45,52 +59,67 @@ class StreamRead(NamedTuple):
 
 def stream_reads(masked_text: str) -> list[StreamRead]:
     """Where a text reads streams, in order; of a text as `masked` gives it."""
-    found = [*_CALLED.finditer(masked_text), *_BARE.finditer(masked_text)]
-    return sorted(StreamRead(read.end(1), read.end(), read[2]) for read in found)
+    return [read for read, is_stream in _relations(masked_text) if is_stream]
 
 
 def table_reads(masked_text: str) -> list[str]:
-    """The names that a text has in the place of tables, but those of streams; of a text as `masked` gives it."""
-    found, streams = list[str](), {read.start: read.end for read in stream_reads(masked_text)}
-    # By how many parentheses are open: whether a query is within them, and whether it is at its list of tables.
-    open_ones, before, is_next, end = [_Open()], "", False, 0
+    """The names that a text has in the place of tables, but those of streams; of a text as `masked` gives it.
+
+    Too many rather than too few: what `extract(day FROM a)` takes is one of them.
+    """
+    return [read.name for read, is_stream in _relations(masked_text) if not is_stream]
+
+
+def _relations(masked_text: str) -> Iterator[tuple[StreamRead, bool]]:
+    """What a text reads, in order, and whether it does so as a stream."""
+    called = {read.start(): read for read in _CALLED.finditer(masked_text)}
+    # By how many parentheses are open: whether a list of tables is.
+    lists, is_next, end = [False], False, 0
     while (word := _WORD.search(masked_text, end)) is not None:
-        here, said = open_ones[-1], word[0].lower()
-        end = streams.get(word.start(), word.end())
-        if word.start() in streams:
+        start, end, said = word.start(), word.end(), word[0].lower()
+        if start in called:
+            end, is_next = called[start].end(), False
+            yield StreamRead(start, end, called[start][2]), True
+        elif said in _EDGES:
+            is_next = _EDGES[said](lists, is_next)
+        elif is_next and said == "stream" and (name := _NAME.search(masked_text, end)) is not None:
+            end, is_next = name.end(), False
+            yield StreamRead(start, end, name[0]), True
+        elif is_next and said != "lateral":
             is_next = False
-        elif said == "(":
-            open_ones.append(_Open(is_query=is_next, is_in_list=is_next))
-        elif said == ")":
-            open_ones, is_next = open_ones[:-1] or [_Open()], False
-        elif said == ",":
-            is_next = here.is_in_list
-        elif _begins_tables(said, before, here):
-            here.is_query = here.is_in_list = is_next = True
-        elif said in _NO_TABLES:
-            here.is_query, here.is_in_list, is_next = here.is_query or said == "select", False, False
-        elif is_next:
-            is_next = False
-            if not masked_text[end:].lstrip().startswith("("):
-                found.append(word[0])
-        before = said
-    return found
+            if _CALL.match(masked_text, end) is None:
+                yield StreamRead(start, end, word[0]), False
 
 
-def _begins_tables(said: str, before: str, here: _Open) -> bool:
-    is_first = before in {"", "("}
-    if said == "from":
-        # Not that of `extract(day FROM a)`, nor that of `IS DISTINCT FROM`.
-        return (here.is_query or is_first) and before != "distinct"
-    return said == "join" or (said == "table" and is_first)
+def _open(lists: list[bool], is_next: bool) -> bool:  # noqa: FBT001 - as the others
+    lists.append(is_next)
+    return is_next
 
 
-@dataclass
-class _Open:
-    """What is known of the text between two parentheses, as far as it was read."""
+def _close(lists: list[bool], _: bool) -> bool:  # noqa: FBT001 - as the others
+    if len(lists) > 1:
+        lists.pop()
+    return False
 
-    is_query: bool = False
-    is_in_list: bool = False
+
+def _begin(lists: list[bool], _: bool) -> bool:  # noqa: FBT001 - as the others
+    lists[-1] = True
+    return True
+
+
+def _end(lists: list[bool], _: bool) -> bool:  # noqa: FBT001 - as the others
+    lists[-1] = False
+    return False
+
+
+_EDGES: Mapping[str, Callable[[list[bool], bool], bool]] = {
+    "(": _open,
+    ")": _close,
+    ",": lambda lists, _: lists[-1],
+    **dict.fromkeys(("from", "join", "table"), _begin),
+    **dict.fromkeys(("|>", *_NO_TABLES), _end),
+}
+"""What begins, goes on with and ends a list of tables; each tells whether a table comes next."""
 
 
 def named_queries(masked_text: str) -> list[str]:

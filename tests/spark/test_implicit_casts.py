@@ -16,6 +16,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.project import find_project
 from sluice.running.check import check_project
+from sluice.sinks.delta.implicit_casts import with_types_of
 from sluice.sinks.delta.schema_evolution import check_result
 from tests.spark.lab import Lab, rows, write_numbers
 from tests.unit.quality.suites import document, row
@@ -113,6 +114,19 @@ def test_values_that_are_kept(lab: Lab) -> None:
     assert rows(read) == rows(lab.spark.range(1).selectExpr(*values))
     assert None not in found
     assert [value for value in values if is_refused(lab, table, value)] == []
+
+
+def test_columns_of_nothing(lab: Lab) -> None:
+    """They get the types of the table's, nested or not: Delta refuses them in a stream, whatever it casts else."""
+    kinds = "a int, b struct<x:int>, c array<struct<x:int>>, d map<string,int>, e struct<x:bigint>"
+    table = make_table(lab, "out", kinds)
+    result = lab.spark.range(1).selectExpr(
+        *(f"NULL AS {name}" for name in "abcd"), "named_struct('x', NULL) AS e"
+    )  # fmt: skip
+
+    found = with_types_of(DeltaTable(str(table)), result)
+
+    assert [kind for _, kind in found.dtypes] == [kind for _, kind in lab.spark.createDataFrame([], kinds).dtypes]
 
 
 def test_values_that_are_changed(lab: Lab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 
 from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.pipelines.spec import read_spec
-from sluice.pipelines.sql_files import read_sql_file, with_names
+from sluice.pipelines.sql_files import _options_of, read_sql_file, with_names
 from sluice.project import Project, find_project
 from sluice.spark.session import TIME_ZONE, spark_conf
+from sluice.sql_tokens import masked, named_queries, stream_reads, table_reads
 from sluice_airflow.ui.shown_declarations import shown_declarations
 
 SPEC = "name: shop\nstorage: {storage}\nlibraries:\n  - glob:\n      include: transformations/**\n"
@@ -445,6 +447,9 @@ def test_streams_of_one_name(folder: Path) -> None:
         "WITH Orders AS (SELECT 1 AS id) SELECT id FROM {} UNION ALL SELECT id FROM Orders",
         "SELECT id FROM {} JOIN orders AS o USING (id)",
         "SELECT id FROM {} AS read, orders AS o WHERE read.id = o.id",
+        "SELECT id FROM {} JOIN (SELECT DISTINCT * FROM orders) AS o USING (id)",
+        "SELECT id FROM {} JOIN (WITH x AS (SELECT 1) FROM orders) AS o USING (id)",
+        "SELECT id FROM {} UNION ALL TABLE orders",
     ],
 )
 def test_names_that_mean_something_else(folder: Path, query: str) -> None:
@@ -458,6 +463,41 @@ def test_names_that_mean_something_else(folder: Path, query: str) -> None:
 
     assert stream.sql == query.format("STREAM(orders_2)")
     assert stream.sources["orders_2"].location == str(folder / "spark-warehouse" / "raw.db" / "orders")
+
+
+def test_streams_behind_commas(folder: Path) -> None:
+    """Names that differ by their case alone, too."""
+    (folder / "spark-warehouse" / "raw.db" / "orders" / "_delta_log").mkdir(parents=True)
+    (folder / "transformations" / "first.sql").write_text(
+        "CREATE FLOW joined AS INSERT INTO both SELECT 1 AS id FROM STREAM(raw.Orders) a, STREAM orders b"
+    )
+    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "joined" / "0").mkdir(parents=True)
+    stream = find_project(str(folder)).stream("joined")
+
+    assert stream.sql == "SELECT 1 AS id FROM STREAM(Orders) a, STREAM(orders_2) b"
+
+
+def test_options_in_sql() -> None:
+    """Each as it is written; what is not told so is refused."""
+
+    def options(clause: str) -> object:
+        return _options_of(f"STREAM a{clause}", masked(f"STREAM a{clause}"), len("STREAM a"))[0]
+
+    assert options(" WITH ('skipChangeCommits' = 'true', b = \"x, y\", c 1)") == {
+        "skipChangeCommits": "true", "b": "x, y", "c": "1",
+    }  # fmt: skip
+    assert options(" a WHERE x") == {}
+    for clause in (" WITH ('a' = 'it''s')", " WITH ('a' = 'b' /* was '5' */)"):
+        with pytest.raises(DeclarationError, match="are not told as"):
+            options(clause)
+
+
+def test_long_texts_are_read_at_once() -> None:
+    """However they are made, for a file may be anybody's."""
+    for text in ("a" * 200_000, "(" * 200_000, "from a," * 50_000, "`" * 200_000):
+        begun = time.process_time()
+        stream_reads(masked(text)), named_queries(masked(text)), table_reads(masked(text))
+        assert time.process_time() - begun < 5
 
 
 def test_rows_that_are_made(folder: Path) -> None:

@@ -248,6 +248,8 @@ class _Graph:
             path = target.options.get("path")
             if target.format == "delta" and path is not None:
                 options = {snake_case(key): value for key, value in target.options.items() if key != "path"}
+                if options.pop("merge_schema", "false").lower() == "true":
+                    options["schema_evolution"] = "add"
                 return sinks.delta(path, **options)  # type: ignore[arg-type]
             raise DeclarationError(
                 f"it writes to the sink `{target.name}` of format `{target.format}`",
@@ -344,7 +346,7 @@ def _named(reads: Sequence[Read], taken: Collection[str]) -> dict[str, Read]:
         base = plain if plain and not plain[0].isdigit() else f"_{plain}"
         base = f"{base}_" if keyword.iskeyword(base) else base
         name, number = base, 2
-        while name in named or name.lower() in taken:
+        while name.lower() in {*taken, *(other.lower() for other in named)}:
             name, number = f"{base}_{number}", number + 1
         named[name] = read
     return named

@@ -152,8 +152,19 @@ def _options_of(query: str, words: str, begin: int) -> tuple[dict[str, str], int
     clause = _OPTIONS.match(words, begin)
     if clause is None:
         return {}, begin
-    pairs = _PAIR.finditer(query, clause.start(1), clause.end(1))
-    return {found["key"].strip("'\""): found["value"].strip("'\"") for found in pairs}, clause.end()
+    given = query[clause.start(1) : clause.end(1)].strip()
+    if re.fullmatch(f"(?:{_PAIR.pattern})*".replace("?P<key>", "").replace("?P<value>", ""), given) is None:
+        raise DeclarationError(
+            "the options of a stream, `WITH (...)`, are not told as 'key' = 'value'",
+            where=query[max(0, begin - 40) : begin].strip(),
+            remedy="write each so, without comments among them",
+        )
+    pairs = _PAIR.finditer(given)
+    return {_unquoted(found["key"]): _unquoted(found["value"]) for found in pairs}, clause.end()
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text[0] in "'\"" else text
 
 
 def plain_tables(query: str) -> set[str]:

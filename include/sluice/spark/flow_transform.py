@@ -44,12 +44,14 @@ class FlowTransform:
                     where=element.file,
                     remedy="plan again",
                 )
+            # What the file has read so far is for whoever uses it.
+            unread.update(frames)
             result: DataFrame = found.func()
         if unread:
             reads = self._flow.reads[next(iter(unread))]
+            what = reads.table or ", ".join(reads.paths) or reads.format
             raise DeclarationError(
-                f"the flow `{element.name}` uses what it reads from {reads.table or ', '.join(reads.paths)} twice, for"
-                " which Spark has a source each",
+                f"the flow `{element.name}` uses what it reads from {what} twice, for which Spark has a source each",
                 where=f"{element.file}:{element.line}",
                 remedy="read it anew for each use, by `readStream`",
             )

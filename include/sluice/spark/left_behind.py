@@ -37,13 +37,16 @@ def forget_workers(session: SparkSession) -> None:
 
 
 def forget_functions() -> None:
-    """Let functions of columns be made anew: each keeps the environment, and the JVM, of its first call.
+    """Let functions of columns and tables be made anew: each keeps the environment, and the JVM, of its first call.
 
     They live as long as their modules, which may be others than the project's.
     """
     from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.sql.udtf import UserDefinedTableFunction
 
     for found in gc.get_objects():
         # `isinstance` would ask objects of others what they are.
         if type(found) is UserDefinedFunction:
             found._judf_placeholder = None
+        elif type(found) is UserDefinedTableFunction:
+            found._judtf_placeholder = None

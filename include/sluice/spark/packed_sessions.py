@@ -119,6 +119,9 @@ class PackedSessions:
         elif self._base is not None and start != self._start:
             differing = sorted(dict(start.items() ^ self._start.items()))
             if is_submitted():
+                # Its JVM runs already, and is as it is.
+                differing = [key for key in differing if not key.startswith("spark.driver.")]
+            if is_submitted() and differing:
                 raise DeclarationError(
                     f"it needs a Spark of its own: {', '.join(differing)}",
                     where=stream.place,

@@ -22,7 +22,7 @@ from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark.python_zone import system_zone
 from sluice.spark.shown_error import spark_message
-from sluice.spark.warm_session import PYTHON_ZONE, note_before, set_back, set_python_zone
+from sluice.spark.warm_session import PYTHON_ZONE, noted, set_back, set_python_zone
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -248,9 +248,9 @@ def start_spark(project: Project, master: str, conf: Mapping[str, str], *, name:
     for key, value in conf.items():
         builder = builder.config(key, value)
     set_back()
-    note_before(conf)
     try:
-        session = builder.getOrCreate()
+        with noted(conf):
+            session = builder.getOrCreate()
     except Exception as exc:
         raise BatchFailedError(
             f"Spark could not be started: {exc}",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sluice.spark.left_behind import forget_functions
+from sluice.spark.left_behind import forget_functions, forget_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,30 +15,46 @@ if TYPE_CHECKING:
 PYTHON_ZONE = "spark.executorEnv.TZ"
 """What Python functions take for the time zone: with local tasks, each function brings it along."""
 
-_before: dict[str, str | None] = {}
-"""What the settings were that a stream has set in the session that is still this process's; None for unset."""
+
+@dataclass
+class _Settings:
+    """What the settings were that a stream has set in a session; None for unset."""
+
+    session: Any = None
+    before: Mapping[str, str | None] = field(default_factory=dict)
+
+
+_last = _Settings()
 
 
 def set_back() -> None:
-    """Take back what was set for the stream before."""
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.getActiveSession()
+    """Take back what was set for the stream before, where Spark goes on."""
+    session = _running()
     if session is not None:
         forget_functions()
-        for key, value in _before.items():
-            if session.conf.isModifiable(key):
-                session.conf.unset(key) if value is None else session.conf.set(key, value)
-    _before.clear()
+        forget_workers(session)
+        if session is _last.session:
+            for key, value in _last.before.items():
+                if session.conf.isModifiable(key):
+                    session.conf.unset(key) if value is None else session.conf.set(key, value)
 
 
-def note_before(conf: Mapping[str, str]) -> None:
-    """Remember what the settings are that are set now for a stream, where Spark runs already."""
+@contextmanager
+def noted(conf: Mapping[str, str]) -> Iterator[None]:
+    """Remember what the settings are before they are set for a stream."""
+    session = _running()
+    known = {} if session is None else session.conf.getAll
+    before = {key: known.get(key) for key in conf}
+    yield
+    _last.session, _last.before = _running(), before
+
+
+def _running() -> Any:
+    """The session that is this process's, whichever thread asks; None where Spark does not run."""
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    known = {} if session is None else session.conf.getAll
-    _before.update({key: known.get(key) for key in conf})
+    session: Any = SparkSession._instantiatedSession
+    return None if session is None or session.sparkContext._jsc is None else session
 
 
 def set_python_zone(session: SparkSession, zone: str | None) -> None:

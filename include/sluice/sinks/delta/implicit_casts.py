@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from sluice.delta_types import PARTS, is_same, read_columns, sql_type
-from sluice.exact_types import is_exact
+from sluice.exact_types import NOTHING, is_exact
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ def columns_of(frame: DataFrame) -> Any:
 
 def has_values(to: Any, was: Any) -> bool:
     """Whether a type has every value of another one as it is; of structs, whose fields are the same in order."""
+    if was == NOTHING:
+        # Delta refuses what has no type before it casts.
+        return True
     if not isinstance(was, dict) or not isinstance(to, dict):
         return isinstance(was, str) and isinstance(to, str) and is_exact(was, to)
     if was["type"] != to["type"]:
