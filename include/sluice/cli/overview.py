@@ -12,7 +12,7 @@ from sluice.amounts import UNITS
 from sluice.cli.opening import absolute, opened
 from sluice.cli.options import AsJson, Checkpoint, OptionalStreamName, ProjectFolder, StreamName
 from sluice.cli.printing import cell, error_document, print_error, print_json, report_damaged
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, Problem
 from sluice.stream import Stream
 
 
@@ -54,6 +54,7 @@ def inspect(
 ) -> None:
     """Show what a checkpoint says: batches, watermark, offsets, state, problems."""
     from sluice.monitoring.inspection import inspect_checkpoint, inspect_stream
+    from sluice.planning.explain import explain_problem
     from sluice.storage import Storage
 
     if stream is None and checkpoint is None:
@@ -74,8 +75,7 @@ def inspect(
         return
     _print_checkpoint(document)
     for problem in document["problems"]:
-        print(f"{problem['code']}: {problem['cause']}\n  file: {problem['file']}")
-        print(f"  consequence: {problem['consequence']}\n  remedy: {problem['remedy']}")
+        print("\n".join(explain_problem(Problem(**problem))))
 
 
 def runs(
@@ -87,6 +87,7 @@ def runs(
     """List the newest runs of a stream."""
     import msgspec
 
+    from sluice.planning.explain import explain_problem
     from sluice.runs.balance import balance_of, broken_balance
     from sluice.runs.record import RunRecords
 
@@ -125,8 +126,7 @@ def runs(
     print_table(f"Runs of {stream}", ("run", "status", "why", "batches", "rows in", "rows out", "watermark"), rows)
     for record in reversed(records):
         if (problem := broken_balance(record)) is not None:
-            print(f"{problem.code}: {problem.file}: {problem.cause}\n  consequence: {problem.consequence}")
-            print(f"  remedy: {problem.remedy}")
+            print("\n".join(explain_problem(problem)))
         elif record is records[0] and (balance := balance_of(record)) is not None:
             print(f"run {record.run_id}: {balance.text}")
     if checked is not None:

@@ -88,12 +88,18 @@ def named_stages(stages: Iterable[Stage | StageDocument]) -> Iterator[tuple[str,
         yield name if not ids else f"batch {ids[0]}" if len(ids) == 1 else f"batches {ids[0]} to {ids[-1]}", text
 
 
-def explain_problem(problem: Problem, label: str) -> Iterator[str]:
-    """One problem, with what it leads to and what to do."""
-    yield f"  {label} {problem.code}: {problem.cause}"
-    yield f"    file: {problem.file}"
-    yield f"    consequence: {problem.consequence}"
-    yield f"    remedy: {problem.remedy}"
+def explain_problem(problem: Problem, label: str = "") -> Iterator[str]:
+    """One problem, with what it leads to and what to do.
+
+    Args:
+        problem: The problem.
+        label: What it is to the plan that it belongs to; empty for one that stands by itself.
+    """
+    begin, indent = (f"  {label} ", "    ") if label else ("", "  ")
+    yield f"{begin}{problem.code}: {problem.cause}"
+    yield f"{indent}file: {problem.file}"
+    yield f"{indent}consequence: {problem.consequence}"
+    yield f"{indent}remedy: {problem.remedy}"
 
 
 def _explain_batch(batch: PlannedBatch) -> Iterator[str]:

@@ -382,6 +382,7 @@ def test_a_run_out_of_balance(project: Path) -> None:
         records.save(msgspec.structs.replace(record, batches=(batch,)))
     listed = sluice(project, "visits", command="runs").stdout
     assert f"run {whole}: 7 rows read; 7 made of them = 6 published" in listed
-    assert f"ROWS_NOT_IN_BALANCE: run {broken}: " in listed
+    assert "ROWS_NOT_IN_BALANCE: " in listed
+    assert f"  file: run {broken}\n  consequence: " in listed
     assert "5 published + 0 put into quarantine + 1 dropped" in listed
     assert listed.count("BALANCE") == 1
