@@ -20,6 +20,7 @@ from sluice.spark_setting import spark_setting
 from tests.campaign import rarely
 from tests.spark.lab import Lab, rows, write_files
 from tests.spark.power_cuts import Cut
+from tests.spark.test_expired_transactions import EXPIRES, forget, set_property
 from tests.spark.test_mended_files import cut_run
 from tests.unit.quality.suites import document, row
 
@@ -136,6 +137,22 @@ def test_deletes_of_a_batch_that_never_counted(lab: Lab, kept: Kept) -> None:
     else:
         ends = [("a", 1.0, 8.0), ("a", 8.0, 9.0), ("b", 3.0, 4.0)]
         assert held(lab, "id", "__START_AT", "__END_AT") == ends
+
+
+def test_deletes_of_a_stream_that_the_table_forgot(lab: Lab) -> None:
+    """They count as long as they are kept, also once the table lets nothing expire any more."""
+    sink = changed(1, apply_as_deletes="op = 'D'", except_columns=["op", "p", "x", "y"])
+    for number, its in enumerate((change("a", 1, "one"), change("b", 5, "", is_delete=True))):
+        arrive(lab, number, [its])
+        lab.run(declared(sink))
+    forget(lab, "out")
+    set_property(lab, "out", EXPIRES, None)
+    for file in (lab.root / "in").iterdir():
+        file.unlink()
+    let_begin(lab, "n")
+    arrive(lab, 2, [change("b", 4, "late"), change("c", 1, "new")])
+    lab.run(declared(sink, name="n"))
+    assert held(lab, "id") == [("a",), ("c",)]
 
 
 def test_deletes_of_the_first_batch_over_a_table(lab: Lab) -> None:

@@ -149,3 +149,8 @@ def test_keys_in_sql(lab: Lab) -> None:
     check(having, "user")
     with pytest.raises(DeclarationError, match="a condition above the aggregation reads what it computes"):
         check(lab.spark.sql("SELECT user FROM feed GROUP BY user HAVING count(*) > 1"), "user")
+    groups = "SELECT user FROM (SELECT user, count(*) FROM feed GROUP BY user)"
+    for moving in ("user > current_date()", "rand() < 0.5", "user IN (SELECT user FROM VALUES ('a') AS t(user))"):
+        with pytest.raises(DeclarationError, match=r"a condition above the aggregation, `.*`, changes by itself"):
+            check(lab.spark.sql(f"{groups} WHERE {moving}"), "user")
+    check(lab.spark.sql(f"{groups} WHERE user > 'a'"), "user")

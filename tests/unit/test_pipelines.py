@@ -487,7 +487,9 @@ def test_options_in_sql() -> None:
         "skipChangeCommits": "true", "b": "x, y", "c": "1",
     }  # fmt: skip
     assert options(" a WHERE x") == {}
-    for clause in (" WITH ('a' = 'it''s')", " WITH ('a' = 'b' /* was '5' */)"):
+    refused = ["'a' = 'it''s'", "'a' = 'b' /* was '5' */", "a = true, b = 10 -- ten\n", "readChangeFeed", "'a' = b, cd"]
+    # However long: a file may be anybody's.
+    for clause in (f" WITH ({given})" for given in [*refused, f"{'a' * 50} = b, x = 'it''s'", "a" * 200_000 + "!"]):
         with pytest.raises(DeclarationError, match="are not told as"):
             options(clause)
 

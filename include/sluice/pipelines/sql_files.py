@@ -27,7 +27,9 @@ _QUERY = re.compile(r"\bas\s+(?=[\s(]*(?:select|with|from|values|table)\b)", re.
 _USING = re.compile(r"\busing\s+(\w+)", re.IGNORECASE)
 _PARTITIONED = re.compile(r"\bpartitioned\s+by\s*\(([^()]*)\)", re.IGNORECASE)
 _OPTIONS = re.compile(r"\s*with\s*\(([^()]*)\)", re.IGNORECASE)
-_PAIR = re.compile(r"(?P<key>'[^']*'|\"[^\"]*\"|[\w.]+)\s*(?:=\s*)?(?P<value>'[^']*'|\"[^\"]*\"|[\w.\-]+)\s*,?\s*")
+_PAIR = re.compile(
+    r"""(?P<key>'[^']*'|"[^"]*"|(?<![\w.])[\w.]++)(?:\s*=\s*|\s+)(?P<value>'[^']*'|"[^"]*"|[\w.\-]++)\s*(?:,\s*|$)"""
+)
 _SET = re.compile(r"\s*set\s+(?P<key>[\w.\-]+)\s*=(?P<value>.*)", re.IGNORECASE | re.DOTALL)
 _USE = re.compile(r"\s*(?:use\b|set\s+catalog\b)", re.IGNORECASE)
 _KINDS: dict[str, OutputKind] = {
@@ -153,13 +155,13 @@ def _options_of(query: str, words: str, begin: int) -> tuple[dict[str, str], int
     if clause is None:
         return {}, begin
     given = query[clause.start(1) : clause.end(1)].strip()
-    if re.fullmatch(f"(?:{_PAIR.pattern})*".replace("?P<key>", "").replace("?P<value>", ""), given) is None:
+    pairs = [*_PAIR.finditer(given)]
+    if "".join(found[0] for found in pairs) != given:
         raise DeclarationError(
             "the options of a stream, `WITH (...)`, are not told as 'key' = 'value'",
             where=query[max(0, begin - 40) : begin].strip(),
             remedy="write each so, without comments among them",
         )
-    pairs = _PAIR.finditer(given)
     return {_unquoted(found["key"]): _unquoted(found["value"]) for found in pairs}, clause.end()
 
 

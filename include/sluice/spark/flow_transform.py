@@ -44,8 +44,6 @@ class FlowTransform:
                     where=element.file,
                     remedy="plan again",
                 )
-            # What the file has read so far is for whoever uses it.
-            unread.update(frames)
             result: DataFrame = found.func()
         if unread:
             reads = self._flow.reads[next(iter(unread))]

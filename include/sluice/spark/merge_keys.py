@@ -113,7 +113,9 @@ def _check_leaving(frame: DataFrame, plans: PlanReader, stream: Stream) -> None:
     root = read_operators(plan)
     if (found := find_aggregation(root)) is not None:
         is_read = any(condition.reads_aggregate for condition in found.conditions)
-        why = "a condition above the aggregation reads what it computes" if is_read else None
+        moving = next((condition.text for condition in found.conditions if condition.moves), None)
+        why = None if moving is None else f"a condition above the aggregation, `{moving}`, changes by itself"
+        why = "a condition above the aggregation reads what it computes" if is_read else why
     else:
         above = next(node for node in root.walk() if node.kind not in KEEPS_ROWS or len(node.children) != 1)
         is_above = any(below.kind == "Aggregate" and below.is_streaming for below in above.walk())

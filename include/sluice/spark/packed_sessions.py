@@ -116,12 +116,8 @@ class PackedSessions:
         if self._base is not None and self._is_gone():
             self._say("Spark is gone; another one is started")
             self.close()
-        elif self._base is not None and start != self._start:
-            differing = sorted(dict(start.items() ^ self._start.items()))
+        elif self._base is not None and (differing := self._differing(start)):
             if is_submitted():
-                # Its JVM runs already, and is as it is.
-                differing = [key for key in differing if not key.startswith("spark.driver.")]
-            if is_submitted() and differing:
                 raise DeclarationError(
                     f"it needs a Spark of its own: {', '.join(differing)}",
                     where=stream.place,
@@ -137,6 +133,12 @@ class PackedSessions:
         if is_local_master(master):
             set_python_zone(session, conf.get(PYTHON_ZONE))
         return session
+
+    def _differing(self, start: Mapping[str, str]) -> list[str]:
+        """The settings for which a stream needs another Spark than there is."""
+        keys = sorted(dict(start.items() ^ self._start.items()))
+        # The JVM of `spark-submit` is as it is, and so it would be for a stream alone.
+        return [key for key in keys if not (is_submitted() and key.startswith("spark.driver."))]
 
     def forget(self) -> None:
         """Let Spark forget what the last stream has left in it."""

@@ -30,13 +30,14 @@ _last = _Settings()
 def set_back() -> None:
     """Take back what was set for the stream before, where Spark goes on."""
     session = _running()
-    if session is not None:
-        forget_functions()
+    if session is None:
+        return
+    forget_functions()
+    if session is _last.session:
         forget_workers(session)
-        if session is _last.session:
-            for key, value in _last.before.items():
-                if session.conf.isModifiable(key):
-                    session.conf.unset(key) if value is None else session.conf.set(key, value)
+        for key, value in _last.before.items():
+            if session.conf.isModifiable(key):
+                session.conf.unset(key) if value is None else session.conf.set(key, value)
 
 
 @contextmanager
@@ -45,8 +46,10 @@ def noted(conf: Mapping[str, str]) -> Iterator[None]:
     session = _running()
     known = {} if session is None else session.conf.getAll
     before = {key: known.get(key) for key in conf}
-    yield
-    _last.session, _last.before = _running(), before
+    try:
+        yield
+    finally:
+        _last.session, _last.before = _running(), before
 
 
 def _running() -> Any:

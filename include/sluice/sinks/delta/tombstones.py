@@ -158,10 +158,11 @@ class Tombstones:
     def _last_counted(self, query: str, storage: Storage) -> int | None:
         table = load_table(self.about, storage=storage)
         last = last_transaction(table, self.about, query, storage=storage)
-        if last is not None or TRANSACTIONS_EXPIRE not in table.metadata().configuration:
+        if last is not None:
             return last
-        # The table has forgotten who it was. Here it was noted, before it counted.
-        return last_transaction(load_table(self.location, storage=storage), self.location, query, storage=storage)
+        # Here it was noted, before it counted. Of a later batch than the first, the table knew once.
+        noted = last_transaction(load_table(self.location, storage=storage), self.location, query, storage=storage)
+        return noted if noted or TRANSACTIONS_EXPIRE in table.metadata().configuration else None
 
     def _read(self, session: SparkSession) -> DataFrame:
         return session.read.format("delta").load(spark_location(self.location))
