@@ -228,8 +228,6 @@ class _Run:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
             choose_shuffle_partitions(session, project.conf_of(stream), reads)
             self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
-        newest = newest_written(seen.checkpoint.committed_id, seen.sink)
-        check_result(query, seen.known, newest, project.conf_of(stream), storage=home.storage)
         generation = self._known_generation()
         if seen.checkpoint.is_pending and not rows_count(seen):
             self.lease.check()
@@ -238,6 +236,8 @@ class _Run:
         self.query = query = replace(query, fits_state=fits)
         kept = read_kept_state(query)
         check_kept_state(kept, seen)
+        newest = newest_written(seen.checkpoint.committed_id, seen.sink)
+        check_result(query, seen.known, newest, project.conf_of(stream), storage=home.storage)
         next_id = 0 if seen.checkpoint.planned_id is None else seen.checkpoint.planned_id + 1
         generation = msgspec.structs.replace(generation, state=kept)
         declared = fingerprints(preparation.declared(), query)
