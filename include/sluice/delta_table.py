@@ -107,8 +107,13 @@ class TableMetadata:
 
     @property
     def column_mapping(self) -> str:
-        """How columns are found in the table's files: `none`, `name` or `id`."""
-        return str(self.configuration.get("delta.columnMapping.mode", "none")).lower()
+        """See `column_mapping`."""
+        return column_mapping(self.configuration)
+
+
+def column_mapping(properties: Mapping[str, str]) -> str:
+    """How columns are found in the files of a table with some properties: `none`, `name` or `id`."""
+    return str(properties.get("delta.columnMapping.mode", "none")).lower()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _QUOTED = r"(?<!\w)[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\""
@@ -16,28 +16,17 @@ _TOKEN = re.compile(
 _PART = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
 NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
 """A pattern of names, each part quoted or not."""
-_CALLED = re.compile(rf"\b()stream\s*\(\s*({NAME})\s*\)", re.IGNORECASE)
-_WORD = re.compile(rf"(?P<name>{NAME})|[(),]|\|>")
-_NAME = re.compile(NAME)
-_CALL = re.compile(r"\s*\(")
+_CALLED = re.compile(rf"\bstream\s*\(\s*({NAME})\s*\)", re.IGNORECASE)
+_BARE = re.compile(rf"stream\s+({NAME})", re.IGNORECASE)
+_NO_TABLE = re.compile(rf"stream\s+{NAME}|{NAME}\s*\(", re.IGNORECASE)
+"""What stands where a table does, and is none: a stream, a function."""
+_WORD = re.compile(rf"{NAME}|[(),]|\|>")
 _NAMED_QUERY = re.compile(rf"(?<![\w`])({_PART})\s*(?:\([^()]*\)\s*)?\bas\s*\(", re.IGNORECASE)
-_NO_TABLES = frozenset(
-    (
-        "select",
-        "where",
-        "group",
-        "having",
-        "window",
-        "order",
-        "sort",
-        "limit",
-        "union",
-        "intersect",
-        "except",
-        "minus",
-        "view",
-    )
-)
+_BEFORE_TABLES = {"from", "join", "table"}
+_BEHIND_TABLES = {
+    *("|>", "select", "where", "group", "having", "window", "order", "sort", "limit"),
+    *("union", "intersect", "except", "minus", "view"),
+}
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
 
@@ -59,7 +48,9 @@ class StreamRead(NamedTuple):
 
 def stream_reads(masked_text: str) -> list[StreamRead]:
     """Where a text reads streams, in order; of a text as `masked` gives it."""
-    return [read for read, is_stream in _relations(masked_text) if is_stream]
+    called = [StreamRead(read.start(), read.end(), read[1]) for read in _CALLED.finditer(masked_text)]
+    bare = (_BARE.match(masked_text, word.start()) for word in _tables(masked_text))
+    return sorted([*called, *(StreamRead(read.start(), read.end(), read[1]) for read in bare if read is not None)])
 
 
 def table_reads(masked_text: str) -> list[str]:
@@ -67,59 +58,29 @@ def table_reads(masked_text: str) -> list[str]:
 
     Too many rather than too few: what `extract(day FROM a)` takes is one of them.
     """
-    return [read.name for read, is_stream in _relations(masked_text) if not is_stream]
+    return [word[0] for word in _tables(masked_text) if _NO_TABLE.match(masked_text, word.start()) is None]
 
 
-def _relations(masked_text: str) -> Iterator[tuple[StreamRead, bool]]:
-    """What a text reads, in order, and whether it does so as a stream."""
-    called = {read.start(): read for read in _CALLED.finditer(masked_text)}
+def _tables(masked_text: str) -> Iterator[re.Match[str]]:
+    """The words that stand where a table does: of what stands there, the first."""
     # By how many parentheses are open: whether a list of tables is.
-    lists, is_next, end = [False], False, 0
-    while (word := _WORD.search(masked_text, end)) is not None:
-        start, end, said = word.start(), word.end(), word[0].lower()
-        if start in called:
-            end, is_next = called[start].end(), False
-            yield StreamRead(start, end, called[start][2]), True
-        elif said in _EDGES:
-            is_next = _EDGES[said](lists, is_next)
-        elif is_next and said == "stream" and (name := _NAME.search(masked_text, end)) is not None:
-            end, is_next = name.end(), False
-            yield StreamRead(start, end, name[0]), True
+    lists, is_next = [False], False
+    for word in _WORD.finditer(masked_text):
+        said = word[0].lower()
+        if said == "(":
+            lists.append(is_next)
+        elif said == ")":
+            lists.pop()
+            lists, is_next = lists or [False], False
+        elif said == ",":
+            is_next = lists[-1]
+        elif said in _BEFORE_TABLES:
+            lists[-1] = is_next = True
+        elif said in _BEHIND_TABLES:
+            lists[-1] = is_next = False
         elif is_next and said != "lateral":
             is_next = False
-            if _CALL.match(masked_text, end) is None:
-                yield StreamRead(start, end, word[0]), False
-
-
-def _open(lists: list[bool], is_next: bool) -> bool:  # noqa: FBT001 - as the others
-    lists.append(is_next)
-    return is_next
-
-
-def _close(lists: list[bool], _: bool) -> bool:  # noqa: FBT001 - as the others
-    if len(lists) > 1:
-        lists.pop()
-    return False
-
-
-def _begin(lists: list[bool], _: bool) -> bool:  # noqa: FBT001 - as the others
-    lists[-1] = True
-    return True
-
-
-def _end(lists: list[bool], _: bool) -> bool:  # noqa: FBT001 - as the others
-    lists[-1] = False
-    return False
-
-
-_EDGES: Mapping[str, Callable[[list[bool], bool], bool]] = {
-    "(": _open,
-    ")": _close,
-    ",": lambda lists, _: lists[-1],
-    **dict.fromkeys(("from", "join", "table"), _begin),
-    **dict.fromkeys(("|>", *_NO_TABLES), _end),
-}
-"""What begins, goes on with and ends a list of tables; each tells whether a table comes next."""
+            yield word
 
 
 def named_queries(masked_text: str) -> list[str]:

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import Sink
-from sluice.spark.partition_times import TIME_ZONE, has_hours_twice, is_fixed
+from sluice.spark.partition_times import has_hours_twice, is_fixed
+from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark_setting import spark_setting
 from tests.campaign import rarely
 from tests.spark.lab import Lab, rows, write_files

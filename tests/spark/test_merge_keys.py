@@ -13,7 +13,7 @@ from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.spark.classic_plan import ClassicPlans
 from sluice.spark.merge_keys import check_merge_keys
-from sluice.spark.partition_times import TIME_ZONE
+from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark_setting import spark_setting
 from tests.spark.lab import Lab, reader
 

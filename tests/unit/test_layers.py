@@ -240,8 +240,6 @@ OF_KINDS = {
     ("sluice.running.planned_files", "sluice.sources.files.taken_files"),
     # A backfill copies its input into files, and reads those as a stream.
     ("sluice.running.backfill_as_stream", "sluice.sources.files.declared"),
-    # How a place with a pattern is cut.
-    ("sluice_airflow.ui.lineage_picture", "sluice.sources.files.listing"),
 }
 """Who imports a module of a kind from outside of `sources` and `sinks`."""
 

@@ -13,8 +13,10 @@ from sluice.errors import DeclarationError, UnknownStreamError
 from sluice.pipelines.spec import read_spec
 from sluice.pipelines.sql_files import _options_of, read_sql_file, with_names
 from sluice.project import Project, find_project
-from sluice.spark.session import TIME_ZONE, spark_conf
+from sluice.spark.python_zone import TIME_ZONE
+from sluice.spark.session import spark_conf
 from sluice.sql_tokens import masked, named_queries, stream_reads, table_reads
+from sluice.stream import Stream
 from sluice_airflow.ui.shown_declarations import shown_declarations
 
 SPEC = "name: shop\nstorage: {storage}\nlibraries:\n  - glob:\n      include: transformations/**\n"
@@ -77,6 +79,14 @@ def folder(tmp_path: Path) -> Path:
             (place / str(version)).mkdir(parents=True)
         (root / "spark-warehouse" / table / "_delta_log").mkdir(parents=True, exist_ok=True)
     return root
+
+
+def declared_in_sql(folder: Path, query: str) -> Stream:
+    """A flow that has run, into the table `both`; there is a table `raw.orders`, too."""
+    (folder / "spark-warehouse" / "raw.db" / "orders" / "_delta_log").mkdir(parents=True)
+    (folder / "transformations" / "first.sql").write_text(f"CREATE FLOW declared AS INSERT INTO both {query}")
+    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "declared" / "0").mkdir(parents=True)
+    return find_project(str(folder)).stream("declared")
 
 
 def refusal(project: Project, name: str) -> str:
@@ -430,12 +440,7 @@ def test_tables_read_whole(folder: Path) -> None:
 
 def test_streams_of_one_name(folder: Path) -> None:
     """Two tables whose last names are alike are two sources, each where the query reads it."""
-    (folder / "spark-warehouse" / "raw.db" / "orders" / "_delta_log").mkdir(parents=True)
-    (folder / "transformations" / "first.sql").write_text(
-        "CREATE FLOW union AS INSERT INTO both SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM raw.orders"
-    )
-    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "union" / "0").mkdir(parents=True)
-    stream = find_project(str(folder)).stream("union")
+    stream = declared_in_sql(folder, "SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM raw.orders")
 
     assert stream.sql == "SELECT id FROM STREAM(orders) UNION ALL SELECT id FROM STREAM(orders_2)"
     assert stream.sources["orders_2"].location == str(folder / "spark-warehouse" / "raw.db" / "orders")
@@ -454,12 +459,7 @@ def test_streams_of_one_name(folder: Path) -> None:
 )
 def test_names_that_mean_something_else(folder: Path, query: str) -> None:
     """A source's name would be that of a table, or of a query within, which another part of the text reads."""
-    (folder / "spark-warehouse" / "raw.db" / "orders" / "_delta_log").mkdir(parents=True)
-    (folder / "transformations" / "first.sql").write_text(
-        f"CREATE FLOW joined AS INSERT INTO both {query.format('STREAM(raw.orders)')}"
-    )
-    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "joined" / "0").mkdir(parents=True)
-    stream = find_project(str(folder)).stream("joined")
+    stream = declared_in_sql(folder, query.format("STREAM(raw.orders)"))
 
     assert stream.sql == query.format("STREAM(orders_2)")
     assert stream.sources["orders_2"].location == str(folder / "spark-warehouse" / "raw.db" / "orders")
@@ -467,12 +467,7 @@ def test_names_that_mean_something_else(folder: Path, query: str) -> None:
 
 def test_streams_behind_commas(folder: Path) -> None:
     """Names that differ by their case alone, too."""
-    (folder / "spark-warehouse" / "raw.db" / "orders" / "_delta_log").mkdir(parents=True)
-    (folder / "transformations" / "first.sql").write_text(
-        "CREATE FLOW joined AS INSERT INTO both SELECT 1 AS id FROM STREAM(raw.Orders) a, STREAM orders b"
-    )
-    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "joined" / "0").mkdir(parents=True)
-    stream = find_project(str(folder)).stream("joined")
+    stream = declared_in_sql(folder, "SELECT 1 AS id FROM STREAM(raw.Orders) a, STREAM orders b")
 
     assert stream.sql == "SELECT 1 AS id FROM STREAM(Orders) a, STREAM(orders_2) b"
 
@@ -533,12 +528,8 @@ def test_the_zone_of_a_pipeline(folder: Path) -> None:
 def test_names_of_python(folder: Path) -> None:
     """A table or a folder may be called as no parameter can be."""
     (folder / "spark-warehouse" / "lambda" / "_delta_log").mkdir(parents=True)
-    (folder / "transformations" / "first.sql").write_text(
-        "CREATE FLOW union AS INSERT INTO both SELECT id FROM STREAM(lambda)"
-    )
-    (folder / "storage" / "_checkpoints" / "spark_catalog" / "default" / "both" / "union" / "0").mkdir(parents=True)
 
-    assert find_project(str(folder)).stream("union").sql == "SELECT id FROM STREAM(lambda_)"
+    assert declared_in_sql(folder, "SELECT id FROM STREAM(lambda)").sql == "SELECT id FROM STREAM(lambda_)"
 
 
 def test_names_in_capitals(folder: Path) -> None:

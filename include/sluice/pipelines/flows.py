@@ -317,17 +317,16 @@ def _python_options(options: Mapping[str, str], declare: Callable[..., Any]) -> 
         if types.get(name) == "bool":
             found[name] = _BOOLEANS.get(value.lower(), value)
         else:
-            found[name] = int(value) if types.get(name) == "int | None" and value.isdecimal() else value
+            is_number = types.get(name) in {"int", "int | None"} and value.isdecimal()
+            found[name] = int(value) if is_number else value
     return found
 
 
 def _rate_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `rate-micro-batch` as a source's; into how many partitions the rows are cut changes none."""
-    found = {name: int(value) if str(value).isdecimal() else value for name, value in options.items()}
-    start = found.get("start_timestamp")
-    if isinstance(start, int):
-        found["start_timestamp"] = datetime.fromtimestamp(start / 1000, UTC)
-    found.pop("num_partitions", None)
+    found = {name: value for name, value in options.items() if name != "num_partitions"}
+    if (start := found.get("start_timestamp", "")).isdecimal():
+        found["start_timestamp"] = datetime.fromtimestamp(int(start) / 1000, UTC)
     return found
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from sluice.errors import SluiceError
-from sluice.locations import is_local, real_location
+from sluice.locations import real_location
 from sluice.sources.contract import Source
 from sluice.stream import Stream
 from sluice.table_writers import written_tables
@@ -19,17 +19,16 @@ def upstreams(streams: Mapping[str, Stream]) -> dict[str, list[str]]:
     Args:
         streams: The streams by name, with absolute locations.
     """
-    writers: dict[str, dict[str, None]] = {}
+    writers = defaultdict[str, set[str]](set)
     for name, stream in streams.items():
         for place in written_tables(stream).values():
-            writers.setdefault(real_location(place), {})[name] = None
-    places = sorted(writers)
-    found: dict[str, list[str]] = {}
+            writers[real_location(place)].add(name)
+    places, found = sorted(writers), dict[str, list[str]]()
     for name, stream in streams.items():
         read = {
             writer
             for source in stream.sources.values()
-            for place in _below(_root(source.location), places)
+            for place in below(real_location(source.reads_below).rstrip("/"), places)
             if is_read(source, place)
             for writer in writers[place]
         }
@@ -37,16 +36,7 @@ def upstreams(streams: Mapping[str, Stream]) -> dict[str, list[str]]:
     return found
 
 
-def _root(location: str) -> str:
-    """How every place begins that a source of a location may read."""
-    scheme, is_url, _ = location.partition("://")
-    if is_url and not is_local(location):
-        return f"{scheme}://"
-    fixed = re.split(r"[*?\[{\\]", location, maxsplit=1)[0]
-    return real_location(fixed if fixed == location else fixed.rpartition("/")[0] or "/")
-
-
-def _below(root: str, places: Sequence[str]) -> Iterator[str]:
+def below(root: str, places: Sequence[str]) -> Iterator[str]:
     """The places, of these in order, that begin so."""
     for index in range(bisect_left(places, root), len(places)):
         if not places[index].startswith(root):

@@ -298,6 +298,11 @@ class Source(ABC):
         """
         return (dataset_at(self.location),)
 
+    @property
+    def reads_below(self) -> str:
+        """How the location begins of everything that it may read."""
+        return self.location
+
     def reads_from(self, place: str) -> bool:
         """Whether the source reads what is written to a place."""
         return place.rstrip("/") == self.location.rstrip("/")

@@ -17,6 +17,7 @@ from sluice.planning.transform_text import transform_digest
 from sluice.spark.plan_columns import ATTRIBUTE, DEDUPES, MAKES_COLUMNS, made_columns, output_columns, whole_plan
 from sluice.spark.plan_reader import PlanReader
 from sluice.spark.plan_tree import Node
+from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark.query import Query, plan_reader
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def find_dropped(frame: DataFrame, column: str, plans: PlanReader) -> Dropped:
     wanted = ATTRIBUTE.findall(root.rest)
     made = {made: expression for node in root.walk() for made, expression in made_columns(node).items()}
     across = next(_ambiguous(root, frozenset(wanted), made), None)
-    is_utc = session.conf.get("spark.sql.session.timeZone") in _UTC
+    is_utc = session.conf.get(TIME_ZONE) in _UTC
     return Dropped(across, next(_timeless(root, wanted[0], made, takes_dates=is_utc), None))
 
 

@@ -35,8 +35,8 @@ from sluice.spark.plan_columns import (
     whole_plan,
 )
 from sluice.spark.plan_tree import Node, digest_of
+from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark.query import Query, plan_reader, spark_failed
-from sluice.spark.session import TIME_ZONE
 from sluice.spark.shown_plan import masked_expression
 from sluice.spark.state_check import STATE_REMEDY
 from sluice.spark.traced_columns import (

@@ -16,6 +16,7 @@ from sluice.project import Project
 from sluice.spark.driver_jvm import end_jvm
 from sluice.spark.java import Work
 from sluice.spark.left_behind import forget_functions, forget_state, forget_tables, forget_workers
+from sluice.spark.python_zone import PYTHON_ZONE, set_python_zone
 from sluice.spark.session import (
     check_taken,
     chosen_master,
@@ -24,7 +25,6 @@ from sluice.spark.session import (
     spark_conf,
     start_spark,
 )
-from sluice.spark.warm_session import PYTHON_ZONE, set_python_zone
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 

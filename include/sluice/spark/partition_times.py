@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from sluice.errors import DeclarationError
+from sluice.spark.python_zone import TIME_ZONE
 
-TIME_ZONE = "spark.sql.session.timeZone"
 _FIXED = re.compile(
     r"(?:UTC|GMT|UT)?[+-]\d{1,2}(?::?\d{2}){0,2}|Z|Zulu|UTC|GMT0?|UT|UCT|Universal|Greenwich|Etc/.*|GMT[+-]0",
     re.IGNORECASE,

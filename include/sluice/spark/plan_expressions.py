@@ -6,9 +6,11 @@ Unlike its text, that tells a literal from a column or a call, whatever stands i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from sluice.spark.plan_tree import Tree
 
 _OF_A_PLAN = {"exprId", "resultId", "qualifier", "metadata", "num-children", "nullable"}
 """What two expressions differ in that are the same."""
@@ -16,21 +18,13 @@ _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
-class Operator:
+class Operator(Tree):
     """One operator of a plan."""
 
     kind: str
     fields: Mapping[str, Any]
     """What Spark says of it; an expression is a list, of itself and all below it."""
     children: tuple[Operator, ...]
-
-    def walk(self) -> Iterator[Operator]:
-        """The operator and all below it, from itself down."""
-        pending = [self]
-        while pending:
-            found = pending.pop()
-            yield found
-            pending += reversed(found.children)
 
     @property
     def is_streaming(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 _NODE = re.compile(r"(?P<indent>(?:[: ] {2})*(?:[:+]- )?)(?P<mark>[~'!]*)(?P<kind>\w+)(?P<rest>.*)")
 TAGGED = re.compile(r"#(?P<id>\d+)L?(?:-T\d+ms)?")
@@ -22,8 +23,22 @@ _LEVEL = 3
 """How many characters one level of the tree is wide."""
 
 
+class Tree:
+    """A node of a tree, however it was read."""
+
+    children: Sequence[Self]
+
+    def walk(self) -> Iterator[Self]:
+        """The node and all below it, from itself down."""
+        pending = [self]
+        while pending:
+            found = pending.pop()
+            yield found
+            pending += reversed(found.children)
+
+
 @dataclass
-class Node:
+class Node(Tree):
     """One operator of a plan."""
 
     kind: str
@@ -31,14 +46,6 @@ class Node:
     rest: str
     """What its line says after the kind."""
     children: list[Node] = field(default_factory=list)
-
-    def walk(self) -> Iterator[Node]:
-        """The node and all below it, from itself down."""
-        pending = [self]
-        while pending:
-            found = pending.pop()
-            yield found
-            pending += reversed(found.children)
 
 
 def parse_plan(text: str) -> Node:

@@ -1,11 +1,18 @@
-"""A time zone of Java's as the system of a Python worker is told it: by the variable `TZ`."""
+"""The time zone of a session, and of the Pythons that run its functions: the system tells them by the variable `TZ`."""
 
 from __future__ import annotations
 
 import re
 import zoneinfo
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TIME_ZONE = "spark.sql.session.timeZone"
+PYTHON_ZONE = "spark.executorEnv.TZ"
+"""What Python functions take for the time zone: with local tasks, each function brings it along."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(\d{1,2})(?::?(\d{1,2}))?(?::?(\d{2}))?")
 _OF_OLD: Mapping[str, str] = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
@@ -37,3 +44,12 @@ def system_zone(zone: str) -> str | None:
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):
         return None
     return name
+
+
+def set_python_zone(session: SparkSession, zone: str | None) -> None:
+    """Let Python functions of local tasks take a zone for theirs; None for the machine's."""
+    context: Any = session.sparkContext
+    if zone is None:
+        context.environment.pop("TZ", None)
+    else:
+        context.environment["TZ"] = zone

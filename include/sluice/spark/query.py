@@ -27,9 +27,10 @@ from sluice.spark.connect_plan import ConnectPlans
 from sluice.spark.connect_session import is_connected
 from sluice.spark.function_packing import pack_functions
 from sluice.spark.merge_keys import check_merge_keys
-from sluice.spark.partition_times import TIME_ZONE, check_times, has_hours_twice
+from sluice.spark.partition_times import check_times, has_hours_twice
 from sluice.spark.plan_reader import PlanReader, WatermarkNode
 from sluice.spark.plan_tree import parse_plan
+from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark.query_words import note_query
 from sluice.spark.shown_error import spark_message
 from sluice.spark.shown_plan import without_literals

@@ -20,9 +20,9 @@ from sluice.spark.connect_session import close_remote, is_connected, open_remote
 from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
-from sluice.spark.python_zone import system_zone
+from sluice.spark.python_zone import PYTHON_ZONE, TIME_ZONE, set_python_zone, system_zone
 from sluice.spark.shown_error import spark_message
-from sluice.spark.warm_session import PYTHON_ZONE, noted, set_back, set_python_zone
+from sluice.spark.warm_session import noted, set_back
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -58,7 +58,6 @@ _DEFAULTS = {
     # A stream into Delta has some forty pieces of generated code; with room for 100, a warm session compiles for ever.
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
-TIME_ZONE = "spark.sql.session.timeZone"
 _SESSION = {
     TIME_ZONE: "UTC",
     # Without it, state is never snapshotted in runs shorter than a minute, and every run replays a longer log.
@@ -136,7 +135,7 @@ def _checkpoint_files(project: Project, stream: Stream) -> dict[str, str]:
 def _python_zone(zone: str) -> dict[str, str]:
     """Let Python functions see times in the session's zone, as Spark's functions do; else it is their machine's."""
     found = system_zone(zone)
-    return {} if found is None else {"spark.executorEnv.TZ": found}
+    return {} if found is None else {PYTHON_ZONE: found}
 
 
 def _declared_conf(project: Project, stream: Stream) -> dict[str, str]:

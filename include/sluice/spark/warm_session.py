@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sluice.spark.left_behind import forget_functions, forget_workers
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-PYTHON_ZONE = "spark.executorEnv.TZ"
-"""What Python functions take for the time zone: with local tasks, each function brings it along."""
 
 
 @dataclass
@@ -58,12 +52,3 @@ def _running() -> Any:
 
     session: Any = SparkSession._instantiatedSession
     return None if session is None or session.sparkContext._jsc is None else session
-
-
-def set_python_zone(session: SparkSession, zone: str | None) -> None:
-    """Let Python functions of local tasks take a zone for theirs; None for the machine's."""
-    context: Any = session.sparkContext
-    if zone is None:
-        context.environment.pop("TZ", None)
-    else:
-        context.environment["TZ"] = zone

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from itertools import pairwise
 
 from sluice.amounts import describe_count
 from sluice.monitoring.inspection import SourceLag
-from sluice.planning.stream_order import is_read
+from sluice.planning.stream_order import below, is_read
 from sluice.sources.contract import Source
-from sluice.sources.files.listing import fixed_part
 from sluice.stream import Stream
 from sluice.table_writers import written_tables
 from sluice_airflow.ui import wording
@@ -105,11 +103,8 @@ def find_readings(streams: Mapping[str, Stream]) -> tuple[Reading, ...]:
 
 def _read_by(source: Source, places: Sequence[str]) -> Iterator[str]:
     """The places, of these in order, that a source reads: its own, or those that its glob matches."""
-    base = fixed_part(source.location).rstrip("/")
-    for index in range(bisect_left(places, base), len(places)):
-        place = places[index]
-        if not place.startswith(base):
-            return
+    base = source.reads_below.rstrip("/")
+    for place in below(base, places):
         if place == source.location or (place.startswith(f"{base}/") and is_read(source, place)):
             yield place
 

@@ -24,7 +24,7 @@ def with_types_of(table: DeltaTable, frame: DataFrame) -> DataFrame:
 
     Delta's batch writer casts nothing. Its stream writer does, and then Spark does not know how many rows it has read.
     """
-    kinds = {found["name"].casefold(): found["type"] for found in json.loads(table.schema().to_json())["fields"]}
+    kinds = types_of(table)
     columns, is_cast = [], False
     for found in columns_of(frame)["fields"]:
         named, was = identifier(found["name"]), found["type"]
@@ -35,6 +35,11 @@ def with_types_of(table: DeltaTable, frame: DataFrame) -> DataFrame:
         else:
             columns.append(named)
     return frame.selectExpr(*columns) if is_cast else frame
+
+
+def types_of(table: DeltaTable) -> dict[str, Any]:
+    """The types of a table's columns, by their names in small letters, as Delta's log has them."""
+    return {found["name"].casefold(): found["type"] for found in json.loads(table.schema().to_json())["fields"]}
 
 
 def columns_of(frame: DataFrame) -> Any:

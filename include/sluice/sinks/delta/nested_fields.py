@@ -5,13 +5,12 @@ So a batch has them as the table does, whatever order the transform gives them i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sluice.delta_types import PARTS, sql_type
 from sluice.errors import DeclarationError
-from sluice.sinks.delta.implicit_casts import columns_of, with_types_of
+from sluice.sinks.delta.implicit_casts import columns_of, types_of, with_types_of
 from sluice.sql_text import identifier
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def check_whole(table: DeltaTable, frame: DataFrame, *, may_be_null: bool, place
     Raises:
         DeclarationError: It would.
     """
-    kinds = _columns(table)
+    kinds = types_of(table)
     for found in columns_of(frame)["fields"]:
         for path, is_nullable in _missing(found["type"], kinds.get(found["name"].casefold()), found["name"]):
             if may_be_null and is_nullable:
@@ -58,17 +57,13 @@ def fitted(table: DeltaTable, frame: DataFrame) -> DataFrame:
 
 
 def _in_order(table: DeltaTable, frame: DataFrame) -> DataFrame:
-    kinds, columns, is_other = _columns(table), [], False
+    kinds, columns, is_other = types_of(table), [], False
     for found in columns_of(frame)["fields"]:
         named, to = identifier(found["name"]), kinds.get(found["name"].casefold())
         value = _ordered(named, found["type"], to, 0)
         is_other = is_other or value != named
         columns.append(named if value == named else f"{value} AS {named}")
     return frame.selectExpr(*columns) if is_other else frame
-
-
-def _columns(table: DeltaTable) -> dict[str, Any]:
-    return {found["name"].casefold(): found["type"] for found in json.loads(table.schema().to_json())["fields"]}
 
 
 def _missing(was: Any, to: Any, path: str) -> Iterator[tuple[str, bool]]:

@@ -89,10 +89,6 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
         table = self._lasting(output_mode, storage)
         return frame if table is None else nested_fields.fitted(table, frame)
 
-    def _lasting(self, output_mode: OutputMode, storage: Storage) -> DeltaTable | None:
-        """The table, whose columns a batch has to fit; None where it makes them."""
-        return None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
-
     def _write_by_spark(self, frame: DataFrame, batch: SinkBatch) -> None:
         mode = "overwrite" if batch.output_mode == "complete" else "append"
         # Whatever the session says: all rows are replaced, also those of partitions that have none any more.

@@ -43,6 +43,7 @@ from sluice.sinks.delta.schema_evolution import SchemaEvolution
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 QUERY_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -97,7 +98,7 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
         return self.partition_by
 
     def partitions(self, kinds: Mapping[str, str], output_mode: OutputMode, *, storage: Storage) -> Mapping[str, str]:
-        table = None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+        table = self._lasting(output_mode, storage)
         if table is None:
             return super().partitions(kinds, output_mode, storage=storage)
         there = spark_columns(table)
@@ -105,23 +106,25 @@ class DeltaTableSink(BatchSink, ReadableSink, ReadBackDeltaTable):
 
     def check_table(self, use: SinkUse) -> None:
         is_asked = bool(self.partition_by) or use.interval_column is not None
-        is_kept = is_asked and not self._is_made_anew(use.output_mode)
-        table = find_table(self.path, storage=use.storage) if is_kept else None
+        table = self._lasting(use.output_mode, use.storage) if is_asked else None
         if table is None:
             return
         where = f"{use.place}, {self.path}"
         if self.partition_by:
             check_partitions(table, self.partition_by, place=where)
         if use.interval_column is not None:
-            may_come = self.schema_evolution == "add"
-            interval_kind(table, use.interval_column, place=where, may_come=may_come)
+            interval_kind(table, use.interval_column, place=where, may_come=self.schema_evolution is not None)
 
     def _is_made_anew(self, output_mode: OutputMode) -> bool:
         """Whether every batch makes the table's columns."""
         return False
 
+    def _lasting(self, output_mode: OutputMode, storage: Storage) -> DeltaTable | None:
+        """The table, whose columns a batch has to fit; None where it makes them."""
+        return None if self._is_made_anew(output_mode) else find_table(self.path, storage=storage)
+
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
-        table = None if self._is_made_anew(use.output_mode) else find_table(self.path, storage=use.storage)
+        table = self._lasting(use.output_mode, use.storage)
         if table is not None:
             schema_evolution.check_result(
                 table,

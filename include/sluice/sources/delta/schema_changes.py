@@ -16,6 +16,7 @@ from typing import Any
 from sluice.delta_table import (
     DeltaLog,
     TableMetadata,
+    column_mapping,
     commit_file,
     is_version_gone,
     load_table,
@@ -100,7 +101,7 @@ def changed_columns(
         return None
     # Of a log that is whole, every version can be told.
     is_gone = log.first_kept > 0 and is_version_gone(log, first, storage=storage)
-    is_mapped = TableMetadata("", configuration=log.configuration).column_mapping != _NO_MAPPING
+    is_mapped = column_mapping(log.configuration) != _NO_MAPPING
     if is_gone and is_mapped and not settings.renamed:
         return _untold(log, first)
     if told.keys() <= {first} and max(read) >= log.latest:

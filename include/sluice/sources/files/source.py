@@ -114,7 +114,7 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
         return self.path
 
     def datasets(self, end: Any) -> tuple[Dataset, ...]:
-        return (dataset_at(fixed_part(self.path)),)
+        return (dataset_at(self.reads_below),)
 
     @property
     def reading(self) -> tuple[object, ...]:
@@ -123,6 +123,10 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
 
     def check_settings(self, conf: Mapping[str, str], *, place: str) -> None:
         check_settings(self.format, self.options, conf, schema=self.schema, place=place)
+
+    @property
+    def reads_below(self) -> str:
+        return fixed_part(self.path)
 
     def reads_from(self, place: str) -> bool:
         return is_listed(self.path, place, recursive=self.recursive_file_lookup)
@@ -229,7 +233,7 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
         return "Spark takes every file, whatever `starting` says" if is_bounded else None
 
     def read_twice(self, taken: Sequence[LogEntry]) -> str | None:
-        base = file_uri(fixed_part(self.path))
+        base = file_uri(self.reads_below)
         if len(taken) < 2 or self.recursive_file_lookup:
             return None
         paths = (entry.path for entry in taken if "=" not in entry.path.removeprefix(base).rpartition("/")[0])
@@ -381,7 +385,7 @@ class FilesSource(LoggingSource, FolderTypedSource, FedFiles):
         if not log.entries:
             return
         # A glob may be widened; what it stands below is what a project that was moved changes.
-        base, newest = file_uri(fixed_part(self.path)), log.entries[-1].path
+        base, newest = file_uri(self.reads_below), log.entries[-1].path
         if newest == base or newest.startswith(base.rstrip("/") + "/"):
             return
         raise RefusedError(path_changed(self.path, newest))

@@ -62,6 +62,7 @@ class KafkaSource(ExpiringSource):
     kind: ClassVar[str] = "kafka"
     live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
     unit: ClassVar[str] = "offsets"
+    reads_below: ClassVar[str] = _SCHEME  # whichever of the servers a topic is known by
 
     servers: str
     topics: tuple[str, ...]
