@@ -20,12 +20,14 @@ _CALLED = re.compile(rf"\bstream\s*\(\s*({NAME})\s*\)", re.IGNORECASE)
 _BARE = re.compile(rf"stream\s+({NAME})", re.IGNORECASE)
 _NO_TABLE = re.compile(rf"stream\s+{NAME}|{NAME}\s*\(", re.IGNORECASE)
 """What stands where a table does, and is none: a stream, a function."""
-_WORD = re.compile(rf"{NAME}|[(),]|\|>")
+_WORD = re.compile(rf"\bis\s+(?:not\s+)?distinct\s+from\b|{NAME}|[(),]|\|>", re.IGNORECASE)
+_WITH_FROM = {"extract", "overlay", "substr", "substring", "trim"}
+"""The functions that have a FROM of their own."""
 _NAMED_QUERY = re.compile(rf"(?<![\w`])({_PART})\s*(?:\([^()]*\)\s*)?\bas\s*\(", re.IGNORECASE)
 _BEFORE_TABLES = {"from", "join", "table"}
 _BEHIND_TABLES = {
-    *("|>", "select", "where", "group", "having", "window", "order", "sort", "limit"),
-    *("union", "intersect", "except", "minus", "view"),
+    *("|>", "select", "where", "group", "having", "window", "qualify", "order", "sort", "cluster", "distribute"),
+    *("limit", "offset", "union", "intersect", "except", "minus", "view"),
 }
 _COMMENT_EDGE = re.compile(r"/\*(?!\+)|\*/")
 
@@ -54,27 +56,24 @@ def stream_reads(masked_text: str) -> list[StreamRead]:
 
 
 def table_reads(masked_text: str) -> list[str]:
-    """The names that a text has in the place of tables, but those of streams; of a text as `masked` gives it.
-
-    Too many rather than too few: what `extract(day FROM a)` takes is one of them.
-    """
+    """The names that a text has in the place of tables, but those of streams; of a text as `masked` gives it."""
     return [word[0] for word in _tables(masked_text) if _NO_TABLE.match(masked_text, word.start()) is None]
 
 
 def _tables(masked_text: str) -> Iterator[re.Match[str]]:
     """The words that stand where a table does: of what stands there, the first."""
-    # By how many parentheses are open: whether a list of tables is.
-    lists, is_next = [False], False
+    # By how many parentheses are open: whether a list of tables is; None where none can be.
+    lists, is_next, said = list[bool | None]([False]), False, ""
     for word in _WORD.finditer(masked_text):
-        said = word[0].lower()
+        before, said = said, word[0].lower()
         if said == "(":
-            lists.append(is_next)
+            lists.append(None if before in _WITH_FROM else is_next)
         elif said == ")":
             lists.pop()
             lists, is_next = lists or [False], False
         elif said == ",":
-            is_next = lists[-1]
-        elif said in _BEFORE_TABLES:
+            is_next = lists[-1] is True
+        elif said in _BEFORE_TABLES and lists[-1] is not None:
             lists[-1] = is_next = True
         elif said in _BEHIND_TABLES:
             lists[-1] = is_next = False

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from sluice.errors import DeclarationError
 from sluice.project import Project
-from sluice.sql_tokens import NAME, StreamRead, masked, named_queries, stream_reads, tokens
+from sluice.sql_tokens import StreamRead, masked, named_queries, stream_reads, table_reads, tokens
 from sluice.stream import Stream
 
 _MOST_BYTES = 1_000_000
 _QUERY = re.compile(r"[\s(]*(?:select|with|from|values|table)\b", re.IGNORECASE)
-_JOINED = re.compile(rf"\bjoin\s+(?P<name>{NAME})(?!\s*\()", re.IGNORECASE)
 _COMMAND = re.compile(
     r"\b(?:insert\s+(?:into|overwrite)|merge\s+into|delete\s+from|update\s+\S+\s+set)\b", re.IGNORECASE
 )
@@ -124,10 +123,10 @@ class DeclaredSql:
             )
 
         own = {name.strip("`").lower() for name in named_queries(self._masked)}
-        bare = (found["name"].strip("`").lower() for found in _JOINED.finditer(self._masked))
+        bare = (name.strip("`").lower() for name in table_reads(self._masked))
         for name in (known[name] for name in bare if name in known and name not in own):
             raise DeclarationError(
-                f"the SQL joins `{name}` without `stream`, and that is a source's name",
+                f"the SQL reads `{name}` without `stream`, and that is a source's name",
                 where=self.place,
                 remedy=f"write `stream({name})`; or, for a table of that name, `DATABASE.{name}`",
             )

@@ -90,13 +90,33 @@ def test_what_is_no_edit(one: str, other: str, *, same: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "with visits as (select * from stream(visits)) select * from visits, visits as w",
+        "select extract(day from visits), trim(both from visits), trim('x' from visits) from stream(visits)",
+        "select n is distinct from visits, n is not  distinct from visits from stream(visits)",
+        "from stream(visits) |> aggregate count(*) as n, visits group by d |> drop a, visits",
+        "select * from stream(visits) lateral view explode(m) t as k, visits",
+        "select * from stream(visits) distribute by n, visits",
+        "select * from stream(visits) v join visits_(n) join stream visits join lake.visits",
+    ],
+)
+def test_columns_called_as_a_source(project: Project, text: str) -> None:
+    """They are none of a table's names, nor is that of a query within, of a function or of a database's table."""
+    sql(text).check(declared("q.sql"))
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("drop table lake.visits", "it has `drop`"),
         ("with v as (select * from stream(visits)) insert into t select * from v", "it has `insert into`"),
         ("-- nothing yet", "the SQL is empty"),
-        ("select * from stream(visits) join Visits using (n)", "joins `visits` without `stream`"),
-        ("select * from stream(visits) a, (select 1 from t cross join visits) b", "joins `visits` without `stream`"),
+        ("select * from stream(visits) join Visits using (n)", "reads `visits` without `stream`"),
+        ("select * from stream(visits) v, visits w where v.n = w.n", "reads `visits` without `stream`"),
+        ("select * from stream(visits) where n in (select n from visits)", "reads `visits` without `stream`"),
+        ("select * from stream(visits) v join (select distinct * from visits) w using (n)", "reads `visits` without"),
+        ("select * from stream(visits) a, (select 1 from t cross join visits) b", "reads `visits` without `stream`"),
         ("select * from stream(visits); select 1", "several statements"),
         ("select * from visits", r"write `stream\(visits\)`"),
         ("select * from stream(vists)", "did you mean `visits`"),
