@@ -94,12 +94,13 @@ def _ordered(value: str, was: Any, to: Any, depth: int) -> str:
             made_element = _ordered(each, was["elementType"], to["elementType"], inner)
             return value if made_element == each else f"transform({value}, {each} -> {made_element})"
         case _:
-            sides = {"key": "keyType", "value": "valueType"}
-            pair = {name: _ordered(f"{each}.{name}", was[part], to[part], inner) for name, part in sides.items()}
-            if all(made == f"{each}.{name}" for name, made in pair.items()):
-                return value
-            entry = f"struct({pair['key']} AS key, {pair['value']} AS value)"
-            return f"map_from_entries(transform(map_entries({value}), {each} -> {entry}))"
+            key, made = f"key{depth}", value
+            made_key = _ordered(key, was["keyType"], to["keyType"], inner)
+            made_value = _ordered(each, was["valueType"], to["valueType"], inner)
+            if made_value != each:
+                # It asks for no keys: those that a map of JSON has twice are there twice.
+                made = f"transform_values({made}, ({key}, {each}) -> {made_value})"
+            return made if made_key == key else f"transform_keys({made}, ({key}, {each}) -> {made_key})"
 
 
 def _ordered_struct(value: str, was: Any, to: Any, depth: int) -> str:
