@@ -26,6 +26,7 @@ _WIDER = {
 """By a type, those that Delta widens it to; decimals are told by their places."""
 _DIGITS_FOR = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 """How many digits before its point a decimal needs that a whole number is widened to."""
+_PART_OF_A_PATH = re.compile(r"[.`\n]")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
@@ -48,12 +49,17 @@ def column_paths(kind: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     if not isinstance(kind, dict):
         return
     for found in kind.get("fields", ()):
-        path = f"{before}{found['name']}"
+        path = f"{before}{path_part(found['name'])}"
         yield path, found["type"]
         yield from column_paths(found["type"], f"{path}.")
     for part, name in PARTS.items():
         if part in kind:
             yield from column_paths(kind[part], f"{before}{name}.")
+
+
+def path_part(name: str) -> str:
+    """A column or a field in the path of what is within it: a dot of its own is none of the path's."""
+    return identifier(name).replace("\n", "\\n") if _PART_OF_A_PATH.search(name) else name
 
 
 def is_wider(was: str, to: str) -> bool:

@@ -223,6 +223,11 @@ def test_columns_that_are_taken(lab: Lab) -> None:
     arrive(lab, 0, [("a", 1, "a", False)])
     with pytest.raises(DeclarationError, match="a column `__start_at`, which such a table has for itself"):
         lab.run(declared(2, transform=f"{__name__}:with_a_start"))
+    lab.run(declared(2))
+    lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` ADD COLUMNS (`__Deleted` string)")
+    arrive(lab, 1, [("a", 2, "a", False)])
+    with pytest.raises(DeclarationError, match="the table has a column `__Deleted`, which changes of a batch have"):
+        lab.run(declared(2))
 
 
 def with_a_start(feed: DataFrame) -> DataFrame:

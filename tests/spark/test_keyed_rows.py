@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame
 from sluice import Stream, sinks, sources
 from sluice.errors import DeclarationError
 from sluice.sinks.contract import Sink
+from sluice.sinks.delta import changed as changed_rows
+from sluice.sinks.delta import merged
 from sluice.spark.partition_times import has_hours_twice, is_fixed
 from sluice.spark.python_zone import TIME_ZONE
 from sluice.spark_setting import spark_setting
@@ -283,6 +285,28 @@ def test_fields_that_only_the_table_has(lab: Lab, kind: str) -> None:
     # The other stream has read the first file, too.
     untouched = ("a", *((1, None) * 4 if kind == "merge_on" else first))
     assert held(lab, *every) == [untouched, *older, ("b", *second), ("c", *second)]
+
+
+@pytest.mark.parametrize("kind", ["merge_on", *rarely("type 1")])
+def test_fields_that_the_table_gains_meanwhile(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A struct is whole or not by the table as it is when a batch is written: nothing becomes null for that."""
+    sink, writer = (sinks.delta("out", merge_on="id"), merged) if kind == "merge_on" else (changed(1), changed_rows)
+    arrive(lab, 0, [{"id": "a", "ts": 1, "x": 1, "y": 2}])
+    lab.run(declared(sink, "xy"))
+    check = writer.check_keys
+
+    def beside(*args: Any, **how: Any) -> int:
+        lab.spark.sql(f"ALTER TABLE delta.`{lab.root / 'out'}` ADD COLUMNS (a.z int)")
+        return check(*args, **how)
+
+    monkeypatch.setattr(writer, "check_keys", beside)
+    arrive(lab, 1, [{"id": "a", "ts": 2, "x": 3, "y": 4}])
+    with pytest.raises(DeclarationError, match=r"the table has a field `a\.z`, and the result has not"):
+        lab.run(declared(sink, "xy"))
+    assert held(lab, *READ) == [("a", 1, 1, 1, 1)]
+    monkeypatch.undo()
+    lab.run(declared(replace(sink, schema_evolution="add"), "xy"))
+    assert held(lab, *READ) == [("a", 3, 3, 3, 3)]
 
 
 @pytest.mark.parametrize("kind", ["merge_on", "type 1", "dropped rows"])

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = (
     "user string, n int, big bigint, at timestamp, clock timestamp_ntz, day date, money decimal(9, 2), ratio float,"
-    " trip struct<start: timestamp, end: timestamp>, odd string COLLATE UTF8_LCASE"
+    " trip struct<start: timestamp, end: timestamp>, odd string COLLATE UTF8_LCASE, flag boolean"
 )
-BY = ("user", "n", "big", "at", "clock", "day", "money", "ratio", "odd")
+BY = ("user", "n", "big", "at", "clock", "day", "money", "ratio", "odd", "flag")
 NEXT, SAME = "is computed above .*another one by the next batch", "is computed above .*two groups may have the same"
 
 
@@ -50,6 +50,8 @@ TOLD: dict[str, Sequence[tuple[str, str]]] = {
     "of a zone": [("at", "CAST(at AS string)"), ("at", "CAST(at AS timestamp_ntz)"), ("day", "CAST(day AS timestamp)")],
     "bytes": [("user", "CAST(user AS binary)"), ("user", "sha2(CAST(user AS binary), 256)")],
     "with a literal": [("user", "concat('rand() foo(#1, ', user)"), ("user", "concat(user, ')')")],
+    "a flag": [("flag", "CAST(flag AS int)"), ("flag", "CAST(flag AS double)")],
+    "moved": [("n", "n + 1"), ("big", "7 - big"), ("n", "CAST(n AS bigint) - 86400")],
     "twice cast": [("n", "CAST(CAST(n AS bigint) AS string)")],
     "packed": [("user", "array(user)"), ("n", "struct('x' AS x, CAST(n AS string))")],
 }
@@ -61,6 +63,9 @@ NOT_TOLD: dict[str, tuple[str, str]] = {
     "inexact": ("CAST(big AS float)", SAME),
     "of a text": ("CAST(user AS int)", SAME),
     "whatever case": ("CAST(odd AS string COLLATE UTF8_BINARY)", SAME),
+    "moved a bit": ("CAST(big AS double) + 1e9", SAME),
+    "by nothing": ("concat(user, CAST(NULL AS string))", SAME),
+    "moved by another": ("n + big", SAME),
     "two in one": ("concat(user, CAST(n AS string))", SAME),
     "a null": ("coalesce(user, 'none')", SAME),
     "count": ("concat(user, CAST(total AS string))", NEXT),
@@ -119,6 +124,8 @@ def test_windows(lab: Lab) -> None:
         for key in ("window", "window.start AS start", "window.end AS end", days, "to_date(window.end) AS day"):
             found = shown.selectExpr(key, "user")
             check(found, *found.columns)
+        shown = rows.groupBy(window.alias("window"), "user").count().select(F.window_time("window").alias("at"), "user")
+        check(shown, "at", "user")
     hourly = rows.groupBy(F.window("at", "1 hour"), "user").count().selectExpr(days, "user")
     with pytest.raises(DeclarationError, match=rf"`day` {SAME}"):
         check(hourly, "day", "user")

@@ -359,6 +359,16 @@ s = Stream(
 """
 
 
+def test_a_dot_in_a_name(lab: Lab) -> None:
+    """A column `a.b` is not the field `b` of a column `a`: the one is told as gone beside the other."""
+    make(lab, "id BIGINT, `a.b` INT, a STRUCT<b: INT>")
+    result = lab.spark.sql("SELECT 1L AS id, named_struct('b', 1) AS a")
+    before = lab.spark.sql("SELECT 1L AS id, 1 AS `a.b`").schema.json()
+    with pytest.raises(DeclarationError) as told:
+        check_result(DeltaTable(lab.root / "events"), result, None, result_columns(before), place="here")
+    assert lines(told.value) == ["`a.b`: int in the table, no longer in the result"]
+
+
 def test_a_column_that_is_gone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the stream has written and gives no longer is refused, by a run and by `sluice check`; declared, it is null.
 

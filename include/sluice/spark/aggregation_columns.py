@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sluice.delta_table import spark_type
+from sluice.delta_types import DIGITS
 from sluice.exact_types import is_exact
 from sluice.spark.partition_times import has_hours_twice, is_fixed
 from sluice.spark.plan_expressions import Operator, column_number, fold, kind_of, own_text
@@ -26,6 +27,8 @@ _SAME = {"Alias", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized
 """Those that are what they are made of."""
 _WHOLE = {"CreateArray", "CreateNamedStruct"}
 """Those that have all of it."""
+_SHIFTS: Mapping[str, Collection[str]] = {"Concat": {"string"}, "Add": DIGITS, "Subtract": DIGITS}
+"""Those that move values of some types by what else they have, so that no two become the same where that is literal."""
 _DAY_US = 86_400_000_000
 
 
@@ -50,6 +53,8 @@ class Column:
     reads_aggregate: bool = False
     """Whether it is computed of such a one."""
     is_literal: bool = False
+    is_null: bool = False
+    """Whether it is always null."""
     window: _Window | None = None
     """Of which window it is the whole, or the start or the end."""
 
@@ -128,17 +133,17 @@ def _made(node: Mapping[str, Any], below: list[Column], known: Mapping[Any, Colu
     found = Column(
         _text(kind, node, below),
         f"{own_text(node)}({','.join(column.meaning for column in below)})",
-        node.get("dataType"),
+        node.get("dataType", node.get("toType")),
         _all(column.reads for column in below),
         _told_apart(kind, node, below),
         moves=_moves(kind, node, below),
         is_aggregate=kind == "AggregateExpression",
         reads_aggregate=kind == "AggregateExpression" or any(column.reads_aggregate for column in below),
-        is_literal=kind == "Literal",
+        is_literal=kind == "Literal" or (kind == "Cast" and below[0].is_literal),
+        is_null=(kind == "Literal" and node["value"] is None) or (kind == "Cast" and below[0].is_null),
     )
-    if kind == "GetStructField" and below[0].window is not None and node.get("name") in {"start", "end"}:
-        fields = below[0].kind["fields"] if isinstance(below[0].kind, dict) else []
-        its = next((field["type"] for field in fields if field["name"] == node["name"]), None)
+    if kind == "GetStructField" and below[0].window is not None:
+        its = _field(node, below[0])["type"]
         found = replace(found, kind=its, tells=below[0].tells, window=replace(below[0].window, is_part=True))
     return known.get(found.meaning, found)
 
@@ -151,11 +156,13 @@ def _moves(kind: str, node: Mapping[str, Any], below: Iterable[Column]) -> bool:
 def _told_apart(kind: str, node: Mapping[str, Any], below: list[Column]) -> frozenset[int]:
     if kind in _WHOLE:
         return _all(column.tells for column in below)
-    if kind == "Sha2":
+    if kind in {"PreciseTimestampConversion", "Sha2"}:
         return below[0].tells
-    if kind == "Concat":
+    if kind in _SHIFTS:
         varied = [column for column in below if not column.is_literal]
-        return varied[0].tells if len(varied) == 1 and varied[0].kind == "string" else frozenset()
+        is_told = len(varied) == 1 and isinstance(varied[0].kind, str) and varied[0].kind in _SHIFTS[kind]
+        is_told = is_told and not any(column.is_null for column in below)
+        return varied[0].tells if is_told else frozenset()
     # By `to_date`, without a format.
     is_cast = kind == "Cast" or (kind == "ParseToDate" and len(below) == 1)
     if is_cast and _is_injective(below[0], node.get("dataType", "date"), str(node.get("timeZoneId") or "")):
@@ -174,6 +181,8 @@ def _is_injective(column: Column, to: Any, zone: str) -> bool:
     if was in {"timestamp", "timestamp_ntz"} and to in {"timestamp", "timestamp_ntz", "string"}:
         is_of_zone = "timestamp" in (was, to)
         return was == to or (is_fixed(zone) if is_of_zone else to == "string")
+    if was == "boolean" and to in {*DIGITS, "float", "double"}:
+        return True
     if was == "date" and to in {"timestamp", "timestamp_ntz"}:
         return to == "timestamp_ntz" or is_fixed(zone)
     return is_exact(was, to)
@@ -225,11 +234,17 @@ def _text(kind: str, node: Mapping[str, Any], below: Sequence[Column]) -> str:
     if kind == "AggregateExpression":
         return texts[0]
     if kind == "GetStructField":
-        return f"{texts[0]}.{node.get('name')}"
+        return f"{texts[0]}.{_field(node, below[0])['name']}"
     if kind == "Cast":
         return f"cast({texts[0]} as {spark_type(node['dataType'])})"
     name = node["name"] if kind.endswith("UDF") and node.get("name") else kind.lower()
     return f"{name}({', '.join(texts)})"
+
+
+def _field(node: Mapping[str, Any], struct: Column) -> Mapping[str, Any]:
+    """The field of a struct that is taken: Spark's own expressions give it no name."""
+    fields = struct.kind["fields"] if isinstance(struct.kind, dict) else {}
+    return fields[node["ordinal"]] if fields else {"name": node.get("name"), "type": None}
 
 
 def _all(found: Iterable[frozenset[int]]) -> frozenset[int]:

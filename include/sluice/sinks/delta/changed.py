@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.delta_table import find_table, last_transaction, load_table, refuse_other
+from sluice.delta_table import find_table, last_transaction, load_table, refuse_other, spark_columns
+from sluice.delta_types import path_part
 from sluice.errors import DeclarationError, Problem, RefusedError
 from sluice.locations import spark_location
 from sluice.sinks.contract import BatchOutcome, FunctionLoader, KeyedSink, OutputMode, SinkBatch, SinkState, SinkUse
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 START, END = "__START_AT", "__END_AT"
 """From which sequence on a row of a history was so, and up to which."""
 _DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN = "__DELETED", "__ENDS", "__ARRIVED", "__NEWEST", "__BEGUN"
-_RESERVED = {name.casefold() for name in (START, END, _DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN, *COLUMNS)}
+_OF_A_BATCH = {name.casefold() for name in (_DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN, *COLUMNS)}
+_RESERVED = _OF_A_BATCH | {START.casefold(), END.casefold()}
 _UNORDERED = ("map<", "variant", "interval")
 
 
@@ -144,6 +146,13 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             check_changeable(table, place=where)
             needed = [*self.changes.keys, self._sequence_column, *([END] if self._is_history else [])]
             check_key_columns(needed, table, place=where)
+            taken = next((name for name in spark_columns(table) if name.casefold() in _OF_A_BATCH), None)
+            if taken is not None:
+                raise DeclarationError(
+                    f"the table has a column `{taken}`, which changes of a batch have for themselves",
+                    where=where,
+                    remedy="rename it in the table, or write to another one",
+                )
 
     def check_result(self, frame: DataFrame, use: SinkUse) -> None:
         self._check_columns(frame, use.place)
@@ -164,8 +173,8 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
 
     def _kept_of(self, written: str) -> str:
         """What the table has of the columns that a batch had, and the fields within them."""
-        left_out = {name.casefold() for name in self.changes.except_columns}
-        kept = (path for path in written.split("\n") if path.partition(".")[0].casefold() not in left_out)
+        left_out = tuple(f"{path_part(name)}.".casefold() for name in self.changes.except_columns)
+        kept = (path for path in written.split("\n") if not f"{path}.".casefold().startswith(left_out))
         return "\n".join(kept)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
@@ -245,7 +254,9 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             self._make(frame)
         table = load_table(self.path, storage=storage)
         # Since the run was planned, somebody may have changed the table.
-        schema_evolution.check_result(table, self._kept(frame), None, place=self.path)
+        kept, is_told = self._kept(frame), self.schema_evolution is not None
+        schema_evolution.check_result(table, kept, None, place=self.path)
+        nested_fields.check_whole(table, kept, may_be_null=is_told, place=self.path)
         events = nested_fields.fitted(table, self._events(frame, partitions))
         known = self._tombstones(table)
         deletes = self._deletes(events)

@@ -98,11 +98,14 @@ def check_widened(kinds: Mapping[str, str], table: DeltaTable, *, location: str,
     there = {name.casefold(): kind for name, kind in spark_columns(table).items()}
     for name, kind in kinds.items():
         if (was := there.get(name.casefold(), kind)) != kind:
+            column, to, each = identifier(name), kind, ""
+            if kind.startswith("struct<"):
+                column, to, each = f"{column}.FIELD", "...", ", for each field that is narrower"
             raise DeclarationError(
                 f"`{name}` is {was} in {location}, and is to have values of {kind}: they would be cut",
                 where=place,
                 remedy="let it follow as the table's own columns did: ALTER TABLE"
-                f" delta.{identifier(spark_location(location))} ALTER COLUMN {identifier(name)} TYPE {kind} (once the"
+                f" delta.{identifier(spark_location(location))} ALTER COLUMN {column} TYPE {to}{each} (once the"
                 " property `delta.enableTypeWidening` is true there); or declare a new stream with a sink of its own",
             )
 

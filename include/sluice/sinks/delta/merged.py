@@ -102,4 +102,5 @@ class MergedDeltaSink(DeltaTableSink, KeyedSink):
         ]
         # Since the run was planned, somebody may have changed the table.
         schema_evolution.check_result(table, frame, None, place=self.path)
+        nested_fields.check_whole(table, frame, may_be_null=self.schema_evolution is not None, place=self.path)
         merge.merge(nested_fields.fitted(table, frame), self.path, merge.same_keys(self.keys), clauses, batch=batch)

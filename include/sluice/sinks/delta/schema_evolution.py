@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.delta_table import find_table, spark_type
-from sluice.delta_types import PARTS, TYPE_WIDENING, column_paths, is_same, is_wider, sql_type
+from sluice.delta_types import PARTS, TYPE_WIDENING, column_paths, is_same, is_wider, path_part, sql_type
 from sluice.errors import DeclarationError
 from sluice.exact_types import NOTHING, is_exact
 from sluice.locations import spark_location
@@ -296,7 +296,7 @@ def _never_null(kind: Any, before: str = "") -> set[str]:
     """The columns, and the fields within structs, that a row has to have a value in, and that Delta gives none."""
     found: set[str] = set()
     for column in kind["fields"]:
-        path = f"{before}{column['name'].casefold()}"
+        path = f"{before}{path_part(column['name']).casefold()}"
         if not column["nullable"] and not _FILLED & column["metadata"].keys():
             found.add(path)
         if isinstance(column["type"], dict) and column["type"]["type"] == "struct":
