@@ -68,7 +68,7 @@ def run(command: Sequence[str], *, cwd: Path) -> Cost:
             break
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{' '.join(command)} failed: {(done.stderr + done.stdout)[-2000:]}")
     return Cost(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
