@@ -80,7 +80,7 @@ def places(kind: str) -> tuple[int, int] | None:
 
 def is_same(one: Any, other: Any) -> bool:
     """Whether two types are the same, whatever may be null in them."""
-    return spark_type(one).casefold() == spark_type(other).casefold()
+    return spark_type(one).lower() == spark_type(other).lower()
 
 
 def sql_type(kind: Any) -> str:

@@ -241,3 +241,27 @@ def test_two_streams_and_one_table(lab: Lab) -> None:
     assert {refused(lab, declared) for declared in (first, second)} == {"BACKFILL_TABLE_SHARED"}
     assert Path(lab.root / "out").is_dir()
     assert numbers(lab) == [-2, -1, 1, 2]
+
+
+def undated(days: DataFrame) -> DataFrame:
+    return days.select("n", "at")
+
+
+def dated_where_it_is(days: DataFrame) -> DataFrame:
+    return days.selectExpr("n", "at", "CASE WHEN n < 10 THEN day END AS day")
+
+
+def test_rows_that_have_an_interval_only_now(lab: Lab) -> None:
+    """Refused until they have it in the table, too; rows without one by the transform itself are nobody's concern."""
+    follows = sinks.delta("out", schema_evolution="add")
+    arrive(lab, 0, (1, "10:00"), (2, "11:00"), (11, "11:00"))
+    lab.run(stream("undated", sink=follows, interval_column=None))
+    arrive(lab, 1, (3, "12:00"), (12, "12:00"))
+    declared = stream("dated_where_it_is", sink=follows)
+    lab.run(declared)
+    problem = read_remedy(refusal(lab, declared), "BACKFILL_UNDATED_ROWS", "by an UPDATE of those where it is null")
+    assert problem.cause == "4 rows of the table have no `day`, and the transform gives 2 such rows"
+    assert numbers(lab) == [1, 2, 3, 11, 12]
+    lab.spark.sql(f"UPDATE delta.`{lab.root / 'out'}` SET day = DATE'2026-01-02' WHERE day IS NULL AND n < 10")
+    assert backfill(lab, declared).status == "succeeded"
+    assert numbers(lab) == [1, 2, 3, 11, 12]

@@ -359,6 +359,44 @@ s = Stream(
 """
 
 
+def turned(events: DataFrame) -> DataFrame:
+    return events.selectExpr("id", "named_struct('Masse', s.`Masse`, 'n', s.n, 'Maße', s.`Maße`) AS s")
+
+
+def without_s(events: DataFrame) -> DataFrame:
+    return events.selectExpr("id", "`Masse`")
+
+
+@pytest.mark.parametrize("how", ["append", "merge", *rarely("by Spark")])
+def test_names_that_are_one_only_to_some(lab: Lab, how: str) -> None:
+    """Spark takes `Maße` and `Masse` for two: each field has its own value, and who is gone is told."""
+    sink = {
+        "append": sinks.delta("out"),
+        "merge": sinks.delta("out", merge_on="id"),
+        "by Spark": sinks.delta("out", optimize_write=False),
+    }[how]
+    columns = "id BIGINT, s STRUCT<n: INT, `Maße`: INT, `Masse`: INT>"
+    table = make(lab, columns)
+    make(lab, columns, "out")
+    in_table(lab, table, "INSERT INTO events VALUES (1, named_struct('n', 1, 'Maße', 10, 'Masse', 20))")
+    lab.run(stream(sink, "turned"))
+    assert rows(lab.table("out").selectExpr("id", "s.n", "s.`Maße`", "s.`Masse`")) == [(1, 1, 10, 20)]
+
+
+def test_a_column_whose_like_stays(lab: Lab) -> None:
+    """Two that Spark takes for two, of which one leaves the result."""
+    table = make(lab, "id BIGINT, `Maße` INT, `Masse` INT")
+    in_table(lab, table, "INSERT INTO events VALUES (1, 10, 20)")
+    lab.run(stream(sinks.delta("out")))
+    in_table(lab, table, "INSERT INTO events VALUES (2, 20, 30)")
+    lab.run(stream(sinks.delta("out")))
+    in_table(lab, table, "INSERT INTO events VALUES (3, 30, 40)")
+    with pytest.raises(DeclarationError) as refused:
+        lab.run(stream(sinks.delta("out"), "without_s"))
+    assert lines(refused.value) == ["Maße: int in the table, no longer in the result"]
+    assert rows(lab.table("out")) == [(1, 10, 20), (2, 20, 30)]
+
+
 def test_a_dot_in_a_name(lab: Lab) -> None:
     """A column `a.b` is not the field `b` of a column `a`: the one is told as gone beside the other."""
     make(lab, "id BIGINT, `a.b` INT, a STRUCT<b: INT>")

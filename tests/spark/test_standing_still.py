@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from sluice.checkpoint.offsets import OffsetFile
 from sluice.errors import LeaseLostError, SluiceError
+from sluice.plan import PlannedBatch
+from sluice.running.batch_logs import BatchLogs
 from sluice.running.read_inputs import ReadInputs
 from sluice.runs.lease import acquire
 from sluice.sinks.delta import parquet_aside
@@ -196,6 +199,31 @@ def test_a_batch_that_stood_still(lab: Lab) -> None:
     assert DeltaTable(numbers.table()).version() == before
     numbers.live()
     assert numbers.held("out") == Counter(range(1, 13))
+
+
+def test_a_batch_that_another_run_has_done(lab: Lab) -> None:
+    """Who wakes up finds that the logs have gone on: it is told of the run that took over, and of no stranger."""
+    numbers = Numbers(lab).editing(quality=None)
+    numbers.arrive(1, 8)
+    numbers.live()
+    numbers.arrive(11, 12)
+    check, slept = BatchLogs.check_planned, list[int]()
+
+    def stand_still(logs: BatchLogs, batch: PlannedBatch) -> OffsetFile:
+        if not slept:
+            slept.append(batch.batch_id)
+            let_leases_run_out(lab.root / "home")
+            numbers.live()
+            numbers.arrive(21, 22)
+            numbers.live()
+        return check(logs, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BatchLogs, "check_planned", stand_still)
+        with pytest.raises(LeaseLostError):
+            numbers.live()
+    numbers.live()
+    assert numbers.held("out") == Counter([*range(1, 13), 21, 22])
 
 
 @in_campaigns

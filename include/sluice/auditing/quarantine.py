@@ -210,7 +210,7 @@ def check_quarantine(table: SplittingSink, frame: DataFrame | None = None, *, st
         DeclarationError: The result has a column of ours, or the table has other columns.
         StorageError: The table can't be read.
     """
-    if taken := [name for name in (() if frame is None else frame.columns) if name.casefold() in OURS]:
+    if taken := [name for name in (() if frame is None else frame.columns) if name.lower() in OURS]:
         raise DeclarationError(
             f"the result has a column `{min(taken)}`, which the quarantine needs for itself",
             where=table.location,
@@ -220,7 +220,7 @@ def check_quarantine(table: SplittingSink, frame: DataFrame | None = None, *, st
     if quarantine is None:
         return
     own = "give the quarantine a table of its own: `Stream(quarantine=sinks.delta(PATH))`"
-    found = {name.casefold(): kind for name, kind in quarantine.items()}
+    found = {name.lower(): kind for name, kind in quarantine.items()}
     for name, kind in _OURS:
         if (there := found.get(name)) is None:
             raise DeclarationError(

@@ -93,6 +93,29 @@ def duplicates_problem(
     return _late_keys(stream, timeless, dropped) if timeless is not None and dropped != 0 else None
 
 
+def undated_problem(stream: Stream, there: int, computed: int | None) -> Problem | None:
+    """Why rows of the table that are in no interval would be there twice.
+
+    Args:
+        stream: The declaration.
+        there: How many rows of the table have a null in the interval column.
+        computed: How many of the result have one; None where the transform runs as a stream, which does not tell.
+    """
+    if there == 0 or (computed is not None and computed >= there):
+        return None
+    column, place = stream.interval_column, stream.sink.location or ""
+    now = "" if computed is None else f", and the transform gives {computed:,} such rows"
+    return Problem(
+        code="BACKFILL_UNDATED_ROWS",
+        file=place,
+        cause=f"{there:,} rows of the table have no `{column}`{now}",
+        consequence="rows that had none when they were written, and have one now, would be there twice: a backfill"
+        " replaces rows of an interval",
+        remedy=f"give these rows the `{column}` that they have now, by an UPDATE of those where it is null; or delete"
+        " them, and backfill every interval that they belong to",
+    )
+
+
 def _late_keys(stream: Stream, operator: str, late_rows: int | None) -> Problem:
     """Keys of rows that were dropped as late, of which a further row may be in time, whatever the interval."""
     column = stream.interval_column

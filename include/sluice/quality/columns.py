@@ -120,8 +120,8 @@ class Schema:
                     remedy="rename it: Spark takes `${...}` for a variable",
                 )
             return found
-        known = {known.casefold(): known for known in self._all_names()}
-        near = difflib.get_close_matches(name.casefold(), known, n=1)
+        known = {known.lower(): known for known in self._all_names()}
+        near = difflib.get_close_matches(name.lower(), known, n=1)
         raise DeclarationError(
             f"there is no column `{name}`",
             where=place,
@@ -152,7 +152,7 @@ def _same(columns: tuple[Column, ...], name: str, place: str) -> Column | None:
     exact = [column for column in columns if column.path[0] == name]
     if exact:
         return exact[0]
-    alike = [column for column in columns if column.path[0].casefold() == name.casefold()]
+    alike = [column for column in columns if column.path[0].lower() == name.lower()]
     if len(alike) > 1:
         raise DeclarationError(
             f"`{name}` may be any of {', '.join(f'`{column.path[0]}`' for column in alike)}",

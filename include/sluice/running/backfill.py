@@ -21,7 +21,7 @@ from sluice.lineage.sending import lineage_sent
 from sluice.locations import join
 from sluice.plan import Stage
 from sluice.planning.backfill import BackfillPlan
-from sluice.planning.backfill_refusals import duplicates_problem
+from sluice.planning.backfill_refusals import duplicates_problem, undated_problem
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.stages import stages_after_replacing
 from sluice.project import Project
@@ -42,6 +42,7 @@ from sluice.spark.query import build_batch, build_query, explain_frame, plan_rea
 from sluice.spark.session import close_session, open_session
 from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.writers import check_home, name_writer
+from sluice.sql_text import identifier
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
 
@@ -125,6 +126,8 @@ class _Backfill:
     wanted: Replacement = field(init=False)
     frame: DataFrame = field(init=False)
     """The rows that are to be published."""
+    whole: DataFrame | None = None
+    """What the transform gives for all intervals; None where it ran as a stream."""
     audit: BackfillAudit | None = None
     replaced: Replaced | None = None
     changed: str | None = None
@@ -136,7 +139,7 @@ class _Backfill:
         """Take one stage after the other; where others have changed the rows meanwhile, plan anew and begin again."""
         self._take_lease()
         for _ in range(_MOST_ATTEMPTS):
-            self.live_lease, self.audit, self.changed = None, None, None
+            self.live_lease, self.whole, self.audit, self.changed = None, None, None, None
             with ExitStack() as self.attempt:
                 if self._takes_all():
                     return self.record
@@ -173,6 +176,7 @@ class _Backfill:
             case "audit":
                 self._judge()
             case "replace":
+                self._check_undated()
                 self._replace()
             case "quarantine":
                 self._tidy_quarantine()
@@ -270,6 +274,27 @@ class _Backfill:
         if audit.judged.verdict == "fail":
             remedy = "nothing was replaced; correct the transform or the suite, and run the backfill again"
             raise quality_failed(audit.judged, audit.plan.suite, remedy)
+
+    def _check_undated(self) -> None:
+        """Make sure that no row of the interval is in the table as one of no interval.
+
+        Raises:
+            RefusedError: One may be.
+        """
+        sink, wanted, stream = self.preparation.sink, self.wanted, self.preparation.request.stream
+        session, storage = self._open_session(), self.preparation.home.storage
+        if self.whole is not None and wanted.column not in self.whole.columns:
+            # Refused as a result with other columns than the table's.
+            return
+        there = sink.undated_rows(wanted.version, wanted.column, session, storage=storage)
+        computed = None
+        if there and self.whole is not None:
+            self._phase("comparing the rows of no interval")
+            undated = self.whole.where(f"{identifier(wanted.column)} IS NULL")
+            kept = undated if self.audit is None else self.audit.kept_of(undated)
+            computed = self._write(kept.count)
+        if (problem := undated_problem(stream, there, computed)) is not None:
+            raise RefusedError(problem)
 
     def _replace(self) -> None:
         plan = self._planned
@@ -386,6 +411,7 @@ class _Backfill:
                     # A server looks a temporary view up when it writes: by now, the transform has made it of streams.
                     frame = build_batch(project, self._stream, session, plan.slices)
                 self._save(explain=explain_frame(frame))
+                self.whole = frame
                 return frame
         self._check_duplicates(plan)
         return run_bounded_stream(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -129,7 +129,13 @@ class BatchRunner:
             keep = int(str(self._session.conf.get(_KEPT)))
             self._catch_up()
             self._plan = plan
-            yield
+            try:
+                yield
+            except (BatchFailedError, RefusedError):
+                # Who stood still for long finds traces of the run that took over: that is what to tell.
+                with suppress(StorageError):
+                    self._lease.check()
+                raise
         self._purge(keep)
 
     def _purge(self, keep: int) -> None:

@@ -94,7 +94,11 @@ class QueryStarts:
         try:
             self.lease.check()
         except LeaseLostError:
-            query.stop()
+            try:
+                query.stop()
+            except Exception:
+                # On a server, whoever took the lease over has ended the session, and the query with it.
+                logger.warning("the query can't be stopped", exc_info=True)
             raise
         except StorageError:
             # It is looked at again in a second, and before anything is written here.

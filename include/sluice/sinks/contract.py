@@ -175,8 +175,8 @@ class Sink(ABC):
             output_mode: The declared one.
             storage: Where to look.
         """
-        folded = {name.casefold() for name in self.partition_columns}
-        return {name: kind for name, kind in kinds.items() if name.casefold() in folded}
+        folded = {name.lower() for name in self.partition_columns}
+        return {name: kind for name, kind in kinds.items() if name.lower() in folded}
 
     @property
     def form(self) -> str:

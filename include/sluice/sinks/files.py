@@ -116,7 +116,7 @@ class FilesSink(ReadBackSink):
                 )
             columns.insert(0, unquote(column))
         # Spark takes a column in any case, and names the folder by its own.
-        if [column.casefold() for column in columns] != [column.casefold() for column in self.partition_by]:
+        if [column.lower() for column in columns] != [column.lower() for column in self.partition_by]:
             raise DeclarationError(
                 f"the sink's files are partitioned by {_told(columns)},"
                 f" and `partition_by` says {_told(self.partition_by)}",

@@ -11,7 +11,7 @@ from sluice.interval import Interval
 from sluice.sinks.contract import Aside, Sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from sluice.storage import Storage
 
@@ -97,6 +97,14 @@ class ReplaceableSink(Sink):
     @abstractmethod
     def may_have_rows(self, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
         """Whether a version may have rows of an interval; False where its log says that there are none.
+
+        Raises:
+            StorageError: The table can't be read right now.
+        """
+
+    @abstractmethod
+    def undated_rows(self, version: int, column: str, spark: SparkSession, *, storage: Storage) -> int:
+        """How many rows of a version have a null in the interval column, and so are in no interval.
 
         Raises:
             StorageError: The table can't be read right now.

@@ -44,7 +44,7 @@ def check_merge_keys(stream: Stream, frame: DataFrame, plans: PlanReader) -> Non
 
 def _check_column(key: str, kinds: Mapping[str, str], stream: Stream) -> None:
     if key not in kinds:
-        near = next((name for name in kinds if name.casefold() == key.casefold()), None)
+        near = next((name for name in kinds if name.lower() == key.lower()), None)
         near = near or next(iter(difflib.get_close_matches(key, kinds, n=1)), None)
         column, _, field = key.partition(".")
         remedy = f"did you mean `{near}`?" if near is not None else f"the result has: {', '.join(kinds)}"

@@ -155,8 +155,8 @@ class TracedColumns:
         """What an expression mentions: number and name as written, and the column; None where it is no column."""
         expression = without_variables(expression)
         for tag in TAGGED.finditer(expression):
-            before, names = expression[: tag.start()].casefold(), self._names.get(tag["id"])
-            if names is not None and not any(before.endswith(name.casefold()) for name in names):
+            before, names = expression[: tag.start()].lower(), self._names.get(tag["id"])
+            if names is not None and not any(before.endswith(name.lower()) for name in names):
                 # A literal, which says by chance what Spark writes behind a column.
                 continue
             written = self._written(expression[: tag.start()], tag["id"])
@@ -246,7 +246,7 @@ class TracedColumns:
         for tag, written, column in mentioned:
             if column is not None and column.call is None and written + tag[0] == expression:
                 return Column(name, column.sources, is_plain=True) if column.is_plain else column
-        return Column(name, self._sources(expression, node), is_alone=name.casefold() not in self._twins)
+        return Column(name, self._sources(expression, node), is_alone=name.lower() not in self._twins)
 
     def _sources(self, expression: str, node: Node) -> tuple[str, ...]:
         columns = (column for _, _, column in self._mentioned(expression, node) if column is not None)
@@ -257,7 +257,7 @@ class TracedColumns:
         if node.kind != "Join":
             return set()
         made = ([made for below in side.walk() for made in self._made[id(below)].values()] for side in node.children)
-        return set.intersection(*({column["name"].casefold() for column in side} for side in made))
+        return set.intersection(*({column["name"].lower() for column in side} for side in made))
 
     def _window(self, node: Node, expression: str) -> str:
         """A window by its column and its lengths: Spark's own expression tells it from others, and not people."""

@@ -405,6 +405,7 @@ ELSEWHERE = {
     "BACKFILL_BEHIND_SOURCE": "tests/spark/test_backfills.py::test_a_chain_whose_live_stream_is_behind",
     "BACKFILL_BEYOND_WATERMARK": "tests/spark/test_backfills.py::test_rows_that_the_live_stream_keeps_back",
     "BACKFILL_DUPLICATES": "tests/spark/test_backfills.py::test_duplicates_across_intervals",
+    "BACKFILL_UNDATED_ROWS": "tests/spark/test_backfill_refusals.py::test_rows_that_have_an_interval_only_now",
     "BACKFILL_EXCLUDED_ROWS": (
         "tests/spark/test_delta_planning.py::test_a_backfill_of_excluded_rows_that_were_rewritten"
     ),

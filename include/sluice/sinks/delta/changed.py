@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 START, END = "__START_AT", "__END_AT"
 """From which sequence on a row of a history was so, and up to which."""
 _DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN = "__DELETED", "__ENDS", "__ARRIVED", "__NEWEST", "__BEGUN"
-_OF_A_BATCH = {name.casefold() for name in (_DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN, *COLUMNS)}
-_RESERVED = _OF_A_BATCH | {START.casefold(), END.casefold()}
+_OF_A_BATCH = {name.lower() for name in (_DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN, *COLUMNS)}
+_RESERVED = _OF_A_BATCH | {START.lower(), END.lower()}
 _UNORDERED = ("map<", "variant", "interval")
 
 
@@ -146,7 +146,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
             check_changeable(table, place=where)
             needed = [*self.changes.keys, self._sequence_column, *([END] if self._is_history else [])]
             check_key_columns(needed, table, place=where)
-            taken = next((name for name in spark_columns(table) if name.casefold() in _OF_A_BATCH), None)
+            taken = next((name for name in spark_columns(table) if name.lower() in _OF_A_BATCH), None)
             if taken is not None:
                 raise DeclarationError(
                     f"the table has a column `{taken}`, which changes of a batch have for themselves",
@@ -173,8 +173,8 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
 
     def _kept_of(self, written: str) -> str:
         """What the table has of the columns that a batch had, and the fields within them."""
-        left_out = tuple(f"{path_part(name)}.".casefold() for name in self.changes.except_columns)
-        kept = (path for path in written.split("\n") if not f"{path}.".casefold().startswith(left_out))
+        left_out = tuple(f"{path_part(name)}.".lower() for name in self.changes.except_columns)
+        kept = (path for path in written.split("\n") if not f"{path}.".lower().startswith(left_out))
         return "\n".join(kept)
 
     def _kept(self, frame: DataFrame) -> DataFrame:
@@ -206,7 +206,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
                     where=place,
                     remedy=f"name one of: {', '.join(kinds)}",
                 )
-        if (taken := next((name for name in kinds if name.casefold() in _RESERVED), None)) is not None:
+        if (taken := next((name for name in kinds if name.lower() in _RESERVED), None)) is not None:
             raise DeclarationError(
                 f"the result has a column `{taken}`, which such a table has for itself",
                 where=place,

@@ -28,7 +28,7 @@ def with_types_of(table: DeltaTable, frame: DataFrame) -> DataFrame:
     columns, is_cast = [], False
     for found in columns_of(frame)["fields"]:
         named, was = identifier(found["name"]), found["type"]
-        to = kinds.get(found["name"].casefold(), was)
+        to = kinds.get(found["name"].lower(), was)
         if has_values(to, was) and not is_same(was, to):
             columns.append(f"CAST({named} AS {sql_type(to)}) AS {named}")
             is_cast = True
@@ -39,7 +39,7 @@ def with_types_of(table: DeltaTable, frame: DataFrame) -> DataFrame:
 
 def types_of(table: DeltaTable) -> dict[str, Any]:
     """The types of a table's columns, by their names in small letters, as Delta's log has them."""
-    return {found["name"].casefold(): found["type"] for found in json.loads(table.schema().to_json())["fields"]}
+    return {found["name"].lower(): found["type"] for found in json.loads(table.schema().to_json())["fields"]}
 
 
 def columns_of(frame: DataFrame) -> Any:
@@ -57,7 +57,7 @@ def has_values(to: Any, was: Any) -> bool:
     if was["type"] != to["type"]:
         return False
     if was["type"] == "struct":
-        names = [[found["name"].casefold() for found in kind["fields"]] for kind in (was, to)]
+        names = [[found["name"].lower() for found in kind["fields"]] for kind in (was, to)]
         pairs = zip(to["fields"], was["fields"], strict=False)
         return names[0] == names[1] and all(has_values(one["type"], other["type"]) for one, other in pairs)
     return all(has_values(to[part], was[part]) for part in PARTS if part in was and part in to)

@@ -34,8 +34,8 @@ def check_key_columns(keys: Sequence[str], table: DeltaTable, *, place: str) -> 
         DeclarationError: It has not.
     """
     columns = list(spark_columns(table))
-    known = {name.casefold() for name in columns}
-    missing = next((key for key in keys if key.casefold() not in known), None)
+    known = {name.lower() for name in columns}
+    missing = next((key for key in keys if key.lower() not in known), None)
     if missing is not None:
         near = difflib.get_close_matches(missing, columns, n=1)
         raise DeclarationError(
@@ -65,14 +65,14 @@ def check_key_types(keys: Sequence[str], frame: DataFrame, table: DeltaTable, *,
     Raises:
         DeclarationError: A column has another type in the table.
     """
-    kinds = {name.casefold(): kind for name, kind in spark_columns(table).items()}
+    kinds = {name.lower(): kind for name, kind in spark_columns(table).items()}
     for found in json.loads(table.schema().to_json())["fields"]:
         noted = str(found["metadata"].get(_PADDED, ""))
         if noted.startswith("char("):
             # What is read of it has spaces at its end, which no text of the result has.
-            kinds[found["name"].casefold()] = noted
+            kinds[found["name"].lower()] = noted
     for key, kind in frame.dtypes:
-        there = kinds.get(key.casefold(), kind)
+        there = kinds.get(key.lower(), kind)
         if key in keys and there != kind:
             raise DeclarationError(
                 f"rows are to be found by `{key}`, which is {kind} in the result and {there} in the table",
@@ -95,9 +95,9 @@ def check_widened(kinds: Mapping[str, str], table: DeltaTable, *, location: str,
     Raises:
         DeclarationError: One has another type: a merge would cut a value to it.
     """
-    there = {name.casefold(): kind for name, kind in spark_columns(table).items()}
+    there = {name.lower(): kind for name, kind in spark_columns(table).items()}
     for name, kind in kinds.items():
-        if (was := there.get(name.casefold(), kind)) != kind:
+        if (was := there.get(name.lower(), kind)) != kind:
             column, to, each = identifier(name), kind, ""
             if kind.startswith("struct<"):
                 column, to, each = f"{column}.FIELD", "...", ", for each field that is narrower"
@@ -193,8 +193,8 @@ def _unfit_rows(
 
 def texts_of_partitions(frame: DataFrame, partitions: Collection[str]) -> set[str]:
     """The columns of a batch whose values Delta keeps as texts, as names of folders have them: empty ones as nulls."""
-    folded = {name.casefold() for name in partitions}
-    return {name for name, kind in frame.dtypes if kind.startswith(("string", "binary")) and name.casefold() in folded}
+    folded = {name.lower() for name in partitions}
+    return {name for name, kind in frame.dtypes if kind.startswith(("string", "binary")) and name.lower() in folded}
 
 
 def kept_in_partition(column: str) -> str:

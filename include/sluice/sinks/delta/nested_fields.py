@@ -32,7 +32,7 @@ def check_whole(table: DeltaTable, frame: DataFrame, *, may_be_null: bool, place
     """
     kinds = types_of(table)
     for found in columns_of(frame)["fields"]:
-        for path, is_nullable in _missing(found["type"], kinds.get(found["name"].casefold()), found["name"]):
+        for path, is_nullable in _missing(found["type"], kinds.get(found["name"].lower()), found["name"]):
             if may_be_null and is_nullable:
                 continue
             raise DeclarationError(
@@ -59,7 +59,7 @@ def fitted(table: DeltaTable, frame: DataFrame) -> DataFrame:
 def _in_order(table: DeltaTable, frame: DataFrame) -> DataFrame:
     kinds, columns, is_other = types_of(table), [], False
     for found in columns_of(frame)["fields"]:
-        named, to = identifier(found["name"]), kinds.get(found["name"].casefold())
+        named, to = identifier(found["name"]), kinds.get(found["name"].lower())
         value = _ordered(named, found["type"], to, 0)
         is_other = is_other or value != named
         columns.append(named if value == named else f"{value} AS {named}")
@@ -71,10 +71,10 @@ def _missing(was: Any, to: Any, path: str) -> Iterator[tuple[str, bool]]:
     if not _is_like(was, to):
         return
     if was["type"] == "struct":
-        own = {field["name"].casefold(): field["type"] for field in was["fields"]}
+        own = {field["name"].lower(): field["type"] for field in was["fields"]}
         for field in to["fields"]:
             below = f"{path}.{field['name']}"
-            if (kind := own.get(field["name"].casefold())) is None:
+            if (kind := own.get(field["name"].lower())) is None:
                 yield below, field["nullable"]
             else:
                 yield from _missing(kind, field["type"], below)
@@ -104,8 +104,8 @@ def _ordered(value: str, was: Any, to: Any, depth: int) -> str:
 
 
 def _ordered_struct(value: str, was: Any, to: Any, depth: int) -> str:
-    own = {field["name"].casefold(): field for field in was["fields"]}
-    there = {field["name"].casefold(): field for field in to["fields"]}
+    own = {field["name"].lower(): field for field in was["fields"]}
+    there = {field["name"].lower(): field for field in to["fields"]}
     # What only the result has, the table was to get before: the merge fails by it.
     names = [*there, *(name for name in own if name not in there)]
     made, is_other = [], names != list(own)

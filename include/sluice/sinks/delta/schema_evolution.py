@@ -246,9 +246,9 @@ def _differing(table: Any, result: Any, path: tuple[str, ...]) -> Iterator[Diffe
             yield Difference(path, _kind(table, result), table, result)
         return
     if result["type"] == "struct":
-        known = {found["name"].casefold(): found for found in table["fields"]}
+        known = {found["name"].lower(): found for found in table["fields"]}
         for found in result["fields"]:
-            there = known.get(found["name"].casefold())
+            there = known.get(found["name"].lower())
             if there is not None:
                 yield from _differing(there["type"], found["type"], (*path, there["name"]))
             else:
@@ -273,13 +273,13 @@ def _missing(table: DeltaTable, frame: DataFrame, written: str, *, only_adds: bo
     Told is what the newest batch had, and what no row can be without: where rows are only added, of any column, and
     where they also replace others, of those that it had.
     """
-    before = set(written.casefold().split("\n"))
-    now = {path.casefold() for path, _ in column_paths(columns_of(frame))}
+    before = set(written.lower().split("\n"))
+    now = {path.lower() for path, _ in column_paths(columns_of(frame))}
     told: list[str] = []
     columns = json.loads(table.schema().to_json())
     needed = _never_null(columns)
     for path, kind in column_paths(columns):
-        lost = path.casefold()
+        lost = path.lower()
         is_needed = lost in needed and (only_adds or lost in before)
         if lost in now or not (is_needed or lost in before):
             continue
@@ -296,7 +296,7 @@ def _never_null(kind: Any, before: str = "") -> set[str]:
     """The columns, and the fields within structs, that a row has to have a value in, and that Delta gives none."""
     found: set[str] = set()
     for column in kind["fields"]:
-        path = f"{before}{path_part(column['name']).casefold()}"
+        path = f"{before}{path_part(column['name']).lower()}"
         if not column["nullable"] and not _FILLED & column["metadata"].keys():
             found.add(path)
         if isinstance(column["type"], dict) and column["type"]["type"] == "struct":

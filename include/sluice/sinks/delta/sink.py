@@ -202,6 +202,9 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
     def may_have_rows(self, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
         return replacement.may_have_rows(self.path, version, column, interval, storage=storage)
 
+    def undated_rows(self, version: int, column: str, spark: SparkSession, *, storage: Storage) -> int:
+        return replacement.undated_rows(self.path, version, column, spark, storage=storage)
+
     def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
         log = open_log(self.path, storage=storage)
         if log is None:

@@ -184,11 +184,11 @@ class _Versions:
             if not is_same(was, now) and not (self.widens and are_atomic and is_wider(was, now)):
                 yield before, f"{spark_type(was)} in version {self.version}, {spark_type(now)} now"
             return
-        known = {found["name"].casefold(): found for found in now.get("fields", ())}
+        known = {found["name"].lower(): found for found in now.get("fields", ())}
         # Of renamed columns Spark then reads what has their names of now.
         may_lack = self.settings.renamed and self.now.column_mapping != _NO_MAPPING
         for found in was.get("fields", ()):
-            path, there = f"{before}.{found['name']}".removeprefix("."), known.get(found["name"].casefold())
+            path, there = f"{before}.{found['name']}".removeprefix("."), known.get(found["name"].lower())
             if there is None:
                 if not may_lack:
                     yield path, self._dropped(found["type"])
