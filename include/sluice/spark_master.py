@@ -8,6 +8,8 @@ import re
 
 from sluice.errors import DeclarationError
 
+SERVE = "serve"
+"""The Spark that `sluice serve` keeps warm for the project, and one of its own where none is there."""
 CONNECT_SCHEME = "sc://"
 """What the URL of a Spark Connect server begins with."""
 _LOCAL = re.compile(r"local(-cluster)?(\[\s*(\*|[1-9]\d*)\s*(,\s*\d+\s*){0,2}\])?")
@@ -18,7 +20,7 @@ _NOT_SPARK = {
     "mesos": "spark://HOST:7077: Spark 4 has no Mesos any more",
     "connect": "sc://HOST:15002",
 }
-_EXAMPLES = "`local[*]`, `spark://HOST:7077`, `yarn`, `k8s://https://HOST:PORT` or `sc://HOST:15002`"
+_EXAMPLES = "`local[*]`, `serve`, `spark://HOST:7077`, `yarn`, `k8s://https://HOST:PORT` or `sc://HOST:15002`"
 
 
 def check_master(master: str, place: str) -> None:
@@ -28,7 +30,7 @@ def check_master(master: str, place: str) -> None:
         DeclarationError: It is certainly wrong.
     """
     scheme, is_url, rest = master.partition("://")
-    if not is_url and (_LOCAL.fullmatch(master) or master == "yarn"):
+    if not is_url and (_LOCAL.fullmatch(master) or master in {"yarn", SERVE}):
         return
     remedy = None
     if is_url and scheme.lower() in _NOT_SPARK:

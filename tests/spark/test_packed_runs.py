@@ -22,7 +22,7 @@ from sluice.errors import SluiceError
 from sluice.planning.verdict import Request
 from sluice.project import Project, find_project
 from sluice.running.runner import run_stream
-from sluice.spark.packed_sessions import is_of_session
+from sluice.spark.start_settings import is_of_session
 from sluice.testing.session import bench_session
 from tests.spark import packed_library, packed_streams
 from tests.spark.lab import Lab, available_now, log_bytes, log_files, reader, write_files

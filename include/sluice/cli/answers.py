@@ -44,7 +44,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         **_each("seed", "put the files where a source reads, and run the stream: `sluice run STREAM`"),
         **_each("snapshot clone", "a Delta table keeps its versions: `VERSION AS OF` reads one as it was"),
         **_each("deps install packages", "`sluice jars fetch` fetches what Spark needs beside its own"),
-        **_each("docs lineage graph ui serve web",
+        **_each("docs lineage graph ui web",
                 "the pages in Airflow show the streams and what reads which: Browse > Streams"),
         **_each("vacuum optimize compact zorder maintain", "Delta does it, in Spark SQL: `OPTIMIZE` and `VACUUM`"),
         **_each("version", "`sluice --version` prints it"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli import engine, installation, overview, project, quality, runs
+from sluice.cli import engine, installation, overview, project, quality, runs, serve
 from sluice.cli.answers import Answering, StreamFirst
 from sluice.cli.printing import print_error
 from sluice.errors import SluiceError
@@ -33,6 +33,7 @@ app.command("lag")(overview.lag)
 app.command("explain")(engine.explain)
 app.command("state")(engine.state)
 app.command("diff")(engine.diff)
+app.command("serve")(serve.serve)
 
 quality_app = typer.Typer(
     help="Verdicts and checks of a stream's last runs; what to do about those that failed.",

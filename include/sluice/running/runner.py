@@ -29,11 +29,11 @@ from sluice.home import Generation, log_keys, source_order
 from sluice.lineage.sending import lineage_sent
 from sluice.lineage.settings import lineage_settings
 from sluice.plan import Plan, Stage
-from sluice.planning.begun_stream import as_begun
 from sluice.planning.older_table import older_quarantine
 from sluice.planning.survey import Survey, rows_count
 from sluice.planning.verdict import Request, decided_before
 from sluice.project import Project
+from sluice.running.analysed_query import QueryMaker
 from sluice.running.known_generation import KnownGeneration
 from sluice.running.live_time import LiveTime
 from sluice.running.observers import Observer, Silent
@@ -52,18 +52,16 @@ from sluice.spark.column_origins import read_columns
 from sluice.spark.duplicates import noted_duplicates
 from sluice.spark.fingerprints import COLUMNS, TRANSFORM_NAME, fingerprints, is_edited
 from sluice.spark.first_batch_check import first_batch_checked
-from sluice.spark.java import Work
 from sluice.spark.kept_state import check_kept_state, read_kept_state
 from sluice.spark.live_query import check_drained, check_live
-from sluice.spark.query import Query, build_query
+from sluice.spark.query import Query
 from sluice.spark.read_again import check_read_again
 from sluice.spark.row_flow import RowFlow, row_flow
-from sluice.spark.session import SessionOpener, choose_shuffle_partitions, close_session, open_session
+from sluice.spark.session import SessionOpener, choose_shuffle_partitions, open_session
 from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.state_check import check_state
 from sluice.spark.state_trial import try_state
 from sluice.spark.watermark_log import WatermarkLog
-from sluice.spark.writers import check_home, name_writer
 from sluice.times import Clock, iso_time, system_clock
 from sluice.trigger import LiveTrigger
 
@@ -208,17 +206,13 @@ class _Run:
     def _start_session(self) -> None:
         """Start Spark and analyse the query; only then the order of its sources is certain."""
         preparation = self.preparation
-        session = self._open_session()
         project, stream, home = preparation.project, preparation.stream, preparation.home
-        name_writer(project, session, self.lease)
-        check_home(project, session, preparation.journal.records.file(self.record.run_id))
-        self.observer.phase("analysing the query")
-        begun = self.seen.known if self.seen.checkpoint.planned is not None else None
-        self.query = query = build_query(project, as_begun(stream, begun), session, self.seen.starts)
+        self.query = query = self._analyse()
         if has_gone_on(self.seen.checkpoint, storage=home.storage):
             self._plan_anew()
             # Whoever has gone on may have begun the checkpoint.
-            self.query = query = build_query(project, as_begun(stream, self.seen.known), session, self.seen.starts)
+            self.opened.close()
+            self.query = query = self._analyse()
         seen = self.seen
         if self.plan.trigger is not None:
             check_live(query, self.plan.trigger)
@@ -226,7 +220,7 @@ class _Run:
             check_drained(query)
         if seen.checkpoint.is_new:
             reads = ([source.amount for source in batch.sources.values()] for batch in self.plan.batches)
-            choose_shuffle_partitions(session, project.conf_of(stream), reads)
+            choose_shuffle_partitions(query.frame.sparkSession, project.conf_of(stream), reads)
             self.opened.enter_context(first_batch_checked(query, project.conf_of(stream)))
         generation = self._known_generation()
         if seen.checkpoint.is_pending and not rows_count(seen):
@@ -263,18 +257,9 @@ class _Run:
         # Only now it is known that there is nothing to do.
         self.is_complete = self.plan.verdict == "skip"
 
-    def _open_session(self) -> SparkSession:
-        preparation = self.preparation
-        self.observer.phase("starting Spark")
-        if self.session is not None:
-            return self.session
-        # A wrong reference need not wait for Spark.
-        preparation.project.check_function(preparation.stream.transform)
-        size_bytes = self.plan.size_bytes
-        work = None if size_bytes is None else Work(size_bytes, len(self.plan.batches))
-        session = self.opener(preparation.project, preparation.stream, work=work)
-        self.opened.callback(close_session, session)
-        return session
+    def _analyse(self) -> Query:
+        maker = QueryMaker(self.observer, self.session, self.opener, self.opened)
+        return maker.analyse(self.preparation, self.lease, self.record, self.plan, self.seen)
 
     def _settle(self) -> None:
         declared, home = self.preparation.declared(), self.preparation.home

@@ -45,6 +45,8 @@ class RemoteSession(msgspec.Struct, frozen=True):
     """`sc://HOST:PORT`."""
     user_id: str
     session_id: str
+    process: Process | None = None
+    """The server's, where it is one of the machine that the lease names: dead, it runs nothing."""
 
 
 EndSession = Callable[[RemoteSession], bool]
@@ -132,8 +134,8 @@ class Lease:
             self._content = msgspec.structs.replace(self._content, processes=(*self._content.processes, added))
         self._write()
 
-    def add_session(self, session: RemoteSession) -> None:
-        """Name the session on a server that writes for this lease."""
+    def add_session(self, session: RemoteSession | None) -> None:
+        """Name the session on a server that writes for this lease; None where the one before was ended."""
         with self._guard:
             self._content = msgspec.structs.replace(self._content, session=session)
         self._write()
@@ -240,12 +242,13 @@ def _check_takeover(
     is_gone = is_dead(lease, patience_seconds=_DEATH_PATIENCE_SECONDS)
     # What a dead owner has started on a server goes on there; ended, it can't write any more, whoever started it.
     may_end = is_gone or lease.expires_at <= now
-    if may_end and (is_gone if lease.session is None else end_session(lease.session)):
+    runs_on = None if lease.session is None or _is_server_dead(lease) else lease.session
+    if may_end and (is_gone if runs_on is None else end_session(runs_on)):
         logger.info("taking over lease %s: nothing of its owner is at work", lease.token)
         return
-    if lease.expires_at > now and is_gone and lease.session is not None:
+    if lease.expires_at > now and is_gone and runs_on is not None:
         raise LeaseTakenError(
-            f"{owner}, is dead, but what it has started on {lease.session.server} could not be ended",
+            f"{owner}, is dead, but what it has started on {runs_on.server} could not be ended",
             where=file,
             remedy=f"try again, on that server; from {iso_time(lease.expires_at)} on, the sink's own identity counts",
         )
@@ -256,8 +259,8 @@ def _check_takeover(
             f"the lease of {owner} has run out, but it may still write, and this sink can't refuse a second writer",
             where=file,
             remedy='make sure that the process is gone, then set "is_released": true in the file'
-            if lease.session is None
-            else f'make sure that it runs nothing on {lease.session.server}, then set "is_released": true in the file',
+            if runs_on is None
+            else f'make sure that it runs nothing on {runs_on.server}, then set "is_released": true in the file',
         )
     logger.warning("taking over lease %s, which ran out at %s", lease.token, iso_time(lease.expires_at))
 
@@ -278,6 +281,18 @@ def is_dead(lease: LeaseFile, *, patience_seconds: float = 0.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def _is_server_dead(lease: LeaseFile) -> bool:
+    """Whether the server of a lease's session is provably gone, and the session with it."""
+    server = None if lease.session is None else lease.session.process
+    is_here = (lease.machine, lease.boot_id) == (machine(), boot_id())
+    return server is not None and server.started is not None and is_here and not is_alive(server)
+
+
+def _may_write(lease: LeaseFile) -> bool:
+    """Whether anything of an owner may be at work: a process, or a session that may outlive it."""
+    return not is_dead(lease) or (lease.session is not None and not _is_server_dead(lease))
 
 
 def newest_lease(storage: Storage, folder: str) -> LeaseFile | None:
@@ -316,7 +331,7 @@ def may_wake_up(storage: Storage, folder: str, *, but: int | None = None) -> lis
     found = []
     for token in range(1, (newest_token(storage, folder) or 0) + 1):
         lease = None if token == but else _read(storage, _file(folder, token))
-        if lease is not None and not lease.is_given_up and (lease.session is not None or not is_dead(lease)):
+        if lease is not None and not lease.is_given_up and _may_write(lease):
             found.append(lease.run_id)
     return found
 

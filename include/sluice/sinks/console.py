@@ -21,6 +21,7 @@ class ConsoleSink(BenchSink):
     """Declared by `sinks.console`."""
 
     kind: ClassVar[str] = "console"
+    is_shown: ClassVar[bool] = True
     live_kinds: ClassVar[tuple[str, ...]] = ("processing-time", "continuous", "real-time")
 
     num_rows: int

@@ -113,6 +113,9 @@ class Sink(ABC):
     needs_own_spark: ClassVar[bool] = False
     """Whether it can't be written over Spark Connect."""
 
+    is_shown: ClassVar[bool] = False
+    """Whether what it writes is for whoever looks at the output of Spark's process."""
+
     @property
     def is_fenced(self) -> bool:
         """Whether a driver that was given up, and wakes up, does no harm beside the one that went on."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sluice.errors import BatchFailedError
 from sluice.spark.launch_profile import usable_profile
@@ -112,6 +112,20 @@ def attach(gateway: Gateway) -> None:
             del os.environ[word]
     attached.proc = gateway.process
     SparkContext._ensure_initialized(gateway=attached)
+
+
+def is_gone(session: Any) -> bool:
+    """Whether the Spark of a session of this process has ended: its JVM, or what somebody has stopped."""
+    from py4j.protocol import Py4JError
+
+    context: Any = session.sparkContext
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    if context._jsc is None or (process is not None and process.poll() is not None):
+        return True
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 def end_jvm() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.errors import DeclarationError
 from sluice.project import Project
-from sluice.spark.driver_jvm import end_jvm
+from sluice.spark.driver_jvm import end_jvm, is_gone
 from sluice.spark.java import Work
 from sluice.spark.left_behind import forget_functions, forget_state, forget_tables, forget_workers
 from sluice.spark.python_zone import PYTHON_ZONE, set_python_zone
@@ -25,6 +25,7 @@ from sluice.spark.session import (
     spark_conf,
     start_spark,
 )
+from sluice.spark.start_settings import is_of_session
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -32,48 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
-
-_OF_SESSIONS = ("spark.sql.", "spark.databricks.delta.")
-OF_THE_START = (
-    "spark.databricks.delta.merge.materializeSource.maxAttempts",
-    "spark.sql.broadcastExchange.maxThreadThreshold",
-    "spark.sql.cache.serializer",
-    "spark.sql.catalog",
-    "spark.sql.codegen.cache.maxEntries",
-    "spark.sql.codegen.comments",
-    "spark.sql.debug",
-    "spark.sql.defaultUrlStreamHandlerFactory.enabled",
-    "spark.sql.event.truncate.length",
-    "spark.sql.extensions",
-    "spark.sql.filesourceTableRelationCacheSize",
-    "spark.sql.globalTempDatabase",
-    "spark.sql.hive.",
-    "spark.sql.legacy.sessionInitWithConfigDefaults",
-    "spark.sql.metadataCacheTTLSeconds",
-    "spark.sql.queryExecutionListeners",
-    "spark.sql.resultQueryStage.maxThreadThreshold",
-    "spark.sql.shuffleExchange.maxThreadThreshold",
-    "spark.sql.sources.disabledJdbcConnProviderList",
-    "spark.sql.sources.schemaStringLengthThreshold",
-    "spark.sql.streaming.streamingQueryListeners",
-    "spark.sql.streaming.ui.",
-    "spark.sql.subquery.maxThreadThreshold",
-    "spark.sql.ui.",
-    "spark.sql.warehouse.dir",
-    # A session takes these, and a process keeps the first that it has seen.
-    "spark.sql.streaming.stateStore.maintenance",
-    "spark.sql.streaming.stateStore.numStateStoreMaintenanceThreads",
-    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage",
-    "spark.sql.streaming.stateStore.rocksdb.highPriorityPoolRatio",
-    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB",
-    "spark.sql.streaming.stateStore.rocksdb.writeBufferCacheRatio",
-)
-"""How the settings of SQL begin that are Spark's own and no session's: those that are static in 4.2, and a few more."""
-
-
-def is_of_session(key: str) -> bool:
-    """Whether a session can have a setting for itself, beside others of one Spark."""
-    return key.startswith(_OF_SESSIONS) and not key.startswith(OF_THE_START)
 
 
 class PackedSessions:
@@ -126,7 +85,7 @@ class PackedSessions:
             self._say(f"`{stream.name}` has a Spark of its own: {', '.join(differing)}")
             self.close()
         if self._base is None:
-            self._base, self._start = start_spark(project, master, start, name="sluice"), start
+            self._base, self._start = start_spark(master, start, name="sluice"), start
         conf = spark_conf(project, stream, master, work)
         self._opened = session = _first_session(self._base, {key: conf[key] for key in conf if is_of_session(key)})
         check_taken(session)
@@ -160,17 +119,7 @@ class PackedSessions:
         self._base = self._opened = None
 
     def _is_gone(self) -> bool:
-        """Whether Spark has ended: its JVM, or what a transform has stopped."""
-        from py4j.protocol import Py4JError
-
-        context: Any = None if self._base is None else self._base.sparkContext
-        process = getattr(getattr(context, "_gateway", None), "proc", None)
-        if context is None or context._jsc is None or (process is not None and process.poll() is not None):
-            return True
-        try:
-            return bool(context._jsc.sc().isStopped())
-        except (Py4JError, OSError):
-            return True
+        return self._base is None or is_gone(self._base)
 
 
 def _first_session(base: SparkSession, settings: Mapping[str, str]) -> SparkSession:

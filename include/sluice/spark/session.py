@@ -21,9 +21,11 @@ from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark.python_zone import PYTHON_ZONE, TIME_ZONE, set_python_zone, system_zone
+from sluice.spark.served import NotServed, fitting_server, is_served, note_server
 from sluice.spark.shown_error import spark_message
+from sluice.spark.start_settings import is_of_session
 from sluice.spark.warm_session import noted, set_back
-from sluice.spark_master import is_submitted
+from sluice.spark_master import SERVE, is_submitted
 from sluice.stream import Stream
 
 if TYPE_CHECKING:
@@ -91,16 +93,18 @@ _SMALL_DELTA = {
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 _DELTA = {EXTENSIONS: DELTA_EXTENSION} | _DELTA_SESSION
+SERVED_MASTER = "local[*]"
+"""Of the Spark that `sluice serve` keeps warm, and of one that takes its place."""
 _BYTES_PER_PARTITION = 64 * 1024 * 1024
 _MOST_PARTITIONS = 200
 
 
-def spark_conf(project: Project, stream: Stream, master: str, work: Work | None = None) -> dict[str, str]:
+def spark_conf(project: Project, stream: Stream | None, master: str, work: Work | None = None) -> dict[str, str]:
     """The settings of a stream's Spark session; the project's `[spark] conf` wins over the defaults.
 
     Args:
         project: The project of the stream.
-        stream: The stream.
+        stream: The stream; None for a Spark that is there for any of them.
         master: Spark's master: a local one finds the jars on its class path, a cluster gets them sent.
         work: What the session is opened for; None when nobody knows.
 
@@ -112,8 +116,7 @@ def spark_conf(project: Project, stream: Stream, master: str, work: Work | None 
     conf = _DEFAULTS | _of_session(project) | _FIXED
     conf |= _LOCAL if has_local_tasks else {}
     conf |= _checkpoint_files(project, stream)
-    needs_jars = stream.sink.needs_jars or any(source.needs_jars for source in stream.sources.values())
-    if needs_jars or all(jar.is_whole() for jar in jars.manifest()):
+    if (stream is not None and _needs_jars(stream)) or all(jar.is_whole() for jar in jars.manifest()):
         paths = jars.class_path()
         conf |= _DELTA | (_SMALL_DELTA if work is not None and work.is_small else {})
         conf |= {"spark.driver.extraClassPath": ":".join(paths)} if has_local_tasks else {"spark.jars": ",".join(paths)}
@@ -127,9 +130,14 @@ def _of_session(project: Project) -> dict[str, str]:
     return _SESSION if project.spec is None else {key: _SESSION[key] for key in _SESSION if key != TIME_ZONE}
 
 
-def _checkpoint_files(project: Project, stream: Stream) -> dict[str, str]:
+def _needs_jars(stream: Stream) -> bool:
+    return stream.sink.needs_jars or any(source.needs_jars for source in stream.sources.values())
+
+
+def _checkpoint_files(project: Project, stream: Stream | None) -> dict[str, str]:
     """How Spark writes a checkpoint that lies in a folder, whether of this machine or of all of a cluster's."""
-    return CHECKPOINT_FILES if is_local(stream.checkpoint or project.home) else {}
+    elsewhere = None if stream is None else stream.checkpoint
+    return CHECKPOINT_FILES if is_local(elsewhere or project.home) else {}
 
 
 def _python_zone(zone: str) -> dict[str, str]:
@@ -138,11 +146,11 @@ def _python_zone(zone: str) -> dict[str, str]:
     return {} if found is None else {PYTHON_ZONE: found}
 
 
-def _declared_conf(project: Project, stream: Stream) -> dict[str, str]:
-    declared = dict(project.conf_of(stream))
+def _declared_conf(project: Project, stream: Stream | None) -> dict[str, str]:
+    declared = dict(project.spark_conf if stream is None else project.conf_of(stream))
     for key, value in _FIXED.items():
         if key in declared:
-            where = "[spark] conf" if key in project.spark_conf else f"{stream.place}, conf"
+            where = "[spark] conf" if stream is None or key in project.spark_conf else f"{stream.place}, conf"
             raise DeclarationError(
                 f"`{key}` can't be set", where=where, remedy=f"remove it; planning relies on {value}"
             )
@@ -199,6 +207,43 @@ def open_session(project: Project, stream: Stream, *, work: Work | None = None) 
     return _open_classic(project, stream, work)
 
 
+def open_served(project: Project, stream: Stream, *, work: Work | None = None) -> SparkSession:
+    """Open a session on the Spark that `sluice serve` keeps warm, which `close_session` must end.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream.
+        work: What it is opened for; None when nobody knows.
+
+    Raises:
+        NotServed: There is none, it is not as the stream needs it, or it does not answer.
+        DeclarationError: See `spark_conf`.
+        JarsError: The stream needs jars that are not in the cache.
+    """
+    if not is_served(project):
+        raise NotServed("the project has no warm Spark")
+    conf = spark_conf(project, stream, SERVED_MASTER, work)
+    server = fitting_server(project, start_settings(conf, project.conf_of(stream)))
+    settings = {key: value for key, value in conf.items() if is_of_session(key)}
+    try:
+        opened: SparkSession = open_remote(server.url, settings, {}, needs_delta=uses_delta(stream))
+    except (BatchFailedError, DeclarationError) as exc:
+        raise NotServed(exc.problem) from exc
+    note_server(opened, server)
+    return opened
+
+
+def start_settings(conf: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
+    """What of a stream's, or a project's, settings a server must have been started with.
+
+    Args:
+        conf: All of them; see `spark_conf`.
+        declared: What was declared; what is chosen for Java by a run's size is no part of it.
+    """
+    chosen = {key: value for key, value in conf.items() if not is_of_session(key) and key != EXTRA_JAVA_OPTIONS}
+    return chosen | {key: declared[key] for key in (EXTRA_JAVA_OPTIONS,) if key in declared}
+
+
 def close_session(session: SparkSession) -> None:
     """End a session that `open_session` opened on a server. A Spark in this process stays warm."""
     if is_connected(session):
@@ -220,14 +265,13 @@ def opened_session(
 
 def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkSession:
     master = chosen_master(project)
-    return start_spark(project, master, spark_conf(project, stream, master, work), name=f"sluice {stream.name}")
+    return start_spark(master, spark_conf(project, stream, master, work), name=f"sluice {stream.name}")
 
 
-def start_spark(project: Project, master: str, conf: Mapping[str, str], *, name: str) -> SparkSession:
+def start_spark(master: str, conf: Mapping[str, str], *, name: str) -> SparkSession:
     """Start Spark in this process, or take the one that runs already.
 
     Args:
-        project: The project.
         master: Spark's master.
         conf: The settings of the session; see `spark_conf`.
         name: What Spark calls the application.
@@ -253,7 +297,7 @@ def start_spark(project: Project, master: str, conf: Mapping[str, str], *, name:
     except Exception as exc:
         raise BatchFailedError(
             f"Spark could not be started: {exc}",
-            where=f"master {project.spark_master}",
+            where=f"master {master}",
             remedy="check that Java 17 is installed, and the settings in [spark]",
         ) from exc
     if is_local_master(master):
@@ -307,12 +351,13 @@ def is_local_master(master: str) -> bool:
 
 def chosen_master(project: Project) -> str:
     """The master of this process's driver: `spark-submit` may have been told of another one than the project is."""
+    ours = SERVED_MASTER if project.spark_master == SERVE else project.spark_master
     if not is_submitted():
-        return project.spark_master
+        return ours
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()  # before, SparkConf asks no JVM
-    return str(SparkConf().get("spark.master", project.spark_master))
+    return str(SparkConf().get("spark.master", ours))
 
 
 def jvm_pid(session: SparkSession) -> int | None:

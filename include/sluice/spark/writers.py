@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ from sluice.lineage.sending import tell_run
 from sluice.project import Project
 from sluice.runs.journal import Journal
 from sluice.runs.lease import Lease, RemoteSession
-from sluice.spark.connect_session import end_remote, is_connected, remote_session, sees, server_name
+from sluice.spark.connect_session import end_remote, is_connected, remote_session, sees
+from sluice.spark.served import end_served, served_session
 from sluice.spark.session import jvm_pid
 from sluice.stream import Stream
 from sluice.times import Clock
@@ -20,11 +22,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+logger = logging.getLogger(__name__)
+
+
 def open_journal(project: Project, stream: Stream, clock: Clock) -> Journal:
     """The journal of a stream's runs."""
 
     def end_session(remote: RemoteSession) -> bool:
-        return project.is_remote and end_remote(project.spark_master, remote)
+        if remote.process is None:
+            return project.is_remote and end_remote(project.spark_master, remote)
+        if (obstacle := end_served(project, remote)) is not None:
+            logger.warning("a session on %s can't be ended: %s", remote.server, obstacle)
+        return obstacle is None
 
     tell = partial(tell_run, project, stream)
     return Journal(project.stream_home(stream), clock, stream.sink.is_fenced, end_session, keep_record, tell)
@@ -33,9 +42,13 @@ def open_journal(project: Project, stream: Stream, clock: Clock) -> Journal:
 def name_writer(project: Project, session: SparkSession, lease: Lease) -> None:
     """Note in the lease what writes for it: a JVM outlives its driver by a second, a server for good."""
     if is_connected(session):
-        lease.add_session(remote_session(session, project.spark_master))
+        lease.add_session(_named(project, session))
     elif (pid := jvm_pid(session)) is not None:
         lease.add_process(pid)
+
+
+def _named(project: Project, session: SparkSession) -> RemoteSession:
+    return served_session(session) or remote_session(session, project.spark_master)
 
 
 def check_home(project: Project, session: SparkSession, file: str) -> None:
@@ -52,6 +65,6 @@ def check_home(project: Project, session: SparkSession, file: str) -> None:
     if is_connected(session) and not sees(session, file):
         raise DeclarationError(
             "the Spark Connect server does not see the files of this home",
-            where=f"{file}, {server_name(project.spark_master)}",
+            where=f"{file}, {_named(project, session).server}",
             remedy="put it where both see it by the same name: on a shared disk, or at a URL that both may read",
         )
