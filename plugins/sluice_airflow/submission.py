@@ -25,7 +25,7 @@ from sluice.running.submit import AUDIT_WHERE
 from sluice.runs.driver import Driver, Drivers
 from sluice.spark.session import driver_environment, is_local_master, spark_conf
 from sluice.spark.settings_file import launch_settings, settings_path
-from sluice.spark_master import check_master
+from sluice.spark_master import SERVE, check_master
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -128,8 +128,9 @@ class _Submission:
 
 
 def _needs_no_submission(connection: Connection) -> bool:
-    """Whether a connection says nothing but a local master; what else it may say, only `spark-submit` follows."""
-    return is_local_master(_master(connection)) and not connection.extra_dejson.keys() - {"deploy-mode"}
+    """Whether a connection says nothing but a local master, or the warm Spark; only `spark-submit` follows the rest."""
+    master = _master(connection)
+    return (is_local_master(master) or master == SERVE) and not connection.extra_dejson.keys() - {"deploy-mode"}
 
 
 def _spark_submit(conn_id: str, stream: str, settings: int, arguments: list[str]) -> _Submission:
@@ -166,6 +167,11 @@ def _connection(conn_id: str) -> Connection:
             check_master(_master(connection), f"the host of connection `{conn_id}`")
         except DeclarationError as exc:
             raise AirflowFailException(str(exc)) from exc
+    if connection.host == SERVE and connection.extra_dejson.keys() - {"deploy-mode"}:
+        raise AirflowFailException(
+            f"connection `{conn_id}` names the Spark of `sluice serve`, which is started as the project says: remove"
+            " what else it says"
+        )
     if connection.extra_dejson.get("deploy-mode", "client") != "client":
         raise AirflowFailException(
             f"connection `{conn_id}` has another deploy mode than `client`: drivers run on the machine of the task that"

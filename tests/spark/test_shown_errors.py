@@ -96,7 +96,7 @@ def test_a_failure_that_nobody_foresaw(lab: Lab, monkeypatch: pytest.MonkeyPatch
     def fail(*_: object) -> None:
         lab.spark.sql(f"SELECT raise_error('{SALT}')").collect()
 
-    monkeypatch.setattr("sluice.running.runner.name_writer", fail)
+    monkeypatch.setattr("sluice.running.analysed_query.name_writer", fail)
     with pytest.raises(Exception, match="USER_RAISED_EXCEPTION"):
         lab.run(stream)
     (record,) = lab.records(stream)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sluice import Stream, sinks, sources
 from sluice.errors import BatchFailedError, LeaseLostError, RefusedError, SluiceError
-from sluice.running import repeated_batch, runner
+from sluice.running import analysed_query, repeated_batch, runner
 from sluice.running.query_starts import QueryStarts
 from sluice.sinks.contract import Sink
 from sluice.sinks.delta.sink import DeltaSink
@@ -105,14 +105,14 @@ def test_while_spark_starts(lab: Lab, transform: str) -> None:
     """What it has done is done; the run that took over goes on behind it, and deletes nothing of it."""
     with pytest.MonkeyPatch.context() as patch:
         stream, sleeper = begin(lab, transform, patch)
-        build_query = runner.build_query
+        build_query = analysed_query.build_query
 
         def building(*args: Any) -> Any:
             query = build_query(*args)
             sleeper.wake()
             return query
 
-        patch.setattr(runner, "build_query", building)
+        patch.setattr(analysed_query, "build_query", building)
         record = lab.run(stream)
     assert (record.status, [batch.batch_id for batch in record.batches]) == ("succeeded", [2])
     check(lab, stream)

@@ -30,7 +30,7 @@ from sluice.plan import Plan
 from sluice.planning.planner import Limits
 from sluice.planning.verdict import Request, plan_stream
 from sluice.project import Project
-from sluice.running import runner
+from sluice.running import analysed_query, runner
 from sluice.running.preparation import prepare_run
 from sluice.runs.record import RunRecord
 from sluice.sinks.contract import BatchOutcome, Sink, SinkState
@@ -335,7 +335,7 @@ class Lab:
         """Run the product's own runner; with a fault, its process is gone afterwards."""
         request = self.request(limits, run_key)
         with (
-            patch.object(runner, "build_query", self._build_query),
+            patch.object(analysed_query, "build_query", self._build_query),
             # The model has no plan of Spark's that could be told from another.
             patch.object(runner, "fingerprints", lambda *_, **__: {}),
             patch.object(runner, "read_kept_state", lambda _: KeptState("the model", ())),

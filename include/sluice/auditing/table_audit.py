@@ -35,7 +35,7 @@ from sluice.quality.suite import Suite
 from sluice.runs.driver import Drivers
 from sluice.runs.record import QualityRecord, new_run_id
 from sluice.sinks.contract import ReadableSink, VersionedSink
-from sluice.spark.session import opened_session
+from sluice.spark.session import found_with_spark
 from sluice.spark.shown_error import spark_message
 from sluice.stream import Stream
 from sluice.times import Clock, system_clock
@@ -119,8 +119,12 @@ def audit_table(
     table = replace(dataset_at(sink.location or ""), version=version)
     begun = TableWork(kind="audit", work_id=audit_id, began_at=started_at, reads=table)
     with Drivers(home).telling(audit_id), told_work(project, stream, begun, clock) as told:
-        with opened_session(project, stream, session) as opened:
-            quality = _measure(suite, _rows(request, sink, version, opened, home), request, clock)
+        quality = found_with_spark(
+            project,
+            stream,
+            lambda opened: _measure(suite, _rows(request, sink, version, opened, home), request, clock),
+            session,
+        )
         audit = TableAudit(
             audit_id=audit_id,
             stream=stream.name,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from sluice.auditing.suite_fit import fit_suite
 from sluice.checkpoint.log import list_log
@@ -21,9 +23,12 @@ from sluice.running.result_columns import check_result, newest_written
 from sluice.spark.first_batch_check import first_batch_checked
 from sluice.spark.java import Work
 from sluice.spark.query import Query, build_query
-from sluice.spark.session import opened_session
+from sluice.spark.session import found_with_spark
 from sluice.storage import Storage
 from sluice.stream import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -75,20 +80,24 @@ def _check_stream(
         if suite is not None:
             choose_judging(project, stream, suite, (), storage=storage)
         if analyse:
-            with opened_session(project, stream, work=Work(0)) as session:
-                home = project.stream_home(stream)
-                record = home.generation(home.current_generation())
-                query = build_query(project, as_begun(stream, record), session, {})
-                if record is None:
-                    with first_batch_checked(query, project.conf_of(stream)):
-                        pass
-                newest = None if record is None else _newest_batch(stream, home, record)
-                check_result(query, record, newest, declared.conf, storage=storage)
-                if suite is not None:
-                    _check_suite(stream, suite, query, storage)
+            found_with_spark(project, stream, partial(_check_query, declared, suite), work=Work(0))
     except SluiceError as exc:
         return exc
     return None
+
+
+def _check_query(declared: CheckedDeclaration, suite: Suite | None, session: SparkSession) -> None:
+    project, stream, storage = declared.project, declared.stream, declared.project.storage()
+    home = project.stream_home(stream)
+    record = home.generation(home.current_generation())
+    query = build_query(project, as_begun(stream, record), session, {})
+    if record is None:
+        with first_batch_checked(query, project.conf_of(stream)):
+            pass
+    newest = None if record is None else _newest_batch(stream, home, record)
+    check_result(query, record, newest, declared.conf, storage=storage)
+    if suite is not None:
+        _check_suite(stream, suite, query, storage)
 
 
 def _newest_batch(stream: Stream, home: StreamHome, known: Generation) -> int | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from sluice.amounts import Amount, least_in
 from sluice.checkpoint.log import DEFAULT_COMPACT_INTERVAL
 from sluice.declared_settings import DRIVER_MEMORY
-from sluice.errors import BatchFailedError, DeclarationError
+from sluice.errors import BatchFailedError, DeclarationError, SluiceError
 from sluice.locations import is_local
 from sluice.project import Project
 from sluice.spark import jars
@@ -30,6 +31,9 @@ from sluice.stream import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 PINNED = (
     "spark.sql.streaming.stateStore.providerClass",
@@ -226,7 +230,10 @@ def open_served(project: Project, stream: Stream, *, work: Work | None = None) -
     server = fitting_server(project, start_settings(conf, project.conf_of(stream)))
     settings = {key: value for key, value in conf.items() if is_of_session(key)}
     try:
-        opened: SparkSession = open_remote(server.url, settings, {}, needs_delta=uses_delta(stream))
+        opened: SparkSession = open_remote(server.url, settings, {}, needs_delta=False)
+        if uses_delta(stream):
+            # What it knows of tables may be another run's, or of tables that were there before.
+            opened.sql("SELECT java_method('org.apache.spark.sql.delta.DeltaLog', 'clearCache')").collect()
     except (BatchFailedError, DeclarationError) as exc:
         raise NotServed(exc.problem) from exc
     note_server(opened, server)
@@ -261,6 +268,40 @@ def opened_session(
     finally:
         if given is None:
             close_session(session)
+
+
+def found_with_spark(
+    project: Project,
+    stream: Stream,
+    find: Callable[[SparkSession], T],
+    given: SparkSession | None = None,
+    *,
+    work: Work | None = None,
+) -> T:
+    """What is found out in a session: on a warm Spark, where the project has one, and else on one of its own.
+
+    Args:
+        project: The project of the stream.
+        stream: The stream.
+        find: Finds it, and writes nothing: what a warm Spark can't find, one of its own is asked for again.
+        given: A session to use in place of any other.
+        work: What it is opened for; None when nobody knows.
+
+    Raises:
+        Exception: See `open_session`; or what `find` raises.
+    """
+    if given is None and is_served(project):
+        try:
+            warm = open_served(project, stream, work=work)
+            try:
+                return find(warm)
+            finally:
+                close_session(warm)
+        except (NotServed, SluiceError) as exc:
+            reason = exc.problem if isinstance(exc, SluiceError) else str(exc)
+            logger.warning("`%s`: a Spark of its own is started: %s", stream.name, reason)
+    with opened_session(project, stream, given, work=work) as session:
+        return find(session)
 
 
 def _open_classic(project: Project, stream: Stream, work: Work | None) -> SparkSession:
