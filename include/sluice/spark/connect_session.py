@@ -27,6 +27,10 @@ CONNECT_PATIENCE_SECONDS = 10.0
 """How long a server may take to answer at all."""
 _RETRIES = 5
 """Of a call to a server that does not answer, 15 seconds in all; pyspark's own 15 take more than ten minutes."""
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""The variable that pyspark sets with the first session on a server: from then on, its functions are made for one."""
+_open: set[str] = set()
+"""The sessions on servers that this process has open."""
 _HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%]+\]")
 """Else it may be parameters that were taken for a host."""
 _FIXED = {
@@ -87,6 +91,10 @@ def close_remote(session: Any) -> None:
     """End a session with all that still runs in it; a process with an open one hangs at its end."""
     _give_up_after(session, retries=1)
     session.stop()
+    _open.discard(str(session.session_id))
+    if not _open:
+        # Else pyspark would start no Spark in this process any more.
+        os.environ.pop(_CONNECT_MODE, None)
 
 
 def remote_session(session: Any, url: str) -> RemoteSession:
@@ -179,6 +187,7 @@ def _connect(url: str, session_id: str, user_id: str) -> Any:
         session = SparkSession.builder.remote(whole).create()
     except Exception as exc:
         raise _refused(url, exc) from exc
+    _open.add(session_id)
     _give_up_after(session, retries=_RETRIES)
     return session
 
