@@ -22,6 +22,7 @@ BENCHMARKS = (
     "warm_overhead",
     "many_batches",
     "cold_run",
+    "warm_run",
     "packed_runs",
     "compiler_tiers",
     "quality_observed",

@@ -36,6 +36,13 @@ def declare(monkeypatch: pytest.MonkeyPatch, **said: Any) -> None:
             {"host": "local", "conn_type": "postgres"},
             "connection `spark_here` has type postgres; `spark` or `spark_connect` is needed",
         ),
+        (
+            {"host": "serve", "extra": {"queue": "q"}},
+            (
+                "connection `spark_here` names the Spark of `sluice serve`, which is started as the project says:"
+                " remove what else it says"
+            ),
+        ),
     ],
 )
 def test_what_names_no_spark(monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], message: str) -> None:
@@ -49,7 +56,10 @@ def test_what_names_no_spark(monkeypatch: pytest.MonkeyPatch, said: dict[str, An
 @pytest.mark.parametrize(
     "said",
     [
-        *({"host": host} for host in ("local", "local[2]", "local[*]", "yarn", "spark://a:7077", "k8s://https://h:1")),
+        *(
+            {"host": host}
+            for host in ("local", "local[2]", "local[*]", "serve", "yarn", "spark://a:7077", "k8s://https://h:1")
+        ),
         {"host": "spark", "port": 7077},
         {"host": "spark://spark", "port": 7077},
         {"host": "localhost", "port": 15002, "conn_type": "spark_connect"},

@@ -179,11 +179,15 @@ def _read(file: Path) -> ServerFile:
         raise NotServed("no `sluice serve` runs for this project") from None
     except OSError as exc:
         raise NotServed(f"{file} can't be read: {exc.strerror}") from exc
-    with os.fdopen(descriptor, "rb") as opened:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _NOBODY_ELSE:
             raise NotServed(f"{file} is not this user's alone (mode 0600)")
-        content = opened.read(_MAX_BYTES + 1)
+        content = os.read(descriptor, _MAX_BYTES)
+    except OSError as exc:
+        raise NotServed(f"{file} can't be read: {exc.strerror}") from exc
+    finally:
+        os.close(descriptor)
     try:
         if decode_as(content, Document).format > FORMAT:
             raise NotServed(f"{file} is of a newer Sluice")

@@ -379,6 +379,14 @@ class TestSessionOnAServer:
         self.put(tmp_path, spawn(is_dead=True))
         assert self.take(tmp_path, clock, is_ended=True) == [self.SESSION]
 
+    def test_dead_server(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
+        """What ran in a process that is gone need not be ended; one that lives is asked."""
+        for server, asked in ((spawn(is_dead=True), 0), (spawn(), 1)):
+            folder = tmp_path / str(asked)
+            session = msgspec.structs.replace(self.SESSION, process=server)
+            put_lease(folder, spawn(is_dead=True), session=msgspec.to_builtins(session))
+            assert self.take(folder, clock, is_ended=True) == [session] * asked
+
     def test_living_owner(self, tmp_path: Path, clock: ManualClock, spawn: Spawn) -> None:
         """The session of a run that is at work is left alone."""
         self.put(tmp_path, spawn())
@@ -576,6 +584,8 @@ def test_who_may_wake_up(tmp_path: Path, spawn: Spawn) -> None:
     put_lease(tmp_path, spawn(is_dead=True), token=4, run_id="on a server", session=remote)
     put_lease(tmp_path, spawn(is_dead=True), token=5, run_id="elsewhere", machine="worker-8 0f1e pid:[1]")
     put_lease(tmp_path, me(), token=6, run_id="own")
+    gone = {**remote, "process": msgspec.to_builtins(spawn(is_dead=True))}
+    put_lease(tmp_path, spawn(is_dead=True), token=7, run_id="on a server that is gone", session=gone)
 
     assert may_wake_up(Storage(), str(tmp_path), but=6) == ["asleep", "on a server", "elsewhere"]
     assert may_wake_up(Storage(), str(tmp_path / "none")) == []

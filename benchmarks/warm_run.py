@@ -1,0 +1,71 @@
+"""A small run on the Spark of `sluice serve`, against a hand-written PySpark script: the server's own time counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.measure import ROUNDS, SCRIPTS, Cost, Figure, ratio, run
+from benchmarks.workload import arrive, make_project
+from sluice.spark import jars
+
+FILES_PER_ROUND = 4
+ROWS = 50_000
+WARMING = 3
+"""How many runs a server does before it is measured: a server is there for hundreds."""
+_PATIENCE_SECONDS = 120
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def measure() -> list[Figure]:
+    """Every round, the same few files arrive; one side reads them on the server, the other in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "project")
+        landing = make_project(root, files_per_batch=1000)
+        (root / "sluice.toml").write_text('[project]\nname = "bench"\n[spark]\nmaster = "serve"\n')
+        os.environ["SLUICE_SERVERS"] = str(Path(folder, "servers"))
+        processes = _serve(root)
+        ours, theirs = [], []
+        try:
+            for number in range(WARMING + ROUNDS):
+                arrive(landing, FILES_PER_ROUND, ROWS, prefix=f"round{number}-")
+                before = sum(map(_cpu_seconds, processes))
+                warm = run([str(SCRIPTS / "sluice"), "run", "events"], cwd=root)
+                served = sum(map(_cpu_seconds, processes)) - before
+                if number >= WARMING:
+                    ours.append(Cost(warm.wall_seconds, warm.cpu_seconds + served))
+                if number >= WARMING - 1:
+                    # The first one has more to read.
+                    by_hand = run([sys.executable, "by_hand.py", ":".join(jars.class_path()), "1000"], cwd=root)
+                    theirs.append(by_hand)
+        finally:
+            os.kill(processes[0], signal.SIGTERM)
+    theirs = theirs[1:]
+    return [
+        ratio("warm small run, CPU", [c.cpu_seconds for c in ours], [c.cpu_seconds for c in theirs], 0.2, "s"),
+        ratio("warm small run, wall", [c.wall_seconds for c in ours], [c.wall_seconds for c in theirs], 0.2, "s"),
+    ]
+
+
+def _serve(root: Path) -> tuple[int, int]:
+    """Start a server that is nobody's child, for each side is measured by its children; gives its two processes."""
+    command = f"nohup {SCRIPTS / 'sluice'} serve --idle 1h </dev/null >serve.log 2>&1 &"
+    subprocess.run(["/bin/sh", "-c", command], cwd=root, check=True)
+    servers, deadline = Path(os.environ["SLUICE_SERVERS"]), time.monotonic() + _PATIENCE_SECONDS
+    while not (found := list(servers.glob("*.json"))):
+        if time.monotonic() > deadline:
+            raise RuntimeError((root / "serve.log").read_text()[-2000:])
+        time.sleep(0.1)
+    server = json.loads(found[0].read_bytes())
+    return server["watcher"]["pid"], server["jvm"]["pid"]
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
