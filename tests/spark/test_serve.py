@@ -295,9 +295,11 @@ def test_a_disk_that_is_full(alone: Served) -> None:
         "def full(_): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
         "os.fsync = full\nfrom sluice.cli.app import main\nmain()"
     )
+    (alone.root / "servers").mkdir(mode=0o700)
     process = alone.start("-c", program, "serve")
     errors = process.communicate(timeout=_PATIENCE_SECONDS)[1]
     assert (process.returncode, "No space left on device" in errors) == (1, True), errors
+    assert "log4j" in errors, "no JVM was started"
     assert not alone.files
     until(lambda: not any(str(process.pid) == line.split()[3] for line in _stats()))
 

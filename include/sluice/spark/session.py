@@ -17,7 +17,7 @@ from sluice.errors import BatchFailedError, DeclarationError, SluiceError
 from sluice.locations import is_local
 from sluice.project import Project
 from sluice.spark import jars
-from sluice.spark.connect_session import close_remote, is_connected, open_remote
+from sluice.spark.connect_session import close_remote, is_connected, open_known, open_remote
 from sluice.spark.delta_extension import DELTA_EXTENSION, EXTENSIONS
 from sluice.spark.driver_jvm import start_jvm
 from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
@@ -230,11 +230,8 @@ def open_served(project: Project, stream: Stream, *, work: Work | None = None) -
     server = fitting_server(project, start_settings(conf, project.conf_of(stream)))
     settings = {key: value for key, value in conf.items() if is_of_session(key)}
     try:
-        opened: SparkSession = open_remote(server.url, settings, {}, needs_delta=False)
-        if uses_delta(stream):
-            # What it knows of tables may be another run's, or of tables that were there before.
-            opened.sql("SELECT java_method('org.apache.spark.sql.delta.DeltaLog', 'clearCache')").collect()
-    except (BatchFailedError, DeclarationError) as exc:
+        opened: SparkSession = open_known(server.url, settings, reads_tables=uses_delta(stream))
+    except BatchFailedError as exc:
         raise NotServed(exc.problem) from exc
     note_server(opened, server)
     return opened
