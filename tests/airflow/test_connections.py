@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from sluice_airflow.submission import _connection
+from sluice import Stream, sinks, sources
+from sluice.project import Project
+from sluice_airflow.submission import _connection, _submission
 
 pytestmark = pytest.mark.airflow
 
@@ -69,3 +73,20 @@ def test_what_names_one(monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]) -
     """A cluster's host may have its port beside it."""
     declare(monkeypatch, **said)
     assert _connection("spark_here").host == said["host"]
+
+
+def test_a_driver_for_the_warm_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is plain Python, which looks for the server itself; what the worker was told of Spark does not count."""
+    declare(monkeypatch, host="serve")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
+    project = Project(str(tmp_path), "p", str(tmp_path / "home"), (), ())
+    stream = Stream(
+        name="s",
+        sources={"a": sources.files("in", format="json", schema="id bigint")},
+        transform="m:f",
+        sink=sinks.noop(),
+    )
+    with _submission(project, stream, [], "spark_here") as submission:
+        assert submission.command[0] == sys.executable
+        assert submission.environment["SLUICE_SPARK_MASTER"] == "serve"
+        assert "SPARK_REMOTE" not in submission.environment
