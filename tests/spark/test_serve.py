@@ -101,6 +101,14 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def kill_once(driver: subprocess.Popen[str], file: Path) -> None:
+    """Kill a driver as soon as a file is there."""
+    until(lambda: file.exists() or driver.poll() is not None)
+    assert driver.poll() is None, driver.communicate()
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.communicate()
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A project with a server."""
@@ -207,7 +215,7 @@ def test_a_client_that_is_killed(work: Served) -> None:
     work.declare("slow")
     work.hold(1)
     driver = work.start("-m", "sluice", "run", "s")
-    work.kill_when(driver, (work.root / "begun-1").exists)
+    kill_once(driver, work.root / "begun-1")
     planned = (work.checkpoint / "offsets" / "1").read_bytes()
 
     assert "which its run has left on" in work.run_once()
@@ -275,7 +283,7 @@ def test_a_server_whose_jvm_dies(alone: Served) -> None:
     alone.hold(0)
     with serving(alone) as watcher:
         driver = alone.start("-m", "sluice", "run", "s")
-        alone.kill_when(driver, (alone.root / "begun-0").exists)
+        kill_once(driver, alone.root / "begun-0")
         os.kill(alone.server()["jvm"]["pid"], signal.SIGKILL)
         assert watcher.wait(60) == 1
         assert not alone.files
