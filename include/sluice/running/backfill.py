@@ -28,8 +28,8 @@ from sluice.project import Project
 from sluice.quality.judgement import quality_failed
 from sluice.running.backfill_as_stream import run_bounded_stream
 from sluice.running.backfill_preparation import BackfillPreparation, BackfillRequest, dropped_late
+from sluice.running.backfill_session import BackfillSession
 from sluice.running.observers import Observer, Silent
-from sluice.running.warm_runs import why_own_sink
 from sluice.runs.backfill_names import application_of
 from sluice.runs.driver import following_requests
 from sluice.runs.kept_table import Table
@@ -38,12 +38,9 @@ from sluice.runs.record import BackfillRecord, RecordedPhase, RunRecord
 from sluice.runs.stop import StopEvent
 from sluice.sinks.replaceable import Replaced, Replacement
 from sluice.spark.duplicates import drops_duplicates, find_dropped
-from sluice.spark.java import Work
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, run_through, spark_failed
-from sluice.spark.served import NotServed, is_served
-from sluice.spark.session import close_session, open_served, open_session
 from sluice.spark.shown_error import unforeseen_words
-from sluice.spark.writers import check_home, name_writer
+from sluice.spark.writers import name_writer
 from sluice.sql_text import identifier
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
@@ -113,12 +110,14 @@ class _Backfill:
     preparation: BackfillPreparation
     observer: Observer
     stop: StopEvent
-    session: SparkSession | None
+    given: SparkSession | None
+    """A session to use in place of one that the project's settings describe."""
     at_end: ExitStack
     """What is given back when it ends: the lease of the interval, the session, whoever listens for requests to stop."""
     record: RunRecord
     plan: BackfillPlan | None
     """None where the rows are replaced already, and only the quarantine is left."""
+    session: BackfillSession = field(init=False)
     lease: Lease = field(init=False)
     """The right to backfill the interval."""
     live_lease: Lease | None = None
@@ -134,12 +133,9 @@ class _Backfill:
     replaced: Replaced | None = None
     changed: str | None = None
     """Why the attempt's rows may be others than were planned."""
-    _opened: SparkSession | None = None
-    _is_warm: bool = False
-    """Whether that is on the project's warm Spark."""
-    _why_own: str | None = None
-    """Why a Spark of its own is started: the warm one has failed."""
-    """The session, if it is this backfill's own."""
+
+    def __post_init__(self) -> None:
+        self.session = BackfillSession(self.given, self._phase)
 
     def walk(self) -> RunRecord:
         """Take one stage after the other; where others have changed the rows meanwhile, plan anew and begin again."""
@@ -214,8 +210,7 @@ class _Backfill:
 
     def _clean_up(self) -> None:
         self.preparation.clean_up(self.record.run_id)
-        if self._opened is not None:
-            close_session(self._opened)
+        self.session.close()
 
     def _close_failed(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
         if exc is not None:
@@ -407,20 +402,20 @@ class _Backfill:
         try:
             return self._analysed()
         except SluiceError as exc:
-            if not self._is_warm:
+            if not self.session.is_warm:
                 raise
             # Nothing was written yet.
-            self._leave_warm(exc.problem)
+            self.session.leave_warm(exc.problem, self._leases)
             return self._analysed()
 
     def _analysed(self) -> DataFrame:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()
-        plan = self._planned
+        plan, self.whole = self._planned, None
         if plan.watermark_ms is None:
             try:
                 frame = build_batch(project, self._stream, session, plan.slices)
             except QueryRefusedError:
-                if self._is_warm:
+                if self.session.is_warm:
                     raise
                 self._phase("running it as a stream: Spark does not run it as a batch")
             else:
@@ -470,41 +465,11 @@ class _Backfill:
             raise spark_failed(exc, where=where, consequence="this attempt replaced nothing") from exc
 
     def _open_session(self) -> SparkSession:
-        if self.session is None:
-            self._phase("starting Spark")
-            request = self.preparation.request
-            project = self.preparation.project
-            size_bytes = self.plan.size_bytes if self.plan is not None else None
-            work = None if size_bytes is None else Work(size_bytes)
-            opened = self._open_warm(work) if is_served(project) else None
-            self.session = self._opened = opened or open_session(project, request.stream, work=work)
-            name_writer(project, self.session, self.lease)
-            if self.live_lease is not None:
-                name_writer(project, self.session, self.live_lease)
-            check_home(project, self.session, self.preparation.journal.records.file(self.record.run_id))
-        return self.session
+        return self.session.opened(self.preparation, self.plan, self._leases, self.record.run_id)
 
-    def _open_warm(self, work: Work | None) -> SparkSession | None:
-        """A session on the project's warm Spark; None where that would not do what one of its own does."""
-        stream, plan = self.preparation.request.stream, self.plan
-        why = self._why_own or why_own_sink(stream.sink)
-        if why is None and (plan is None or plan.watermark_ms is not None or plan.quality is not None):
-            why = "it is judged, or runs as a stream, or goes on with one"
-        try:
-            session = None if why is not None else open_served(self.preparation.project, stream, work=work)
-        except NotServed as exc:
-            session, why = None, str(exc)
-        if why is not None:
-            self._phase(f"starting a Spark of its own: {why}")
-        self._is_warm = session is not None
-        return session
-
-    def _leave_warm(self, why: str) -> None:
-        if self._opened is not None:
-            close_session(self._opened)
-        for lease in filter(None, (self.lease, self.live_lease)):
-            lease.add_session(None)
-        self.session, self._opened, self._is_warm, self._why_own = None, None, False, f"the warm one fails: {why}"
+    @property
+    def _leases(self) -> list[Lease]:
+        return [lease for lease in (self.lease, self.live_lease) if lease is not None]
 
     def _phase(self, text: str) -> None:
         """Tell whoever looks on, here or at the record, what begins."""
