@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup check test test-fast demo up bench campaign lock clean
+.PHONY: help setup check test test-fast demo demo-kafka up bench campaign lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -42,6 +42,9 @@ test-fast: setup ## Run the tests that need no JVM and no Airflow (seconds)
 
 demo: setup ## Run the main job on real flights through Airflow, and compare it with DuckDB (6 to 9 minutes on 2 cores)
 	PYTHONPATH=include $(BIN)/python -m demo
+
+demo-kafka: setup ## Stream flights through a real Kafka into Delta, and compare it with DuckDB (2 minutes on 2 cores)
+	PYTHONPATH=include $(BIN)/python -m demo.kafka
 
 up: setup ## Start Airflow with the example DAGs, and print its URL and login (Ctrl-C ends it)
 	PYTHONPATH=include $(BIN)/python -m demo.up

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -14,16 +13,16 @@ from typing import Any
 
 from demo.bad_day import Stopped, release_bad_day
 from demo.comparison import compare
+from demo.killing import kill_in_mid_batch
 from demo.landing import BAD_DAY, flights_archive, land_flights
 from demo.standalone import REPOSITORY, Standalone
 from sluice.cli.printing import print_table
+from sluice.exit_code import leave_with
 from sluice.home import StreamHome
 from sluice.monitoring.inspection import inspect_stream
 from sluice.project import find_project
-from sluice.runs.lease import LeaseFile
 from sluice.runs.record import QualityRecord, RunRecord, RunRecords, describe_batch
 from sluice.times import system_clock
-from sluice.typed_json import decode_as
 
 WORK = REPOSITORY / "var" / "demo"
 LANDING = WORK / "data" / "landing" / "flights"
@@ -114,23 +113,10 @@ def _show_batches(name: str, home: StreamHome, shown: set[tuple[str, str, int]],
 
 
 def _kill_driver(home: StreamHome, began: float) -> bool:
-    """Kill the driver with SIGKILL while it is in the middle of a batch: planned, and not committed."""
-    checkpoint = Path(home.checkpoint_location(1))
-    planned, committed = (_newest(checkpoint / log) for log in ("offsets", "commits"))
-    if planned <= committed:
-        return False
-    leases = sorted(Path(home.lease_folder(1)).glob("*.json"), key=lambda file: int(file.stem))
-    lease = decode_as(leases[-1].read_bytes(), LeaseFile)
-    if lease.is_given_up or len(lease.processes) < 2:
-        return False
-    for process in lease.processes:
-        os.kill(process.pid, signal.SIGKILL)
-    _say(began, f"departures: killed the driver with SIGKILL in the middle of batch {planned}; Airflow retries")
-    return True
-
-
-def _newest(log: Path) -> int:
-    return max((int(file.name) for file in log.glob("[0-9]*") if file.name.isdigit()), default=-1)
+    batch_id = kill_in_mid_batch(home)
+    if batch_id is not None:
+        _say(began, f"departures: killed the driver with SIGKILL in the middle of batch {batch_id}; Airflow retries")
+    return batch_id is not None
 
 
 def _runs(airflow: Standalone) -> list[dict[str, Any]]:
@@ -204,4 +190,4 @@ def _say(began: float, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave_with(main)

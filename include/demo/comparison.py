@@ -62,16 +62,16 @@ def compare(csv_file: Path, lake: Path, watermark: str) -> list[tuple[str, int, 
         database.execute(_FLIGHTS, [str(csv_file)])
         database.execute(f"create view departures as {_DEPARTURES}")
         for name in ("departures", "departures_quarantine", "hourly_delays"):
-            _load(database, lake / name)
+            load_table(database, lake / name)
         return [
-            _compare(database, ["departures"], _DEPARTURES),
-            _compare(database, ["departures_quarantine"], _QUARANTINE),
-            _compare(database, ["departures", "departures_quarantine"], _LANDED),
-            _compare(database, ["hourly_delays"], _HOURLY, [closed]),
+            compare_rows(database, ["departures"], _DEPARTURES),
+            compare_rows(database, ["departures_quarantine"], _QUARANTINE),
+            compare_rows(database, ["departures", "departures_quarantine"], _LANDED),
+            compare_rows(database, ["hourly_delays"], _HOURLY, [closed]),
         ]
 
 
-def _load(database: duckdb.DuckDBPyConnection, table: Path) -> None:
+def load_table(database: duckdb.DuckDBPyConnection, table: Path) -> None:
     """Read a Delta table into `actual_NAME`, with times as DuckDB's own are: without a zone."""
     from deltalake import DeltaTable
 
@@ -84,9 +84,14 @@ def _load(database: duckdb.DuckDBPyConnection, table: Path) -> None:
     database.execute(f"create temp table actual_{table.name} as select {columns} from raw")
 
 
-def _compare(
+def compare_rows(
     database: duckdb.DuckDBPyConnection, tables: list[str], expected: str, parameters: list[Any] | None = None
 ) -> tuple[str, int, int, int]:
+    """Compare what tables that were loaded have together with the rows of a query.
+
+    Returns:
+        Their names, their rows, the rows that are missing in them, and those that are in them beyond the expected ones.
+    """
     database.execute(f"create or replace temp table expected_rows as {expected}", parameters or [])
     order = ", ".join(f'"{row[0]}"' for row in database.execute("describe expected_rows").fetchall())
 
