@@ -11,7 +11,8 @@
     ├── LeaseTakenError       somebody else is running the stream                                   exit 5
     └── RunError              this run failed; a retry may succeed                                  exit 1
         ├── StorageError
-        │   └── TooLargeError
+        │   ├── TooLargeError
+        │   └── UnansweredError
         ├── BatchFailedError
         ├── LeaseLostError
         ├── JarsError
@@ -177,6 +178,10 @@ class RunError(SluiceError):
 
 class StorageError(RunError):
     """A file or folder could not be listed, read or written."""
+
+
+class UnansweredError(StorageError):
+    """A service gave no answer, or let this user not in; its remedy is what helps, and no other way of reading."""
 
 
 class TooLargeError(StorageError):

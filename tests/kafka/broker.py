@@ -13,8 +13,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -34,9 +35,9 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{advertised}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}
 inter.broker.listener.name=PLAINTEXT
 controller.listener.names=CONTROLLER
 log.dirs={data}
@@ -85,18 +86,35 @@ def jars_folder() -> Path:
     return user_cache("broker-jars", "SLUICE_BROKER_JARS")
 
 
+@dataclass(frozen=True)
+class Doors:
+    """Further ways into a broker."""
+
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    """By the name of the listener, its protocol. Clients find it on the host `localhost`."""
+    properties: str = ""
+    """Lines of the broker's configuration."""
+    scram: tuple[str, ...] = ()
+    """Users with passwords, as the tool that formats the storage takes them."""
+
+
 class Broker:
     """A broker that runs while its context does, in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, doors: Doors | None = None) -> None:
         self._folder = folder
+        self._doors = doors or Doors()
         self._process: subprocess.Popen[bytes] | None = None
-        self._ports = (0, 0)
+        self._ports: tuple[int, ...] = (0, 0)
 
     @property
     def bootstrap(self) -> str:
         """Where clients find it."""
         return f"127.0.0.1:{self._ports[0]}"
+
+    def bootstrap_of(self, door: str, host: str = "localhost") -> str:
+        """Where clients find one of its further doors."""
+        return f"{host}:{self._ports[2 + list(self._doors.protocols).index(door)]}"
 
     @property
     def log(self) -> Path:
@@ -134,16 +152,25 @@ class Broker:
 
     def _start(self) -> bool:
         """Start it on free ports, and wait until it answers; False if somebody took a port meanwhile."""
-        self._ports = _free_ports()
+        self._ports = _free_ports(2 + len(self._doors.protocols))
         shutil.rmtree(self._folder / "data", ignore_errors=True)
         (self._folder / "data").mkdir()
         properties = self._folder / "server.properties"
-        port, controller_port = self._ports
-        properties.write_text(
-            _PROPERTIES.format(port=port, controller_port=controller_port, data=self._folder / "data" / "log")
+        port, controller_port, *others = self._ports
+        doors = dict(zip(self._doors.protocols, others, strict=True))
+        written = _PROPERTIES.format(
+            port=port,
+            controller_port=controller_port,
+            data=self._folder / "data" / "log",
+            listeners="".join(f",{name}://127.0.0.1:{at}" for name, at in doors.items()),
+            advertised="".join(f",{name}://localhost:{at}" for name, at in doors.items()),
+            protocols="".join(f",{name}:{protocol}" for name, protocol in self._doors.protocols.items()),
         )
+        properties.write_text(written + self._doors.properties)
         with self.log.open("wb") as log:
             formatting = self._java("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties))
+            for user in self._doors.scram:
+                formatting += ["--add-scram", user]
             done = subprocess.run(
                 formatting, stdout=log, stderr=subprocess.STDOUT, timeout=PATIENCE_SECONDS, check=False
             )
@@ -202,13 +229,13 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def _free_ports() -> tuple[int, int]:
-    """Two ports of loopback that nobody listens on."""
+def _free_ports(count: int) -> tuple[int, ...]:
+    """Ports of loopback that nobody listens on."""
     with ExitStack() as stack:
-        first, second = (stack.enter_context(socket.socket()) for _ in range(2))
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return int(first.getsockname()[1]), int(second.getsockname()[1])
+        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return tuple(int(one.getsockname()[1]) for one in taken)
 
 
 def _ending_with_us() -> list[str]:

@@ -8,22 +8,24 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from sluice.errors import StorageError
+from sluice.errors import UnansweredError
 from sluice.extras import check_extra
+from sluice.kafka.complaints import Complaints
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 10.0
 """How long one answer of a cluster may take."""
+_LOOK_SECONDS = 0.05
+"""How often it is looked at what goes wrong while a connection is made."""
 _NONE_SO_LATE = -1
 """What a cluster answers for a time after the last record."""
 _INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
@@ -75,15 +77,15 @@ class Cluster:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._servers = settings["bootstrap.servers"]
-        self._complaints: list[str] = []
-        self._settings: dict[str, Any] = {**_SETTINGS, **settings, "error_cb": self._hear}
+        self._complaints = Complaints()
+        self._settings: dict[str, Any] = {**_SETTINGS, **settings, "error_cb": self._complaints.hear}
         self._client: AdminClient | None = None
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of some topics that are there.
 
         Raises:
-            StorageError: The cluster can't be reached, or does not answer.
+            UnansweredError: The cluster can't be reached, or does not answer.
         """
         from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
@@ -109,7 +111,7 @@ class Cluster:
         """The topics that there are, but those of Kafka's own.
 
         Raises:
-            StorageError: The cluster can't be reached, or does not answer.
+            UnansweredError: The cluster can't be reached, or does not answer.
         """
         found = self._ask(lambda client: client.list_topics(timeout=TIMEOUT_SECONDS)).topics
         return sorted(found.keys() - _INTERNAL)
@@ -118,7 +120,7 @@ class Cluster:
         """How far some partitions reach.
 
         Raises:
-            StorageError: The cluster can't be reached, or does not answer.
+            UnansweredError: The cluster can't be reached, or does not answer.
         """
         first = self._offsets(partitions, "earliest", committed_only=committed_only)
         after = self._offsets(partitions, "latest", committed_only=committed_only)
@@ -133,7 +135,7 @@ class Cluster:
             time_ms: In milliseconds since the epoch; Kafka knows none before it.
 
         Raises:
-            StorageError: The cluster can't be reached, or does not answer.
+            UnansweredError: The cluster can't be reached, or does not answer.
         """
         found = self._offsets(partitions, "for_timestamp", max(time_ms, 0), committed_only=False)
         return {partition: None if offset == _NONE_SO_LATE else offset for partition, offset in found.items()}
@@ -142,7 +144,7 @@ class Cluster:
         """The settings of some topics.
 
         Raises:
-            StorageError: The cluster can't be reached, or does not tell them to this user.
+            UnansweredError: The cluster can't be reached, or does not tell them to this user.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
@@ -177,16 +179,29 @@ class Cluster:
 
     def _ask(self, question: Callable[[AdminClient], T]) -> T:
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
 
         self._complaints.clear()
         try:
             if self._client is None:
-                check_extra("kafka", "a source of Kafka")
-                self._client = AdminClient(self._settings)
+                self._client = self._connected()
             return question(self._client)
-        except KafkaException as exc:
+        except (KafkaException, FutureTimeoutError) as exc:
             raise self._failed(exc) from exc
+
+    def _connected(self) -> AdminClient:
+        """A client that the cluster has answered; one that it refuses is not waited for as long as one that is lost."""
+        from confluent_kafka.admin import AdminClient
+
+        check_extra("kafka", "a source of Kafka")
+        client = AdminClient(self._settings)
+        answer = client.describe_cluster(request_timeout=TIMEOUT_SECONDS)
+        while not wait([answer], _LOOK_SECONDS).done:
+            # What goes wrong meanwhile is heard in here.
+            client.poll(0)
+            if self._complaints.is_refused:
+                raise FutureTimeoutError
+        self._wait(answer)
+        return client
 
     def _wait(self, answer: Future[Any]) -> Any:
         try:
@@ -195,26 +210,12 @@ class Cluster:
         except FutureTimeoutError as exc:
             raise self._failed(exc) from exc
 
-    def _failed(self, exc: Exception) -> StorageError:
+    def _failed(self, exc: Exception) -> UnansweredError:
         """The error for what did not work; the next question is asked over a new connection."""
         client, self._client = self._client, None
         if client is not None:
             client.poll(0)
-        said = exc.args[0].str() if exc.args and hasattr(exc.args[0], "str") else str(exc) or "no answer"
-        told = "; ".join(dict.fromkeys([said, *self._complaints[-1:]]))
-        return StorageError(
-            f"Kafka can't be asked: {told}",
-            where=self._servers,
-            remedy="check the servers, the network, and `settings`: their protocol, user and password",
-        )
-
-    def _hear(self, error: KafkaError) -> None:
-        """Called by the library with what goes wrong behind a question: why a connection was refused, say."""
-        from confluent_kafka import KafkaError
-
-        # That all are down is told for each of them already.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it is the name of the library's code
-            self._complaints.append(error.str())
+        return self._complaints.error(exc, self._servers)
 
 
 def cluster(settings: Mapping[str, str]) -> Cluster:

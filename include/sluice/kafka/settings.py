@@ -7,7 +7,9 @@ the same name there; keys, certificates and passwords have others.
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 
 from sluice.datasets import Dataset
 from sluice.declaration_checks import refuse_name
@@ -29,8 +31,6 @@ _OURS = {
     "max.poll.records": "write it as `max_offsets_per_batch`, if batches are to be smaller",
 }
 _OF_THE_PLANNERS_CLIENT = {
-    "sasl.username": "sasl.jaas.config",
-    "sasl.password": "sasl.jaas.config",
     "sasl.mechanisms": "sasl.mechanism",
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.ca.pem": "ssl.truststore.certificates",
@@ -45,10 +45,10 @@ _JAAS = re.compile(
     (?P<options>(?: [^;"'] | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' )*) ;\s*"""
 )
 _JAAS_OPTION = re.compile(r"""(?P<name>\w+)\s*=\s*(?P<quote>["'])(?P<value>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
-_JAAS_REMEDY = (
-    "write it as for Java: `org.apache.kafka.common.security.plain.PlainLoginModule required` (or"
-    ' `...scram.ScramLoginModule`), then `username` and `password`, each as `"${NAME}"`, and a `;`'
-)
+_LOGIN_REMEDY = 'give `sasl.username` and `sasl.password` in `settings`, as variables: "${KAFKA_PASSWORD}"'
+_USER = ("sasl.username", "sasl.password")
+"""What Java's client wants within a text of its own, in which some signs mean something else: that is made here."""
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SAME = (
     "security.protocol",
     "sasl.mechanism",
@@ -58,7 +58,15 @@ _SAME = (
     "client.dns.lookup",
 )
 """What both clients call the same."""
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = {"PLAIN": "plain.Plain", "SCRAM-SHA-256": "scram.Scram", "SCRAM-SHA-512": "scram.Scram"}
+"""By how a user proves who it is, the module of Java's client that does it."""
+_DEFAULT_MECHANISM = "PLAIN"
+_ENCRYPTED_KEY = re.compile(
+    "-----BEGIN ENCRYPTED PRIVATE KEY-----(?P<content>[^-]*)-----END ENCRYPTED PRIVATE KEY-----"
+)
+_PBES2 = bytes.fromhex("06092a864886f70d01050d")
+"""How a key says, in its first bytes, that it is encrypted in the way that Java 17 has no name for."""
+_LARGEST_KEY = 1_000_000
 _SERVER = r"(?:[\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}"
 _SERVERS = re.compile(rf"{_SERVER}(,{_SERVER})*")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -77,7 +85,7 @@ def check_servers(servers: object, place: str) -> str:
         DeclarationError: It names no servers.
     """
     if isinstance(servers, str) and "@" in servers:
-        raise DeclarationError("the servers have a user in front of them", where=place, remedy=_JAAS_REMEDY)
+        raise DeclarationError("the servers have a user in front of them", where=place, remedy=_LOGIN_REMEDY)
     if not isinstance(servers, str) or ("$" not in servers and not _SERVERS.fullmatch(re.sub(r"\s+", "", servers))):
         raise DeclarationError(f"{servers!r} names no servers", where=place, remedy='write them as "HOST:PORT"')
     return re.sub(r"\s+", "", servers)
@@ -111,7 +119,27 @@ def expanded(servers: str, settings: Mapping[str, str], place: str) -> tuple[str
     if not _SERVERS.fullmatch(where):
         raise DeclarationError("a variable names no servers", where=place, remedy='let it be "HOST:PORT"')
     for_planner(where, found, place)
+    _check_key(found, place)
+    # Java's client tells a password as it is written for it.
+    remember_secrets(secrets_of(for_spark(where, found)))
     return where, found
+
+
+def _check_key(settings: Mapping[str, str], place: str) -> None:
+    """Refuse a key that only the planner's client can open: Java's would fail in the middle of a batch."""
+    text = settings.get("ssl.keystore.key", "")
+    if location := settings.get("ssl.keystore.location"):
+        # Where it can't be read, the planner's client says so once it is to be used.
+        with suppress(OSError, ValueError), open(location, encoding="ascii") as file:
+            text = file.read(_LARGEST_KEY)
+    for found in _ENCRYPTED_KEY.finditer(text):
+        with suppress(ValueError):
+            if _PBES2 in b64decode(found["content"]):
+                raise DeclarationError(
+                    "Java's client can't open the key of the client's certificate: it is encrypted by PBES2",
+                    where=place,
+                    remedy="encrypt it as Java takes it: `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`",
+                )
 
 
 def check_names(settings: Mapping[str, object] | None, place: str) -> dict[str, str]:
@@ -128,15 +156,38 @@ def check_names(settings: Mapping[str, object] | None, place: str) -> dict[str, 
         )
     for name, value in settings.items():
         _check_name(name, value, place)
-    mechanism = str(settings.get("sasl.mechanism", "PLAIN"))
-    is_sasl = str(settings.get("security.protocol", "")).upper().startswith("SASL")
-    if is_sasl and mechanism not in _MECHANISMS and "$" not in mechanism:
+    _check_login(settings, place)
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+
+
+def _check_login(settings: Mapping[str, object], place: str) -> None:
+    """What is not told by a variable of the environment can be looked at before there is one."""
+    protocol = str(settings.get("security.protocol", "PLAINTEXT")).upper()
+    if protocol not in _PROTOCOLS and "$" not in protocol:
+        raise DeclarationError(
+            f"`security.protocol` is {protocol!r}", where=place, remedy=f"use one of {', '.join(_PROTOCOLS)}"
+        )
+    user = [name for name in _USER if name in settings]
+    if user and not protocol.startswith("SASL") and "$" not in protocol:
+        raise DeclarationError(
+            f"`{user[0]}` is given, and `security.protocol` is {protocol!r}, which has no users",
+            where=place,
+            remedy='set "security.protocol": "SASL_SSL"',
+        )
+    if user and "sasl.jaas.config" in settings:
+        raise DeclarationError(
+            f"`{user[0]}` and `sasl.jaas.config` are given", where=place, remedy="leave `sasl.jaas.config` out"
+        )
+    if not protocol.startswith("SASL"):
+        return
+    mechanism = str(settings.get("sasl.mechanism", _DEFAULT_MECHANISM))
+    if mechanism not in _MECHANISMS and "$" not in mechanism:
         raise DeclarationError(
             f"`sasl.mechanism` is {mechanism!r}", where=place, remedy=f"use one of {', '.join(_MECHANISMS)}"
         )
-    if is_sasl and "sasl.jaas.config" not in settings:
-        raise DeclarationError("`sasl.jaas.config` is missing", where=place, remedy=_JAAS_REMEDY)
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+    missing = [name for name in _USER if name not in settings]
+    if missing and "sasl.jaas.config" not in settings:
+        raise DeclarationError(f"`{missing[0]}` is missing", where=place, remedy=_LOGIN_REMEDY)
 
 
 def _check_name(name: object, value: object, place: str) -> None:
@@ -170,8 +221,24 @@ def secrets_of(settings: Mapping[str, str]) -> list[str]:
 
 
 def for_spark(servers: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The options of Spark's source."""
-    return {f"kafka.{name}": value for name, value in {**settings, "bootstrap.servers": servers}.items()}
+    """The options of Spark's source and writer, whose client is Java's."""
+    found = {name: value for name, value in settings.items() if name not in _USER} | {"bootstrap.servers": servers}
+    if _is_sasl(settings):
+        # Java's own default is another one than that of the planner's client.
+        mechanism = found.setdefault("sasl.mechanism", _DEFAULT_MECHANISM)
+        if "sasl.password" in settings:
+            options = " ".join(f'{name}="{_escaped(settings[f"sasl.{name}"])}"' for name in ("username", "password"))
+            module = f"org.apache.kafka.common.security.{_MECHANISMS[mechanism]}LoginModule"
+            found["sasl.jaas.config"] = f"{module} required {options};"
+    return {f"kafka.{name}": value for name, value in found.items()}
+
+
+def _is_sasl(settings: Mapping[str, str]) -> bool:
+    return settings.get("security.protocol", "").upper().startswith("SASL")
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\\"])", r"\\\1", text)
 
 
 def for_planner(servers: str, settings: Mapping[str, str], place: str) -> dict[str, str]:
@@ -182,9 +249,9 @@ def for_planner(servers: str, settings: Mapping[str, str], place: str) -> dict[s
     """
     found = {name: settings[name] for name in _SAME if name in settings}
     found["bootstrap.servers"] = servers
-    if found.get("security.protocol", "").upper().startswith("SASL"):
-        found.setdefault("sasl.mechanism", "PLAIN")
-        found["sasl.username"], found["sasl.password"] = _credentials(settings.get("sasl.jaas.config", ""), place)
+    if _is_sasl(settings):
+        found["sasl.mechanism"] = _mechanism(settings, place)
+        found["sasl.username"], found["sasl.password"] = _credentials(settings, place)
     found |= _stored(settings, "truststore", {"location": "ssl.ca.location", "certificates": "ssl.ca.pem"}, place)
     keys = {"certificate.chain": "ssl.certificate.pem", "key": "ssl.key.pem", "location": "ssl.certificate.location"}
     found |= _stored(settings, "keystore", keys, place)
@@ -196,13 +263,43 @@ def for_planner(servers: str, settings: Mapping[str, str], place: str) -> dict[s
     return found
 
 
-def _credentials(jaas: str, place: str) -> tuple[str, str]:
-    found = _JAAS.fullmatch(jaas)
+def _mechanism(settings: Mapping[str, str], place: str) -> str:
+    mechanism = settings.get("sasl.mechanism", _DEFAULT_MECHANISM)
+    if mechanism not in _MECHANISMS:
+        raise DeclarationError(
+            "`sasl.mechanism` is another one", where=place, remedy=f"use one of {', '.join(_MECHANISMS)}"
+        )
+    return mechanism
+
+
+def _credentials(settings: Mapping[str, str], place: str) -> tuple[str, str]:
+    """The user and the password.
+
+    Raises:
+        DeclarationError: One is empty or not there, or Java's client would prove it in another way.
+    """
+    if "sasl.jaas.config" not in settings:
+        user, password = (settings.get(name, "") for name in _USER)
+        if not (user and password):
+            raise DeclarationError("the user, or the password, is missing or empty", where=place, remedy=_LOGIN_REMEDY)
+        return user, password
+    found = _JAAS.fullmatch(settings["sasl.jaas.config"])
     options = {}
     for option in _JAAS_OPTION.finditer(found["options"]) if found else ():
         options[option["name"]] = re.sub(r"\\(.)", r"\1", option["value"])
     if found is None or found["module"] not in {"Plain", "Scram"} or not {"username", "password"} <= options.keys():
-        raise DeclarationError("`sasl.jaas.config` names no user and password", where=place, remedy=_JAAS_REMEDY)
+        raise DeclarationError(
+            "`sasl.jaas.config` names no user and password",
+            where=place,
+            remedy=f"leave it out, and {_LOGIN_REMEDY}",
+        )
+    mechanism = _mechanism(settings, place)
+    if not _MECHANISMS[mechanism].endswith(f".{found['module']}"):
+        raise DeclarationError(
+            f"`sasl.jaas.config` has the module {found['module']}LoginModule, and `sasl.mechanism` is {mechanism}",
+            where=place,
+            remedy=f"leave it out, and {_LOGIN_REMEDY}",
+        )
     return options["username"], options["password"]
 
 

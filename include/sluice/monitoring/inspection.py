@@ -72,7 +72,7 @@ def source_lags(seen: Survey) -> dict[str, SourceLag]:
         name: SourceLag(seen.stream.sources[name].waiting(found), found.oldest_ms, set_aside=found.set_aside)
         for name, found in seen.available.items()
     }
-    return lags | {name: SourceLag({}, unreadable=reason) for name, reason in seen.unreadable.items()}
+    return lags | {name: SourceLag({}, unreadable=error.problem) for name, error in seen.unreadable.items()}
 
 
 def inspect_stream(stream: Stream, home: StreamHome, now: datetime) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from sluice.amounts import describe_count, total
 from sluice.checkpoint.reader import restored_id
-from sluice.errors import DeclarationError, Problem, StorageError
+from sluice.errors import DeclarationError, Problem, StorageError, UnansweredError
 from sluice.locations import join
 from sluice.plan import Plan, PlannedBatch, SourceRange, Strategy, Verdict
 from sluice.planning.batch_clock import batch_clock_ms
@@ -26,6 +26,7 @@ from sluice.trigger import LiveTrigger
 _UNMEASURED = (
     "nothing new, but the driver died before it had kept how far batch {} took each watermark: it is measured now"
 )
+_UNREADABLE_REMEDY = "mend it and try again; if only Spark can read it, `--strategy drain` leaves the batches to Spark"
 
 
 @dataclass(frozen=True)
@@ -209,11 +210,11 @@ def _strategy(seen: Survey, limits: Limits, undecided: str | None) -> Strategy:
     if undecided is None and limits.strategy != "drain":
         return "exact"
     if seen.unreadable and limits.strategy != "drain":
-        name, reason = next(iter(seen.unreadable.items()))
+        name, cause = next(iter(seen.unreadable.items()))
         raise StorageError(
-            f"source `{name}` could not be read: {reason}",
+            f"source `{name}` could not be read: {cause.problem}",
             where=f"{seen.stream.place}, {seen.stream.sources[name].location}",
-            remedy="mend it and try again; if only Spark can read it, `--strategy drain` leaves the batches to Spark",
+            remedy=cause.remedy if isinstance(cause, UnansweredError) else _UNREADABLE_REMEDY,
         )
     why = undecided or "it was asked for"
     obstacle = None

@@ -40,7 +40,7 @@ class Survey:
     available: Mapping[str, Available]
     started_at: dict[str, Mapping[str, Any]]
     """By source, what `starting` was resolved to; empty before the first run."""
-    unreadable: Mapping[str, str]
+    unreadable: Mapping[str, StorageError]
     """Sources that could not be read, with the reason."""
     pending_problems: tuple[Problem, ...] = ()
     """What the planned, uncommitted batch lacks."""
@@ -185,7 +185,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
     at = positions(seen, checkpoint.planned)
     before = positions(seen, checkpoint.previous)
     available: dict[str, Available] = {}
-    unreadable: dict[str, str] = {}
+    unreadable: dict[str, StorageError] = {}
     pending: list[Problem] = []
     has_changed = False
     read_sources = {line.source for line in seen.lines or ()}
@@ -213,7 +213,7 @@ def _survey_sources(seen: Survey, home: StreamHome, bound: Bound, now: datetime)
                     at[name] = replace(at[name], pending=before[name])
             available[name] = source.available(at[name], bound, storage=home.storage, now=now)
         except StorageError as exc:
-            unreadable[name] = exc.problem
+            unreadable[name] = exc
         except DeclarationError as exc:
             raise exc.at(f"{stream.place}, source `{name}`") from exc
     return replace(

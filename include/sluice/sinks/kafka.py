@@ -79,9 +79,11 @@ class KafkaSink(RowSink):
 
     def check_table(self, use: SinkUse) -> None:
         """Spark would wait for a topic that is not there for a minute, in every task."""
+        asked = cluster(for_planner(self.servers, self.settings, self._place))
         if self.topic is None:
-            return
-        if not cluster(for_planner(self.servers, self.settings, self._place)).topics([self.topic]):
+            # Each row names its own: what can be known is whether the cluster lets this user in.
+            asked.topic_names()
+        elif not asked.topics([self.topic]):
             raise DeclarationError(
                 f"there is no topic `{self.topic}`",
                 where=self.location,

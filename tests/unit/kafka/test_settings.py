@@ -31,15 +31,73 @@ def test_the_planner_gets_what_leads_to_the_cluster() -> None:
     assert told(client__id="shop", fetch__max__bytes="5", isolation__level="read_committed") == {"client.id": "shop"}
 
 
-@pytest.mark.parametrize("module", ["plain.Plain", "scram.Scram"])
-@pytest.mark.parametrize(
-    ("user", "password", "user_is", "password_is"), [("me", "x y;=", "me", "x y;="), (r"a\"b", r"c\\d", 'a"b', r"c\d")]
-)
-def test_a_user(module: str, user: str, password: str, user_is: str, password_is: str) -> None:
-    """Out of what Java's client logs in with; signs may be escaped in there."""
-    found = told(security__protocol="SASL_SSL", sasl__jaas__config=JAAS.format(module, user, password))
+MODULES = {"PLAIN": "plain.Plain", "SCRAM-SHA-512": "scram.Scram"}
+USERS = [("me", "x y;=", "me", "x y;="), (r"a\"b", r"c\\d", 'a"b', r"c\d")]
+"""As Java's client wants a user and a password, and what they are."""
 
-    assert (found["sasl.mechanism"], found["sasl.username"], found["sasl.password"]) == ("PLAIN", user_is, password_is)
+
+@pytest.mark.parametrize("mechanism", MODULES)
+@pytest.mark.parametrize(("user", "password", "user_is", "password_is"), USERS)
+def test_a_user(mechanism: str, user: str, password: str, user_is: str, password_is: str) -> None:
+    """Out of what Java's client logs in with; signs may be escaped in there."""
+    jaas = JAAS.format(MODULES[mechanism], user, password)
+    found = told(security__protocol="SASL_SSL", sasl__mechanism=mechanism, sasl__jaas__config=jaas)
+
+    assert (found["sasl.mechanism"], found["sasl.username"], found["sasl.password"]) == (
+        mechanism, user_is, password_is,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", MODULES)
+@pytest.mark.parametrize(("user", "password", "user_is", "password_is"), USERS)
+def test_a_user_for_java(mechanism: str, user: str, password: str, user_is: str, password_is: str) -> None:
+    """And the other way round; whoever declares a user need not know of a text with signs of its own."""
+    settings = {
+        "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism,
+        "sasl.username": user_is, "sasl.password": password_is,
+    }  # fmt: skip
+
+    found = for_spark("h:1", settings)
+
+    assert found == {
+        "kafka.bootstrap.servers": "h:1", "kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": mechanism,
+        "kafka.sasl.jaas.config": JAAS.format(MODULES[mechanism], user, password),
+    }  # fmt: skip
+    assert for_planner("h:1", settings, "here")["sasl.password"] == password_is
+
+
+def test_the_mechanism_is_the_same_for_both() -> None:
+    """Java's own default is Kerberos."""
+    settings = {"security.protocol": "SASL_SSL", "sasl.jaas.config": JAAS.format("plain.Plain", "me", "x")}
+
+    assert for_planner("h:1", settings, "here")["sasl.mechanism"] == "PLAIN"
+    assert for_spark("h:1", settings)["kafka.sasl.mechanism"] == "PLAIN"
+
+
+def test_a_module_of_another_mechanism() -> None:
+    """The planner would be let in, and Spark would not."""
+    jaas = JAAS.format("plain.Plain", "me", "x")
+
+    with pytest.raises(DeclarationError, match=r"PlainLoginModule, and `sasl\.mechanism` is SCRAM-SHA-256"):
+        told(security__protocol="SASL_SSL", sasl__mechanism="SCRAM-SHA-256", sasl__jaas__config=jaas)
+
+
+@pytest.mark.parametrize(("name", "value"), [("KAFKA_PASSWORD", ""), ("KAFKA_MECHANISM", "GSSAPI")])
+def test_what_only_the_environment_tells(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """It is looked at as soon as it is known, and is not told."""
+    for known, of in {"KAFKA_PASSWORD": "canary-77", "KAFKA_MECHANISM": "PLAIN", name: value}.items():
+        monkeypatch.setenv(known, of)
+    source = sources.kafka(
+        "h:1",
+        topics=["t"],
+        settings={
+            "security.protocol": "SASL_SSL", "sasl.mechanism": "${KAFKA_MECHANISM}",
+            "sasl.username": "me", "sasl.password": "${KAFKA_PASSWORD}",
+        },
+    )  # fmt: skip
+
+    with pytest.raises(DeclarationError, match=r"missing or empty|`sasl\.mechanism` is another one"):
+        source.resolved("/")
 
 
 def test_certificates() -> None:
@@ -81,6 +139,18 @@ def test_nothing_tells_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
     assert for_planner(source.servers, source.settings, "here")["sasl.password"] == "canary-5f0c"
     assert "canary" not in repr(source) + source.location + str(source.reading)
     assert "canary" not in redacted("login of me with canary-5f0c failed")
+
+
+def test_nothing_tells_the_password_as_java_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With signs before others, of which the password itself has none."""
+    monkeypatch.setenv("KAFKA_PASSWORD", 'canary"5f0c')
+    settings = {"security.protocol": "SASL_SSL", "sasl.username": "me", "sasl.password": "${KAFKA_PASSWORD}"}
+    source = sources.kafka("h:1", topics=["t"], settings=settings).resolved("/")
+
+    told = for_spark(source.servers, source.settings)["kafka.sasl.jaas.config"]
+
+    assert 'password="canary\\"5f0c"' in told
+    assert "canary" not in redacted(f"login with {told}") + redacted('x canary\\"5f0c y') + repr(source)
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:

@@ -1,0 +1,122 @@
+"""What a client of Kafka complains of while it waits, as one clear error.
+
+librdkafka tries again for as long as it may, also where no try can succeed: a password is wrong, a certificate is not
+trusted. It tells of each try aside, and of a time-out at the end.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.errors import UnansweredError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+_PATIENCE_SECONDS = 2.0
+"""How long it may try again after it was refused: a broker that starts knows its users a moment late."""
+_BESIDES = re.compile(
+    r"^\w+://\S+: | \(after [^()]* in state \w+\)|: broker certificate could not be verified, verify that ssl\..*"
+)
+"""What librdkafka says around the cause: which broker, when, and what to do about settings of its own."""
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why no further try will succeed."""
+
+    sign: re.Pattern[str]
+    problem: str
+    remedy: str
+
+
+_REFUSALS = (
+    _Refusal(
+        re.compile("SASL authentication error|SASL mechanism"),
+        "the cluster does not let this user in",
+        "check `sasl.mechanism`, the user and the password in `settings`",
+    ),
+    _Refusal(
+        re.compile("certificate verify failed"),
+        "the servers' certificate is not to be trusted",
+        "check that `ssl.truststore.location`, or `ssl.truststore.certificates`, has the authority that has signed it,"
+        " and that `servers` and the listeners that brokers advertise have the names that are in the certificate",
+    ),
+    _Refusal(
+        re.compile("(?i)ssl.*alert"),
+        "the cluster wants another certificate of the client",
+        "check `ssl.keystore.location` in `settings`: the key and the certificate that the cluster trusts, as PEM",
+    ),
+    _Refusal(
+        re.compile("SSL handshake failed"),
+        "the cluster does not speak TLS as it is asked to",
+        "check `security.protocol` in `settings`, and the port",
+    ),
+)
+_UNREADABLE = {
+    "ssl.ca.location": "`ssl.truststore.location` is no file of certificates as PEM",
+    "ssl.ca.pem": "`ssl.truststore.certificates` are no certificates as PEM",
+    "ssl.certificate.location": "`ssl.keystore.location` is no file that begins with a certificate, or has a key before"
+    " it, as PEM",
+    "ssl.certificate.pem": "`ssl.keystore.certificate.chain` is no certificate as PEM",
+    "ssl.key.location": "`ssl.keystore.location` has no key as PEM that `ssl.key.password` opens",
+    "ssl.key.pem": "`ssl.keystore.key` is no key as PEM that `ssl.key.password` opens",
+}
+"""By librdkafka's name, what is wrong with what is declared when it can't begin."""
+
+
+class Complaints:
+    """What one client complains of while it is asked one question."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._refused_at: float | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is of no use to wait any longer."""
+        return self._refused_at is not None and time.monotonic() - self._refused_at > _PATIENCE_SECONDS
+
+    def clear(self) -> None:
+        """Forget what was said: another question is asked."""
+        self._last, self._refused_at = "", None
+
+    def hear(self, error: KafkaError) -> None:
+        """Called by the library with what goes wrong behind a question: why a connection was refused, say."""
+        from confluent_kafka import KafkaError
+
+        # That all are down is told for each of them already.
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it is the name of the library's code
+            return
+        self._last = error.str()
+        if self._refused_at is None and _refusal(self._last) is not None:
+            self._refused_at = time.monotonic()
+
+    def error(self, exc: Exception, servers: str) -> UnansweredError:
+        """The error for a question that was not answered.
+
+        Args:
+            exc: How it ended.
+            servers: Who was asked.
+        """
+        said = exc.args[0].str() if exc.args and hasattr(exc.args[0], "str") else str(exc) or "no answer"
+        refusal = _refusal(self._last) or _refusal(said)
+        if refusal is not None:
+            cause = _BESIDES.sub("", self._last or said)
+            return UnansweredError(f"{refusal.problem}: {cause}", where=servers, remedy=refusal.remedy)
+        for name, problem in _UNREADABLE.items():
+            if f"{name} failed" in said:
+                return UnansweredError(problem, where=servers, remedy="check the file, and that this user may read it")
+        told = "; ".join(dict.fromkeys(found for found in (said, self._last) if found))
+        return UnansweredError(
+            f"Kafka can't be asked: {told}",
+            where=servers,
+            remedy="check the servers, the network, and `settings`: their protocol, user and password",
+        )
+
+
+def _refusal(text: str) -> _Refusal | None:
+    return next((refusal for refusal in _REFUSALS if refusal.sign.search(text)), None)
