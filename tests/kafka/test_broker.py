@@ -106,8 +106,8 @@ def test_taken_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         taken = other.getsockname()[1]
-        offers = iter([(taken, free_ports()[1])])
-        monkeypatch.setattr(broker_module, "_free_ports", lambda: next(offers, None) or free_ports())
+        offers = iter([(taken, *free_ports(1))])
+        monkeypatch.setattr(broker_module, "_free_ports", lambda count: next(offers, None) or free_ports(count))
         with Broker(tmp_path) as broker:
             assert broker.bootstrap != f"127.0.0.1:{taken}"
 
