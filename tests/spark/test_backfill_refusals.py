@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -251,17 +252,41 @@ def dated_where_it_is(days: DataFrame) -> DataFrame:
     return days.selectExpr("n", "at", "CASE WHEN n < 10 THEN day END AS day")
 
 
-def test_rows_that_have_an_interval_only_now(lab: Lab) -> None:
+def no_floor(days: DataFrame) -> DataFrame:
+    return dated_where_it_is(days).where("n > 2")
+
+
+@pytest.mark.parametrize("partitions", [[], ["day"]])
+def test_rows_that_have_an_interval_only_now(lab: Lab, partitions: list[str]) -> None:
     """Refused until they have it in the table, too; rows without one by the transform itself are nobody's concern."""
-    follows = sinks.delta("out", schema_evolution="add")
+    follows = sinks.delta("out", schema_evolution="add", partition_by=partitions)
+    if partitions:
+        make = "CREATE TABLE delta.`{}` (n BIGINT, at TIMESTAMP, day DATE) USING delta PARTITIONED BY (day)"
+        lab.spark.sql(make.format(lab.root / "out"))
     arrive(lab, 0, (1, "10:00"), (2, "11:00"), (11, "11:00"))
-    lab.run(stream("undated", sink=follows, interval_column=None))
+    lab.run(stream("undated", sink=sinks.delta("out"), interval_column=None))
     arrive(lab, 1, (3, "12:00"), (12, "12:00"))
     declared = stream("dated_where_it_is", sink=follows)
     lab.run(declared)
-    problem = read_remedy(refusal(lab, declared), "BACKFILL_UNDATED_ROWS", "by an UPDATE of those where it is null")
-    assert problem.cause == "4 rows of the table have no `day`, and the transform gives 2 such rows"
+    problem = read_remedy(refusal(lab, declared), "BACKFILL_UNDATED_ROWS", "the `day` that it has now")
+    assert problem.cause == "2 rows of the table have no `day`, and are else like rows that the interval is to have"
+    assert numbers(lab) == [1, 2, 3, 11, 12]
+    # Rows that the transform gives no longer are not there twice.
+    assert backfill(lab, replace(declared, transform=f"{__name__}:no_floor")).status == "succeeded"
     assert numbers(lab) == [1, 2, 3, 11, 12]
     lab.spark.sql(f"UPDATE delta.`{lab.root / 'out'}` SET day = DATE'2026-01-02' WHERE day IS NULL AND n < 10")
     assert backfill(lab, declared).status == "succeeded"
     assert numbers(lab) == [1, 2, 3, 11, 12]
+
+
+def test_undated_rows_of_a_stream_with_state(lab: Lab) -> None:
+    """Where the transform runs as a stream, rows without a value are nobody's concern, either."""
+    days = {1: "2026-01-02", 2: None}
+    lines = [json.dumps({"n": n, "at": "2026-01-02T10:00:00Z", "day": day}) for n, day in days.items()]
+    write_files(lab.root / "land", {"f-0.json": "\n".join(lines)})
+    declared = stream("once_a_day", sink=sinks.delta("out"))
+    lab.run(declared)
+    arrive(lab, 1, (3, "12:00"))
+    lab.run(declared)
+    assert backfill(lab, declared).status == "succeeded"
+    assert numbers(lab) == [1, 2, 3]

@@ -47,11 +47,7 @@ class BackfillAudit:
     @property
     def kept(self) -> DataFrame:
         """The rows that are to be published."""
-        return self.kept_of(self.rows)
-
-    def kept_of(self, rows: DataFrame) -> DataFrame:
-        """Those of some rows that the suite lets pass one by one."""
-        return kept_rows(rows, self.plan.removed)
+        return kept_rows(self.rows, self.plan.removed)
 
     def recorded(self) -> QualityRecord:
         """The judgement as the run record has it."""

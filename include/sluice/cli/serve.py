@@ -29,7 +29,7 @@ def serve(
     check_extra("spark", "`sluice serve`")
     from sluice.errors import DeclarationError
     from sluice.project import find_project
-    from sluice.spark.served import NotServed
+    from sluice.spark.served import NotServed, is_served
     from sluice.spark.serving import server_there, serving
     from sluice.times import duration_ms
 
@@ -45,8 +45,13 @@ def serve(
         return
     except NotServed:
         pass
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        # Else `nohup` has started it.
+        signal.signal(signal.SIGHUP, _interrupt)
+    if not is_served(loaded):
+        words = '`master = "serve"` in [spark], or SLUICE_SPARK_MASTER=serve'
+        print(f"no run of this project takes it yet: that needs {words}", file=sys.stderr)
     try:
         with serving(loaded, idle_ms) as served:
             print(f"serving {loaded.name}: {_told(served.file)}", flush=True)

@@ -93,26 +93,23 @@ def duplicates_problem(
     return _late_keys(stream, timeless, dropped) if timeless is not None and dropped != 0 else None
 
 
-def undated_problem(stream: Stream, there: int, computed: int | None) -> Problem | None:
-    """Why rows of the table that are in no interval would be there twice.
+def undated_problem(stream: Stream, rows: int) -> Problem | None:
+    """Why rows that are in no interval would be there twice.
 
     Args:
         stream: The declaration.
-        there: How many rows of the table have a null in the interval column.
-        computed: How many of the result have one; None where the transform runs as a stream, which does not tell.
+        rows: How many rows of the table have a null in the interval column, and are like rows of the interval else.
     """
-    if there == 0 or (computed is not None and computed >= there):
+    if rows == 0:
         return None
-    column, place = stream.interval_column, stream.sink.location or ""
-    now = "" if computed is None else f", and the transform gives {computed:,} such rows"
+    column = stream.interval_column
     return Problem(
         code="BACKFILL_UNDATED_ROWS",
-        file=place,
-        cause=f"{there:,} rows of the table have no `{column}`{now}",
-        consequence="rows that had none when they were written, and have one now, would be there twice: a backfill"
-        " replaces rows of an interval",
-        remedy=f"give these rows the `{column}` that they have now, by an UPDATE of those where it is null; or delete"
-        " them, and backfill every interval that they belong to",
+        file=stream.sink.location or "",
+        cause=f"{rows:,} rows of the table have no `{column}`, and are else like rows that the interval is to have",
+        consequence="they would be there twice: a backfill replaces rows of an interval, and they are in none",
+        remedy=f"give each of them the `{column}` that it has now (`UPDATE`), then run the backfill again; or delete"
+        " those, and only those, that the transform gives one now",
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.errors import SluiceError
+from sluice.foreign_code import described
 from sluice.plan import Plan
 from sluice.planning.begun_stream import as_begun
 from sluice.planning.survey import Survey
@@ -50,8 +51,11 @@ class QueryMaker:
                 why = why if query is None else why_own_query(query)
                 if query is not None and why is None:
                     return query
-            except (NotServed, SluiceError) as exc:
-                why = str(exc) if isinstance(exc, NotServed) else f"the warm one fails: {exc.problem}"
+            except NotServed as exc:
+                why = str(exc)
+            except Exception as exc:
+                # Nothing was written: what is really wrong, a Spark of its own says.
+                why = f"the warm one fails: {exc.problem if isinstance(exc, SluiceError) else described(exc)}"
             self.opened.close()
             lease.add_session(None)
             self.observer.phase(f"starting a Spark of its own: {why}")

@@ -41,7 +41,6 @@ from sluice.spark.duplicates import drops_duplicates, find_dropped
 from sluice.spark.query import build_batch, build_query, explain_frame, plan_reader, run_through, spark_failed
 from sluice.spark.shown_error import unforeseen_words
 from sluice.spark.writers import name_writer
-from sluice.sql_text import identifier
 from sluice.stream import Stream
 from sluice.times import Clock, iso_time, system_clock
 
@@ -127,8 +126,6 @@ class _Backfill:
     wanted: Replacement = field(init=False)
     frame: DataFrame = field(init=False)
     """The rows that are to be published."""
-    whole: DataFrame | None = None
-    """What the transform gives for all intervals; None where it ran as a stream."""
     audit: BackfillAudit | None = None
     replaced: Replaced | None = None
     changed: str | None = None
@@ -141,7 +138,7 @@ class _Backfill:
         """Take one stage after the other; where others have changed the rows meanwhile, plan anew and begin again."""
         self._take_lease()
         for _ in range(_MOST_ATTEMPTS):
-            self.live_lease, self.whole, self.audit, self.changed = None, None, None, None
+            self.live_lease, self.audit, self.changed = None, None, None
             with ExitStack() as self.attempt:
                 if self._takes_all():
                     return self.record
@@ -189,6 +186,8 @@ class _Backfill:
         preparation, run_id = self.preparation, self.record.run_id
         self.lease = self.at_end.enter_context(preparation.take_lease(run_id))
         self.preparation = preparation = preparation.under(self.lease)
+        # First of all: a process with an open session on a server does not end.
+        self.at_end.callback(self.session.close)
         preparation.close_dead(self.lease, run_id)
         preparation.seal_earlier_tries(self.lease, self._open_session)
         preparation.check_no_return()
@@ -210,7 +209,6 @@ class _Backfill:
 
     def _clean_up(self) -> None:
         self.preparation.clean_up(self.record.run_id)
-        self.session.close()
 
     def _close_failed(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
         if exc is not None:
@@ -277,24 +275,16 @@ class _Backfill:
             raise quality_failed(audit.judged, audit.plan.suite, remedy)
 
     def _check_undated(self) -> None:
-        """Make sure that no row of the interval is in the table as one of no interval.
+        """Make sure that no row of the interval is in the table as one of no interval, too.
 
         Raises:
-            RefusedError: One may be.
+            RefusedError: One is, as far as its other columns tell.
         """
-        sink, wanted, stream = self.preparation.sink, self.wanted, self.preparation.request.stream
-        session, storage = self._open_session(), self.preparation.home.storage
-        if self.whole is not None and wanted.column not in self.whole.columns:
-            # Refused as a result with other columns than the table's.
-            return
-        there = sink.undated_rows(wanted.version, wanted.column, session, storage=storage)
-        computed = None
-        if there and self.whole is not None:
-            self._phase("comparing the rows of no interval")
-            undated = self.whole.where(f"{identifier(wanted.column)} IS NULL")
-            kept = undated if self.audit is None else self.audit.kept_of(undated)
-            computed = self._write(kept.count)
-        if (problem := undated_problem(stream, there, computed)) is not None:
+        preparation, wanted = self.preparation, self.wanted
+        sink, session, storage = preparation.sink, self._open_session(), preparation.home.storage
+        rows = self.frame if self.audit is None else self.audit.rows
+        count = partial(sink.undated_rows, rows, wanted, session, storage=storage)
+        if (problem := undated_problem(preparation.request.stream, self._write(count))) is not None:
             raise RefusedError(problem)
 
     def _replace(self) -> None:
@@ -410,7 +400,7 @@ class _Backfill:
 
     def _analysed(self) -> DataFrame:
         request, project, session = self.preparation.request, self.preparation.project, self._open_session()
-        plan, self.whole = self._planned, None
+        plan = self._planned
         if plan.watermark_ms is None:
             try:
                 frame = build_batch(project, self._stream, session, plan.slices)
@@ -424,7 +414,6 @@ class _Backfill:
                     # A server looks a temporary view up when it writes: by now, the transform has made it of streams.
                     frame = build_batch(project, self._stream, session, plan.slices)
                 self._save(explain=explain_frame(frame))
-                self.whole = frame
                 return frame
         self._check_duplicates(plan)
         return run_bounded_stream(

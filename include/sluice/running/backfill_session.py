@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sluice.errors import SluiceError
+from sluice.foreign_code import described
 from sluice.planning.backfill import BackfillPlan
 from sluice.running.backfill_preparation import BackfillPreparation
 from sluice.running.warm_runs import why_own_sink
@@ -55,9 +57,15 @@ class BackfillSession:
             work = None if size_bytes is None else Work(size_bytes)
             warm = self._open_warm(preparation, plan, work) if is_served(project) else None
             self._own, self.is_warm = warm or open_session(project, stream, work=work), warm is not None
-            for lease in leases:
-                name_writer(project, self._own, lease)
-            check_home(project, self._own, preparation.journal.records.file(run_id))
+            try:
+                for lease in leases:
+                    name_writer(project, self._own, lease)
+                check_home(project, self._own, preparation.journal.records.file(run_id))
+            except Exception as exc:
+                if not self.is_warm:
+                    raise
+                self.leave_warm(described(exc), leases)
+                return self.opened(preparation, plan, leases, run_id)
         return self._own
 
     def leave_warm(self, why: str, leases: Sequence[Lease]) -> None:
@@ -79,10 +87,10 @@ class BackfillSession:
         stream: Stream = preparation.request.stream
         why = self._why_own or why_own_sink(stream.sink)
         if why is None and (plan is None or plan.watermark_ms is not None or plan.quality is not None):
-            why = "it is judged, or runs as a stream, or goes on with one"
+            why = "its rows are judged, or it runs as a stream, or it goes on with what another run has replaced"
         try:
             session = None if why is not None else open_served(preparation.project, stream, work=work)
-        except NotServed as exc:
+        except (NotServed, SluiceError) as exc:
             session, why = None, str(exc)
         if why is not None:
             self.phase(f"starting a Spark of its own: {why}")

@@ -11,9 +11,12 @@ from sluice.plan import Plan
 from sluice.planning.survey import Survey
 from sluice.planning.verdict import decided_before
 from sluice.sinks.contract import BatchSink, Sink, StagingSink
-from sluice.spark.plan_columns import BY_CODE
+from sluice.spark.kept_state import keeps_state
 from sluice.spark.plan_tree import parse_plan
 from sluice.spark.query import Query, plan_reader
+
+_KEEPS_STATE = "the query keeps state"
+"""What its state means is told by Spark's plan, which a server spells in other words: an edit would go unseen."""
 
 
 def why_own_sink(sink: Sink) -> str | None:
@@ -39,6 +42,8 @@ def why_own_spark(plan: Plan, seen: Survey, home: StreamHome) -> str | None:
         or decided_before(plan, home) is not None
     ):
         return "a batch is finished that another run has begun to publish"
+    if seen.known is not None and seen.known.state is not None and seen.known.state.operators:
+        return _KEEPS_STATE
     lines = () if seen.known is None else seen.known.lines
     if len({line.source for line in lines}) < len(lines):
         return "a source is read twice"
@@ -49,8 +54,6 @@ def why_own_query(query: Query) -> str | None:
     """Why a query wants a Spark of its own, now that a server has analysed it; None when it need not."""
     if len({line.source for line in query.lines}) < len(query.lines):
         return "a source is read twice"
-    # On a server, such functions find none of the modules that were sent.
-    nodes = parse_plan(plan_reader(query.frame.sparkSession).analysed_text(query.frame)).walk()
-    if any(BY_CODE.match(node.kind) for node in nodes):
-        return "a function keeps state"
+    if keeps_state(parse_plan(plan_reader(query.frame.sparkSession).analysed_text(query.frame))):
+        return _KEEPS_STATE
     return None

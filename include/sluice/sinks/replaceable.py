@@ -103,8 +103,14 @@ class ReplaceableSink(Sink):
         """
 
     @abstractmethod
-    def undated_rows(self, version: int, column: str, spark: SparkSession, *, storage: Storage) -> int:
-        """How many rows of a version have a null in the interval column, and so are in no interval.
+    def undated_rows(self, frame: DataFrame, wanted: Replacement, spark: SparkSession, *, storage: Storage) -> int:
+        """How many rows of the table have a null in the interval column, and are else like rows of the interval.
+
+        Args:
+            frame: The result of the transform; rows outside of the interval are left out.
+            wanted: What is to be replaced.
+            spark: Asked only where any row may have a null there.
+            storage: Where the table is.
 
         Raises:
             StorageError: The table can't be read right now.

@@ -31,6 +31,10 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """The variable that pyspark sets with the first session on a server: from then on, its functions are made for one."""
 _open: set[str] = set()
 """The sessions on servers that this process has open."""
+_mode_before: list[str] = []
+"""What the variable was before the first of them; empty where it was not set."""
+_LOOPBACK, _NO_TLS = "127.0.0.1", "false"
+"""The address and the word by which a URL says that its token goes to this machine alone."""
 _HOST = re.compile(r"[\w.-]+|\[[0-9A-Fa-f:.%]+\]")
 """Else it may be parameters that were taken for a host."""
 _FIXED = {
@@ -102,6 +106,8 @@ def open_known(url: str, settings: Mapping[str, str], *, reads_tables: bool) -> 
     try:
         # In one call: one for each takes a tenth of a second.
         session.conf._set_all({**settings, **_FIXED}, silent=False)  # noqa: SLF001
+        # What others have let it keep may be of files that are others by now. Who runs beside computes it anew.
+        session.catalog.clearCache()
         if reads_tables:
             # What it knows of tables may be of such that were at their places before.
             session.sql("SELECT java_method('org.apache.spark.sql.delta.DeltaLog', 'clearCache')").collect()
@@ -118,9 +124,14 @@ def close_remote(session: Any) -> None:
     _give_up_after(session, retries=1)
     session.stop()
     _open.discard(str(session.session_id))
+    _restore_mode()
+
+
+def _restore_mode() -> None:
+    """Else pyspark would start no Spark in this process any more, where nobody else has a session on a server."""
     if not _open:
-        # Else pyspark would start no Spark in this process any more.
         os.environ.pop(_CONNECT_MODE, None)
+        os.environ.update((_CONNECT_MODE, value) for value in _mode_before)
 
 
 def remote_session(session: Any, url: str) -> RemoteSession:
@@ -174,6 +185,8 @@ def _builder(url: str) -> Any:
     try:
         builder = DefaultChannelBuilder(url)
         is_right = _HOST.fullmatch(builder.host) is not None
+        if builder.host == _LOOPBACK and builder.getDefault(builder.PARAM_USE_SSL, "") == _NO_TLS:
+            builder = _to_this_machine(url)
     except Exception:
         # What pyspark says quotes the URL, and in it the token: neither its words nor its cause may go on.
         is_right = False
@@ -186,6 +199,24 @@ def _builder(url: str) -> Any:
     return builder
 
 
+def _to_this_machine(url: str) -> Any:
+    """Bears a token to an address of this machine, without TLS.
+
+    pyspark does so for the name `localhost` only, which may be another address as well, where anybody may listen.
+    """
+    import grpc
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    class ThisMachine(DefaultChannelBuilder):
+        def toChannel(self) -> Any:  # noqa: N802 - pyspark's own
+            token = grpc.access_token_call_credentials(self.token)
+            return self._secure_channel(
+                self.endpoint, grpc.composite_channel_credentials(grpc.local_channel_credentials(), token)
+            )
+
+    return ThisMachine(url)
+
+
 def _user(url: str) -> str:
     return str(_builder(url).userId or os.environ.get("SPARK_USER") or os.environ.get("USER") or "sluice")
 
@@ -193,7 +224,6 @@ def _user(url: str) -> str:
 def _connect(url: str, session_id: str, user_id: str) -> Any:
     """Open a session by its id, or anew; fails within seconds where nobody answers."""
     import grpc
-    from pyspark.sql import SparkSession
 
     channel = _builder(url).toChannel()
     try:
@@ -209,13 +239,28 @@ def _connect(url: str, session_id: str, user_id: str) -> Any:
     # Of parameters that are given twice, Spark takes the last.
     ours = f"session_id={session_id};user_id={user_id}"
     whole = f"{url.rstrip(';')};{ours}" if ";" in url else f"{url.rstrip('/')}/;{ours}"
+    if not _open:
+        _mode_before[:] = [os.environ[_CONNECT_MODE]] if _CONNECT_MODE in os.environ else []
     try:
-        session = SparkSession.builder.remote(whole).create()
+        session = _session(whole)
     except Exception as exc:
+        _restore_mode()
         raise _refused(url, exc) from exc
     _open.add(session_id)
     _give_up_after(session, retries=_RETRIES)
     return session
+
+
+def _session(url: str) -> Any:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    builder = _builder(url)
+    if type(builder) is DefaultChannelBuilder:
+        return SparkSession.builder.remote(url).create()
+    os.environ[_CONNECT_MODE] = "1"
+    return RemoteSession.builder.channelBuilder(builder).create()
 
 
 def _give_up_after(session: Any, *, retries: int) -> None:

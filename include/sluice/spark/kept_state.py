@@ -83,7 +83,7 @@ def read_kept_state(query: Query) -> KeptState:
     session = query.frame.sparkSession
     plans = plan_reader(session)
     analysed, zone = whole_plan(query.frame, plans), str(session.conf.get(TIME_ZONE))
-    if not any(map(_is_stateful, analysed.walk())):
+    if not keeps_state(analysed):
         return KeptState(_reader(session), (), zone)
     try:
         root = optimised_plan(query.frame, plans)
@@ -94,6 +94,11 @@ def read_kept_state(query: Query) -> KeptState:
     columns = TracedColumns(root, source_prefixes(root, analysed, query.lines), functions)
     found = (_operator(node, columns) for node in root.walk() if _is_stateful(node))
     return KeptState(_reader(session), tuple(operator for operator in found if operator is not None), zone)
+
+
+def keeps_state(root: Node) -> bool:
+    """Whether a query keeps any, by its analysed plan."""
+    return any(map(_is_stateful, root.walk()))
 
 
 def check_kept_state(now: KeptState, seen: Survey) -> None:

@@ -4,8 +4,8 @@
     <folder>/<key>.lock    locked for as long as a server is there
 
 The folder is of the user and of this machine, not of the home: a home may be on a shared disk or in an object store,
-and a server is of one machine, its token of one user. The key is a hash of the project's folder, so no two projects
-share a server.
+and a server is of one machine, its token of one user. The key is a hash of the machine and the project's folder, so no
+two projects share a server.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class ServerFile(Document, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        """Where it is, with its token. pyspark sends one without TLS to `localhost` only."""
-        return f"sc://localhost:{self.port}/;token={self.token}"
+        """Where it is, with its token, which goes to this one address: `localhost` may be others, too."""
+        return f"sc://127.0.0.1:{self.port}/;use_ssl=false;token={self.token}"
 
     def is_at_work(self) -> bool:
         """Whether its processes are there: of this machine, and of this boot."""
@@ -89,7 +89,8 @@ _opened: WeakKeyDictionary[object, ServerFile] = WeakKeyDictionary()
 
 def is_served(project: Project) -> bool:
     """Whether a project's runs take a warm Spark where one is there; what `spark-submit` has started never does."""
-    return project.spark_master == SERVE and not is_submitted()
+    # A flow of a pipeline runs in its machine's time zone, which a server may have another one of.
+    return project.spark_master == SERVE and project.spec is None and not is_submitted()
 
 
 def server_path(project: Project) -> Path:
@@ -98,7 +99,8 @@ def server_path(project: Project) -> Path:
     Raises:
         RunError: Nothing tells where the user's files are.
     """
-    key = hashlib.sha256(os.fsencode(os.path.realpath(project.root))).hexdigest()[:16]
+    # A home folder may be that of several machines.
+    key = hashlib.sha256(os.fsencode(f"{machine()}\0{os.path.realpath(project.root)}")).hexdigest()[:16]
     return user_cache("servers", "SLUICE_SERVERS") / f"{key}.json"
 
 

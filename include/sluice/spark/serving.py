@@ -35,6 +35,7 @@ from sluice.spark.left_behind import forget_tables, forget_workers
 from sluice.spark.python_zone import PYTHON_ZONE
 from sluice.spark.served import NotServed, ServerFile, fitting_server, running_server, server_path, told_apart
 from sluice.spark.session import SERVED_MASTER, jvm_pid, spark_conf, start_settings, start_spark
+from sluice.spark.start_settings import is_of_session
 from sluice.storage import Storage
 from sluice.trigger import duration
 
@@ -90,7 +91,8 @@ def serving(project: Project, idle_ms: int) -> Iterator[Served]:
         conf = spark_conf(project, None, SERVED_MASTER)
         start = start_settings(conf, project.spark_conf)
         try:
-            session = _start(conf, token)
+            # Each session sets its own: what a project does not say any more must not be there.
+            session = _start({key: value for key, value in conf.items() if not is_of_session(key)}, token)
             file = _describe(project, session, told_apart(start, token), token=token, idle=duration(idle_ms))
             Storage().replace(str(path), encode_document(file))
             yield Served(file, _Watch(session, idle_ms / 1000).wait)
@@ -121,7 +123,15 @@ def server_there(project: Project) -> ServerFile:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep a second server out; the system gives the lock back, however this process ends."""
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+    lock, flags = path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(lock, flags, PRIVATE_FILE)
+    except OSError as exc:
+        raise RunError(
+            f"the lock of the server can't be opened: {exc.strerror}",
+            where=str(lock),
+            remedy="see who owns the folder, and whether its disk is full",
+        ) from exc
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
@@ -220,7 +230,9 @@ class _Watch:
             try:
                 self._look()
             except (Py4JError, OSError) as exc:
-                raise _gone() from exc
+                if is_gone(self.session):
+                    raise _gone() from exc
+                logger.warning("Spark could not be looked after", exc_info=True)
         return f"no run has asked for anything in {duration(round(self.idle_seconds * 1000))}"
 
     def _look(self) -> None:
@@ -236,6 +248,7 @@ class _Watch:
             # As a process does that ends. Python's workers are each session's own, and stay behind.
             forget_workers(self.session)
             forget_tables(self.session)
+            self.session.catalog.clearCache()
             self._has_to_forget = False
 
 

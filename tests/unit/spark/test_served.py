@@ -70,7 +70,7 @@ def put_file(of: Project, /, mode: int = 0o600, **changes: Any) -> Path:
 def test_one_that_fits(project: Project) -> None:
     """It is found by the project's folder, under whatever name."""
     put_file(project)
-    assert fitting_server(project, START).url == f"sc://localhost:15002/;token={TOKEN}"
+    assert fitting_server(project, START).url == f"sc://127.0.0.1:15002/;use_ssl=false;token={TOKEN}"
     link = Path(project.root).with_name("link")
     link.symlink_to(project.root)
     assert fitting_server(replace(project, root=str(link)), START).port == 15002

@@ -33,7 +33,6 @@ from sluice.locations import join, spark_location
 from sluice.sinks.contract import Aside
 from sluice.sinks.delta import parquet_aside
 from sluice.sinks.delta.declared_columns import interval_kind
-from sluice.sinks.delta.published_batch import read_table
 from sluice.sinks.delta.table_rules import rule_for_spark
 from sluice.sinks.replaceable import RETURN_PREFIX, Replaced, Replacement, SinkSnapshot
 from sluice.sql_text import identifier
@@ -45,7 +44,7 @@ from sluice.typed_json import decode_as
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _DAY_MICROS = 86_400_000_000
 
@@ -108,24 +107,6 @@ def may_have_rows(location: str, version: int, column: str, interval: Interval, 
     return any(
         low is None or high is None or (high >= start and low < end) for low, high in zip(least, most, strict=True)
     )
-
-
-def undated_rows(location: str, version: int, column: str, spark: SparkSession, *, storage: Storage) -> int:
-    """How many rows have a null in a column; see `ReplaceableSink.undated_rows`. Spark is asked only if some may."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    table = load_table(location, storage=storage, version=version)
-    actions = pa.table(table.get_add_actions(flatten=True))
-    partition, nulls = f"partition.{column}", f"null_count.{column}"
-    if partition in actions.column_names:
-        may_have = actions.column(partition).null_count > 0
-    elif nulls in actions.column_names:
-        found = actions.column(nulls)
-        may_have = found.null_count > 0 or bool(pc.sum(found).as_py())
-    else:
-        may_have = actions.num_rows > 0
-    return read_table(location, spark, version).where(f"{identifier(column)} IS NULL").count() if may_have else 0
 
 
 def _micros(times: pa.ChunkedArray) -> list[int | None]:
