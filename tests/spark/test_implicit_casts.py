@@ -209,7 +209,7 @@ def test_sluice_check(lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str, *, i
     (lab.root / "sluice.toml").write_text('[project]\nname = "checked"\nstreams = ["streams"]\n')
     (lab.root / "streams").mkdir()
     (lab.root / "streams" / "s.py").write_text(_DECLARATION)
-    monkeypatch.setattr("sluice.running.check.opened_session", lambda *_, **__: nullcontext(lab.spark))
+    monkeypatch.setattr("sluice.spark.session.opened_session", lambda *_, **__: nullcontext(lab.spark))
 
     (found,) = check_project(find_project(str(lab.root)))
 

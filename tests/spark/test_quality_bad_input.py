@@ -118,7 +118,7 @@ def test_check_compiles_the_suite(monkeypatch: pytest.MonkeyPatch, lab: Lab, cas
     (lab.root / "streams").mkdir()
     (lab.root / "streams" / "s.py").write_text(_DECLARATION)
     (lab.root / "made.py").write_text("def numbers(numbers):\n    return numbers\n")
-    monkeypatch.setattr("sluice.running.check.opened_session", lambda *_, **__: nullcontext(lab.spark))
+    monkeypatch.setattr("sluice.spark.session.opened_session", lambda *_, **__: nullcontext(lab.spark))
     monkeypatch.syspath_prepend(str(lab.root))
 
     (found,) = check_project(find_project(str(lab.root)))

@@ -423,7 +423,7 @@ def test_a_column_that_is_gone(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Non
     assert lines(refused.value) == ["amount: int in the table, no longer in the result"]
     (lab.root / "sluice.toml").write_text('[project]\nname = "checked"\nstreams = ["streams"]\n')
     write_files(lab.root / "streams", {"s.py": _DECLARATION})
-    monkeypatch.setattr("sluice.running.check.opened_session", lambda *_, **__: nullcontext(lab.spark))
+    monkeypatch.setattr("sluice.spark.session.opened_session", lambda *_, **__: nullcontext(lab.spark))
     (found,) = check_project(replace(find_project(str(lab.root)), home=str(lab.root / "home")))
     assert lines(found.error or Exception()) == lines(refused.value)
 
