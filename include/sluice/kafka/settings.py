@@ -41,10 +41,13 @@ _OF_THE_PLANNERS_CLIENT = {
 }
 """What other clients call what Java's client has as something else."""
 _JAAS = re.compile(
-    r"""(?x)\s* [\w.]+\.(?P<module>\w+)LoginModule \s+ required\b
-    (?P<options>(?: [^;"'] | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' )*) ;\s*"""
+    r"""(?x)\s* [\w.]+\.(?P<module>\w+)LoginModule \s+ required
+    (?P<options>(?: \s+ \w+ \s*=\s* (?: "(?:\\["'\\]|[^"\\])*" | '(?:\\["'\\]|[^'\\])*' ) )+) \s*;\s*"""
 )
-_JAAS_OPTION = re.compile(r"""(?P<name>\w+)\s*=\s*(?P<quote>["'])(?P<value>(?:\\.|(?!(?P=quote)).)*)(?P=quote)""")
+"""A login that both clients read alike: nothing but options, and of the escapes those of quotes and themselves."""
+_JAAS_OPTION = re.compile(
+    r"""(?<!\w)(?P<name>\w+)\s*=\s*(?P<quote>["'])(?P<value>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)"""
+)
 _LOGIN_REMEDY = 'give `sasl.username` and `sasl.password` in `settings`, as variables: "${KAFKA_PASSWORD}"'
 _USER = ("sasl.username", "sasl.password")
 """What Java's client wants within a text of its own, in which some signs mean something else: that is made here."""
@@ -64,6 +67,8 @@ _DEFAULT_MECHANISM = "PLAIN"
 _ENCRYPTED_KEY = re.compile(
     "-----BEGIN ENCRYPTED PRIVATE KEY-----(?P<content>[^-]*)-----END ENCRYPTED PRIVATE KEY-----"
 )
+_OLD_KEY = re.compile("-----BEGIN (?:RSA|EC|DSA) PRIVATE KEY-----")
+_PLAIN_KEY = "-----BEGIN PRIVATE KEY-----"
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
 """How a key says, in its first bytes, that it is encrypted in the way that Java 17 has no name for."""
 _LARGEST_KEY = 1_000_000
@@ -119,6 +124,8 @@ def expanded(servers: str, settings: Mapping[str, str], place: str) -> tuple[str
     if not _SERVERS.fullmatch(where):
         raise DeclarationError("a variable names no servers", where=place, remedy='let it be "HOST:PORT"')
     for_planner(where, found, place)
+    _check_login(found, place)
+    _check_stores(found, place)
     _check_key(found, place)
     # Java's client tells a password as it is written for it.
     remember_secrets(secrets_of(for_spark(where, found)))
@@ -130,8 +137,20 @@ def _check_key(settings: Mapping[str, str], place: str) -> None:
     text = settings.get("ssl.keystore.key", "")
     if location := settings.get("ssl.keystore.location"):
         # Where it can't be read, the planner's client says so once it is to be used.
-        with suppress(OSError, ValueError), open(location, encoding="ascii") as file:
+        with suppress(OSError), open(location, encoding="latin-1") as file:
             text = file.read(_LARGEST_KEY)
+    if _OLD_KEY.search(text) is not None:
+        raise DeclarationError(
+            "Java's client can't open the key of the client's certificate: it is not written as PKCS 8",
+            where=place,
+            remedy="write it so: `openssl pkcs8 -topk8 -nocrypt`",
+        )
+    if _PLAIN_KEY in text and "ssl.key.password" in settings:
+        raise DeclarationError(
+            "`ssl.key.password` is given, and the key of the client's certificate is not encrypted",
+            where=place,
+            remedy="leave it out: Java's client would take the key for an encrypted one",
+        )
     for found in _ENCRYPTED_KEY.finditer(text):
         with suppress(ValueError):
             if _PBES2 in b64decode(found["content"]):
@@ -140,6 +159,26 @@ def _check_key(settings: Mapping[str, str], place: str) -> None:
                     where=place,
                     remedy="encrypt it as Java takes it: `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`",
                 )
+
+
+def _check_stores(settings: Mapping[str, str], place: str) -> None:
+    """Refuse what only the planner's client takes: Spark would fail in the middle of a batch."""
+    algorithm = settings.get("ssl.endpoint.identification.algorithm", "https")
+    if algorithm.lower() not in {"https", ""}:
+        raise DeclarationError(
+            "`ssl.endpoint.identification.algorithm` is another one", where=place, remedy='leave it out, or give ""'
+        )
+    for store, texts in {"truststore": ["certificates"], "keystore": ["key", "certificate.chain"]}.items():
+        given = [f"ssl.{store}.{name}" for name in texts if f"ssl.{store}.{name}" in settings]
+        refused, remedy = None, ""
+        if f"ssl.{store}.password" in settings and settings.get(f"ssl.{store}.type") == "PEM":
+            refused, remedy = f"`ssl.{store}.password` is given, and a PEM has none", "leave it out"
+        elif given and f"ssl.{store}.location" in settings:
+            refused, remedy = f"`ssl.{store}.location` and `{given[0]}` are given", "give one of them"
+        elif given and len(given) < len(texts):
+            refused, remedy = f"`{given[0]}` is given alone", f"give {' and '.join(texts)} of `ssl.{store}`"
+        if refused is not None:
+            raise DeclarationError(refused, where=place, remedy=remedy)
 
 
 def check_names(settings: Mapping[str, object] | None, place: str) -> dict[str, str]:
@@ -216,7 +255,7 @@ def secrets_of(settings: Mapping[str, str]) -> list[str]:
     """The values that nobody is to see."""
     found = [value for name, value in settings.items() if is_secret_name(name)]
     # A message of a login may tell the password alone.
-    options = [option for value in found for option in _JAAS_OPTION.finditer(value)]
+    options = _JAAS_OPTION.finditer(settings.get("sasl.jaas.config", ""))
     return found + [option["value"] for option in options if is_secret_name(option["name"])]
 
 
@@ -284,10 +323,10 @@ def _credentials(settings: Mapping[str, str], place: str) -> tuple[str, str]:
             raise DeclarationError("the user, or the password, is missing or empty", where=place, remedy=_LOGIN_REMEDY)
         return user, password
     found = _JAAS.fullmatch(settings["sasl.jaas.config"])
-    options = {}
-    for option in _JAAS_OPTION.finditer(found["options"]) if found else ():
-        options[option["name"]] = re.sub(r"\\(.)", r"\1", option["value"])
-    if found is None or found["module"] not in {"Plain", "Scram"} or not {"username", "password"} <= options.keys():
+    given = list(_JAAS_OPTION.finditer(found["options"])) if found else []
+    options = {option["name"]: re.sub(r"\\(.)", r"\1", option["value"]) for option in given}
+    is_told = {"username", "password"} <= options.keys() and len(options) == len(given)
+    if found is None or found["module"] not in {"Plain", "Scram"} or not is_told:
         raise DeclarationError(
             "`sasl.jaas.config` names no user and password",
             where=place,
@@ -306,7 +345,7 @@ def _credentials(settings: Mapping[str, str], place: str) -> tuple[str, str]:
 def _stored(settings: Mapping[str, str], store: str, names: Mapping[str, str], place: str) -> dict[str, str]:
     """What one of Java's stores holds, by the names of librdkafka."""
     declared = {name: settings[f"ssl.{store}.{name}"] for name in names if f"ssl.{store}.{name}" in settings}
-    kind = settings.get(f"ssl.{store}.type", "JKS").upper()
+    kind = settings.get(f"ssl.{store}.type", "JKS")
     if declared and kind != "PEM":
         raise DeclarationError(
             f"`ssl.{store}.type` is {kind}",

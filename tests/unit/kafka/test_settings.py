@@ -6,7 +6,7 @@ import pytest
 
 from sluice import sources
 from sluice.errors import DeclarationError
-from sluice.kafka.settings import for_planner, for_spark
+from sluice.kafka.settings import for_planner, for_spark, secrets_of
 from sluice.redaction import redacted
 
 JAAS = 'org.apache.kafka.common.security.{}LoginModule required username="{}" password="{}";'
@@ -156,3 +156,56 @@ def test_nothing_tells_the_password_as_java_wants_it(monkeypatch: pytest.MonkeyP
 def test_a_variable_that_is_not_set_is_named() -> None:
     with pytest.raises(DeclarationError, match="KAFKA_NOWHERE is not set"):
         sources.kafka("${KAFKA_NOWHERE}:9092", topics=["t"]).resolved("/")
+
+
+@pytest.mark.parametrize(
+    ("jaas", "said"),
+    [
+        (JAAS[:-1] + ' x-username="other";', "names no user and password"),
+        (JAAS.replace("username", '/* username="old" */ username'), "names no user and password"),
+        (JAAS[:-1] + ' username="other";', "names no user and password"),
+        (JAAS.replace('"{}";', '"a\\nb";'), "names no user and password"),
+    ],
+)
+def test_a_login_that_two_clients_read_otherwise(jaas: str, said: str) -> None:
+    """What stands between the options, twice, or escaped in a way of its own, may be another user to one of them."""
+    with pytest.raises(DeclarationError, match=said):
+        told(security__protocol="SASL_SSL", sasl__jaas__config=jaas.format("plain.Plain", "me", "x"))
+
+
+def test_a_login_of_many_signs() -> None:
+    """It is looked at in no time, whatever it is."""
+    for text in ('x="' + "\\" * 4000, "a" * 40_000, '="' * 9000):
+        with pytest.raises(DeclarationError, match="names no user and password"):
+            told(security__protocol="SASL_SSL", sasl__jaas__config=text)
+        assert secrets_of({"sasl.jaas.config": text}) == [text]
+
+
+PEM = {"ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM"}
+KEY, CHAIN = "ssl.keystore.key", "ssl.keystore.certificate.chain"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({**PEM, "ssl.truststore.password": "x"}, r"`ssl\.truststore\.password` is given, and a PEM has none"),
+        ({**PEM, KEY: "-----BEGIN EC PRIVATE KEY-----", CHAIN: "C"}, "is not written as PKCS 8"),
+        ({**PEM, KEY: "-----BEGIN PRIVATE KEY-----", CHAIN: "C", "ssl.key.password": "x"}, "is not encrypted"),
+        ({**PEM, KEY: "-----BEGIN PRIVATE KEY-----"}, "is given alone"),
+        ({**PEM, "ssl.truststore.location": "/ca", "ssl.truststore.certificates": "C"}, "and .* are given"),
+        ({"ssl.truststore.type": "pem", "ssl.truststore.location": "/ca"}, r"`ssl\.truststore\.type` is pem"),
+        ({"ssl.endpoint.identification.algorithm": "none"}, "is another one"),
+    ],
+)
+def test_what_java_does_not_take(settings: dict[str, str], said: str) -> None:
+    """Of what the planner's client would: told before anything is planned."""
+    with pytest.raises(DeclarationError, match=said):
+        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "SSL", **settings}).resolved("/")
+
+
+def test_a_protocol_that_only_the_environment_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without users, the declared one would be left out in silence."""
+    monkeypatch.setenv("P", "PLAINTEXT")
+    user = {"sasl.username": "me", "sasl.password": "x"}
+    with pytest.raises(DeclarationError, match="which has no users"):
+        sources.kafka("h:1", topics=["t"], settings={"security.protocol": "${P}", **user}).resolved("/")
