@@ -186,6 +186,7 @@ def test_a_second_server(work: Served) -> None:
     ("stream", "reason"),
     [
         ("a_twice", "a source is read twice"),
+        ("windows", "the query keeps state"),
         *rarely(("calling", "a foreach_batch sink is written by the run's own process")),
     ],
 )
