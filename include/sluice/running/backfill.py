@@ -281,9 +281,8 @@ class _Backfill:
             RefusedError: One is, as far as its other columns tell.
         """
         preparation, wanted = self.preparation, self.wanted
-        sink, session, storage = preparation.sink, self._open_session(), preparation.home.storage
         rows = self.frame if self.audit is None else self.audit.rows
-        count = partial(sink.undated_rows, rows, wanted, session, storage=storage)
+        count = partial(preparation.sink.undated_rows, rows, wanted, storage=preparation.home.storage)
         if (problem := undated_problem(preparation.request.stream, self._write(count))) is not None:
             raise RefusedError(problem)
 

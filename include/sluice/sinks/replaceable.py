@@ -11,7 +11,7 @@ from sluice.interval import Interval
 from sluice.sinks.contract import Aside, Sink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from sluice.storage import Storage
 
@@ -103,13 +103,12 @@ class ReplaceableSink(Sink):
         """
 
     @abstractmethod
-    def undated_rows(self, frame: DataFrame, wanted: Replacement, spark: SparkSession, *, storage: Storage) -> int:
+    def undated_rows(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> int:
         """How many rows of the table have a null in the interval column, and are else like rows of the interval.
 
         Args:
             frame: The result of the transform; rows outside of the interval are left out.
             wanted: What is to be replaced.
-            spark: Asked only where any row may have a null there.
             storage: Where the table is.
 
         Raises:

@@ -25,7 +25,7 @@ from sluice.spark.session import (
     spark_conf,
     start_spark,
 )
-from sluice.spark.start_settings import is_of_session
+from sluice.spark.start_settings import of_session, of_start
 from sluice.spark_master import is_submitted
 from sluice.stream import Stream
 
@@ -61,7 +61,7 @@ class PackedSessions:
         master = chosen_master(project)
         conf = spark_conf(project, stream, master, self._work)
         is_local = is_local_master(master)
-        return {key: conf[key] for key in conf if not is_of_session(key) and not (is_local and key == PYTHON_ZONE)}
+        return {key: value for key, value in of_start(conf).items() if not (is_local and key == PYTHON_ZONE)}
 
     def open(self, project: Project, stream: Stream, *, work: Work | None) -> SparkSession:
         """A session with the settings of a stream alone; see `open_session`.
@@ -87,7 +87,7 @@ class PackedSessions:
         if self._base is None:
             self._base, self._start = start_spark(master, start, name="sluice"), start
         conf = spark_conf(project, stream, master, work)
-        self._opened = session = _first_session(self._base, {key: conf[key] for key in conf if is_of_session(key)})
+        self._opened = session = _first_session(self._base, of_session(conf))
         check_taken(session)
         if is_local_master(master):
             set_python_zone(session, conf.get(PYTHON_ZONE))

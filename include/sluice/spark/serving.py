@@ -35,7 +35,7 @@ from sluice.spark.left_behind import forget_tables, forget_workers
 from sluice.spark.python_zone import PYTHON_ZONE
 from sluice.spark.served import NotServed, ServerFile, fitting_server, running_server, server_path, told_apart
 from sluice.spark.session import SERVED_MASTER, jvm_pid, spark_conf, start_settings, start_spark
-from sluice.spark.start_settings import is_of_session
+from sluice.spark.start_settings import of_start
 from sluice.storage import Storage
 from sluice.trigger import duration
 
@@ -92,7 +92,7 @@ def serving(project: Project, idle_ms: int) -> Iterator[Served]:
         start = start_settings(conf, project.spark_conf)
         try:
             # Each session sets its own: what a project does not say any more must not be there.
-            session = _start({key: value for key, value in conf.items() if not is_of_session(key)}, token)
+            session = _start(of_start(conf), token)
             file = _describe(project, session, told_apart(start, token), token=token, idle=duration(idle_ms))
             Storage().replace(str(path), encode_document(file))
             yield Served(file, _Watch(session, idle_ms / 1000).wait)

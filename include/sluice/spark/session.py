@@ -24,7 +24,7 @@ from sluice.spark.java import EXTRA_JAVA_OPTIONS, Work, java_options
 from sluice.spark.python_zone import PYTHON_ZONE, TIME_ZONE, set_python_zone, system_zone
 from sluice.spark.served import NotServed, fitting_server, is_served, note_server
 from sluice.spark.shown_error import spark_message
-from sluice.spark.start_settings import is_of_session
+from sluice.spark.start_settings import of_session, of_start
 from sluice.spark.warm_session import noted, set_back
 from sluice.spark_master import SERVE, is_submitted
 from sluice.stream import Stream
@@ -228,9 +228,8 @@ def open_served(project: Project, stream: Stream, *, work: Work | None = None) -
         raise NotServed("the project has no warm Spark")
     conf = spark_conf(project, stream, SERVED_MASTER, work)
     server = fitting_server(project, start_settings(conf, project.conf_of(stream)))
-    settings = {key: value for key, value in conf.items() if is_of_session(key)}
     try:
-        opened: SparkSession = open_known(server.url, settings, reads_tables=uses_delta(stream))
+        opened: SparkSession = open_known(server.url, of_session(conf), reads_tables=uses_delta(stream))
     except BatchFailedError as exc:
         raise NotServed(exc.problem) from exc
     note_server(opened, server)
@@ -244,7 +243,7 @@ def start_settings(conf: Mapping[str, str], declared: Mapping[str, str]) -> dict
         conf: All of them; see `spark_conf`.
         declared: What was declared; what is chosen for Java by a run's size is no part of it.
     """
-    chosen = {key: value for key, value in conf.items() if not is_of_session(key) and key != EXTRA_JAVA_OPTIONS}
+    chosen = {key: value for key, value in of_start(conf).items() if key != EXTRA_JAVA_OPTIONS}
     return chosen | {key: declared[key] for key in (EXTRA_JAVA_OPTIONS,) if key in declared}
 
 

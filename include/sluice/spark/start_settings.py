@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 _OF_SESSIONS = ("spark.sql.", "spark.databricks.delta.")
 OF_THE_START = (
     "spark.databricks.delta.merge.materializeSource.maxAttempts",
@@ -43,3 +45,13 @@ OF_THE_START = (
 def is_of_session(key: str) -> bool:
     """Whether a session can have a setting for itself, beside others of one Spark."""
     return key.startswith(_OF_SESSIONS) and not key.startswith(OF_THE_START)
+
+
+def of_session(conf: Mapping[str, str]) -> dict[str, str]:
+    """Those that a session can have for itself."""
+    return {key: value for key, value in conf.items() if is_of_session(key)}
+
+
+def of_start(conf: Mapping[str, str]) -> dict[str, str]:
+    """Those that only Spark's start can set."""
+    return {key: value for key, value in conf.items() if not is_of_session(key)}

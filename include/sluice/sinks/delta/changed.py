@@ -29,7 +29,7 @@ from sluice.sinks.delta.keys import (
     kept_in_partition,
     texts_of_partitions,
 )
-from sluice.sinks.delta.row_order import ordered
+from sluice.sinks.delta.row_order import UNORDERED, ordered
 from sluice.sinks.delta.table import DeltaTableSink
 from sluice.sinks.delta.tombstones import COLUMNS, SEQUENCE, Tombstones
 from sluice.sql_text import identifier
@@ -48,7 +48,6 @@ START, END = "__START_AT", "__END_AT"
 _DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN = "__DELETED", "__ENDS", "__ARRIVED", "__NEWEST", "__BEGUN"
 _OF_A_BATCH = {name.lower() for name in (_DELETED, _ENDS, _ARRIVED, _NEWEST, _BEGUN, *COLUMNS)}
 _RESERVED = _OF_A_BATCH | {START.lower(), END.lower()}
-_UNORDERED = ("map<", "variant", "interval")
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ class ChangedDeltaSink(DeltaTableSink, KeyedSink):
                 where=place,
                 remedy="give it another name in the transform",
             )
-        if any(word in kinds[changes.sequence_by] for word in _UNORDERED):
+        if any(word in kinds[changes.sequence_by] for word in UNORDERED):
             raise DeclarationError(
                 f"`sequence_by` names `{changes.sequence_by}`, of type {kinds[changes.sequence_by]}, without an order",
                 where=place,

@@ -10,6 +10,9 @@ from sluice.sql_text import identifier
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
+UNORDERED = ("map<", "variant", "interval")
+"""What the name of a type has in it whose values are in no order that Spark knows."""
+
 
 def ordered(columns: Sequence[str], kinds: Mapping[str, DataType], before: str = "") -> Iterator[str]:
     """What rows are compared by, in SQL, each column after the other.

@@ -202,8 +202,8 @@ class DeltaSink(DeltaTableSink, ReplaceableSink, SplittingSink):
     def may_have_rows(self, version: int, column: str, interval: Interval, *, storage: Storage) -> bool:
         return replacement.may_have_rows(self.path, version, column, interval, storage=storage)
 
-    def undated_rows(self, frame: DataFrame, wanted: Replacement, spark: SparkSession, *, storage: Storage) -> int:
-        return undated.undated_rows(self.path, frame, wanted, spark, storage=storage)
+    def undated_rows(self, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> int:
+        return undated.undated_rows(self.path, frame, wanted, storage=storage)
 
     def other_query(self, own: Collection[str], since_ms: int, *, storage: Storage) -> str | None:
         log = open_log(self.path, storage=storage)

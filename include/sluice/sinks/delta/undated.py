@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from operator import and_
+from typing import TYPE_CHECKING
 
 from sluice.delta_table import load_table
 from sluice.sinks.delta.published_batch import read_table
+from sluice.sinks.delta.row_order import UNORDERED
 from sluice.sinks.replaceable import Replacement
 from sluice.sql_text import identifier
 from sluice.storage import Storage
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
-
-_NOT_COMPARED = ("map<", "variant", "interval")
+    from pyspark.sql import DataFrame
 
 
-def undated_rows(location: str, frame: DataFrame, wanted: Replacement, spark: SparkSession, *, storage: Storage) -> int:
+def undated_rows(location: str, frame: DataFrame, wanted: Replacement, *, storage: Storage) -> int:
     """How many of them are else like rows of the interval; see `ReplaceableSink.undated_rows`.
 
     A column in which all of them have a null is left out: it may have come later. One that Spark does not compare, too.
@@ -28,9 +28,9 @@ def undated_rows(location: str, frame: DataFrame, wanted: Replacement, spark: Sp
     if column not in kinds or not _may_have_nulls(table, column):
         # A result without the column is refused as one that the table does not take.
         return 0
-    undated = read_table(location, spark, wanted.version).where(f"{identifier(column)} IS NULL")
+    undated = read_table(location, frame.sparkSession, wanted.version).where(f"{identifier(column)} IS NULL")
     likely = [name for name, kind in undated.dtypes if kinds.get(name) == kind and name != column]
-    names = [name for name in likely if not any(word in kinds[name] for word in _NOT_COMPARED)]
+    names = [name for name in likely if not any(word in kinds[name] for word in UNORDERED)]
     values = [f"count({identifier(name)}) AS {_nth(number)}" for number, name in enumerate(names)]
     found = undated.selectExpr("count(1)", *values).collect()[0]
     told = [name for number, name in enumerate(names) if found[_nth(number)]]
@@ -43,11 +43,7 @@ def undated_rows(location: str, frame: DataFrame, wanted: Replacement, spark: Sp
         for side in (undated, rows)
     )
     same = (there[_nth(number)].eqNullSafe(computed[_nth(number)]) for number in range(len(told)))
-    return int(there.join(computed, reduce(_and, same), "left_semi").count())
-
-
-def _and(one: Any, other: Any) -> Any:
-    return one & other
+    return int(there.join(computed, reduce(and_, same), "left_semi").count())
 
 
 def _nth(number: int) -> str:
