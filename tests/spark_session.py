@@ -51,7 +51,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     """A project in a temporary folder. Its tables are forgotten: those of a hundred tests fill Spark's memory."""
     from sluice.spark.left_behind import forget_tables
+    from sluice.testing.session import active
     from tests.spark.lab import Lab
 
-    yield Lab(spark, tmp_path)
+    with active(spark):
+        yield Lab(spark, tmp_path)
     forget_tables(spark)

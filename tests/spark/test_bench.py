@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
@@ -18,6 +18,7 @@ from sluice.errors import DeclarationError, RefusedError, SluiceError
 from sluice.project import Project
 from sluice.sinks.contract import Sink
 from sluice.testing import Bench, Moment, bench
+from sluice.testing.session import active
 from tests.campaign import CAMPAIGN, rarely
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -282,6 +283,17 @@ def test_settings_are_a_stream_s_own(bench: Bench) -> None:
     started = bench.open(stream(conf={"spark.jars": "/a.jar"}))
     with pytest.raises(DeclarationError, match=r"`spark.jars` is a setting that Spark takes only when it starts"):
         started.add("visits", [(1, None)])
+
+
+def test_the_spark_of_others(bench: Bench, spark: SparkSession) -> None:
+    """Who asked for "the" session before gets it again."""
+    made = bench.open(stream())
+    made.add("visits", [(1, None)])
+    with active(spark):
+        made.run()
+        found = SparkSession.getActiveSession()
+        assert found is not None
+        assert found._jsparkSession.equals(spark._jsparkSession)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,9 @@ class Cluster:
     def _ask(self, question: Callable[[AdminClient], T]) -> T:
         from confluent_kafka import KafkaException
 
+        if self._client is not None:
+            # What was said since the last question is not about this one.
+            self._client.poll(0)
         self._complaints.clear()
         try:
             if self._client is None:

@@ -16,8 +16,8 @@ from sluice.errors import UnansweredError
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-_PATIENCE_SECONDS = 2.0
-"""How long it may try again after it was refused: a broker that starts knows its users a moment late."""
+_PATIENCE_SECONDS = 1.5
+"""For how long it must be refused again and again: a broker that starts knows its users a moment late."""
 _BESIDES = re.compile(
     r"^\w+://\S+: | \(after [^()]* in state \w+\)|: broker certificate could not be verified, verify that ssl\..*"
 )
@@ -46,12 +46,13 @@ _REFUSALS = (
         " and that `servers` and the listeners that brokers advertise have the names that are in the certificate",
     ),
     _Refusal(
-        re.compile("(?i)ssl.*alert"),
+        re.compile("(?i)alert .*(certificate|unknown ca)"),
         "the cluster wants another certificate of the client",
         "check `ssl.keystore.location` in `settings`: the key and the certificate that the cluster trusts, as PEM",
     ),
     _Refusal(
-        re.compile("SSL handshake failed"),
+        # A server without TLS takes the first bytes for nonsense, and ends the connection.
+        re.compile("SSL handshake failed|in state SSL_HANDSHAKE"),
         "the cluster does not speak TLS as it is asked to",
         "check `security.protocol` in `settings`, and the port",
     ),
@@ -72,17 +73,18 @@ class Complaints:
     """What one client complains of while it is asked one question."""
 
     def __init__(self) -> None:
-        self._last = ""
-        self._refused_at: float | None = None
+        self._last = self._refused = ""
+        self._refused_at: list[float] = []
 
     @property
     def is_refused(self) -> bool:
-        """Whether it is of no use to wait any longer."""
-        return self._refused_at is not None and time.monotonic() - self._refused_at > _PATIENCE_SECONDS
+        """Whether it is of no use to wait any longer: it was refused, and was so again after a while."""
+        return bool(self._refused_at) and self._refused_at[-1] - self._refused_at[0] >= _PATIENCE_SECONDS
 
     def clear(self) -> None:
         """Forget what was said: another question is asked."""
-        self._last, self._refused_at = "", None
+        self._last = self._refused = ""
+        self._refused_at = []
 
     def hear(self, error: KafkaError) -> None:
         """Called by the library with what goes wrong behind a question: why a connection was refused, say."""
@@ -92,8 +94,9 @@ class Complaints:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it is the name of the library's code
             return
         self._last = error.str()
-        if self._refused_at is None and _refusal(self._last) is not None:
-            self._refused_at = time.monotonic()
+        if _refusal(self._last) is not None:
+            self._refused = self._last
+            self._refused_at.append(time.monotonic())
 
     def error(self, exc: Exception, servers: str) -> UnansweredError:
         """The error for a question that was not answered.
@@ -103,10 +106,11 @@ class Complaints:
             servers: Who was asked.
         """
         said = exc.args[0].str() if exc.args and hasattr(exc.args[0], "str") else str(exc) or "no answer"
-        refusal = _refusal(self._last) or _refusal(said)
-        if refusal is not None:
-            cause = _BESIDES.sub("", self._last or said)
-            return UnansweredError(f"{refusal.problem}: {cause}", where=servers, remedy=refusal.remedy)
+        for text in (self._refused, self._last, said):
+            refusal = _refusal(text)
+            if refusal is not None:
+                cause = _BESIDES.sub("", text)
+                return UnansweredError(f"{refusal.problem}: {cause}", where=servers, remedy=refusal.remedy)
         for name, problem in _UNREADABLE.items():
             if f"{name} failed" in said:
                 return UnansweredError(problem, where=servers, remedy="check the file, and that this user may read it")

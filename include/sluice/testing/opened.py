@@ -30,7 +30,7 @@ from sluice.testing.clock import BenchClock
 from sluice.testing.crash import Kill, KilledError, Moment
 from sluice.testing.outputs import read_rows
 from sluice.testing.project import BenchProject
-from sluice.testing.session import activate, bench_session
+from sluice.testing.session import active, bench_session
 from sluice.testing.stops import StopAfter
 
 if TYPE_CHECKING:
@@ -138,9 +138,8 @@ class OpenedStream:
             forget_tables(self.session)
 
     def _run(self, until: datetime | None, stop_after: int | None = None) -> RunRecord:
-        activate(self.session)
         stop = StopEvent()
-        with using(SILENT):
+        with active(self.session), using(SILENT):
             return run_stream(
                 self.project,
                 Request(self.stream, Limits(Bound(until))),
@@ -163,8 +162,8 @@ class OpenedStream:
             self.clock.tick()
 
     def _result(self) -> StructType:
-        activate(self.session)
-        return build_query(self.project, self.stream, self.session, {}).frame.schema
+        with active(self.session):
+            return build_query(self.project, self.stream, self.session, {}).frame.schema
 
     def _sink_holds(self, generation: int, batch_id: int) -> bool:
         known = self.home.generation(generation)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +59,19 @@ def bench_session(project: Project, stream: Stream) -> SparkSession:
     return session
 
 
-def activate(session: SparkSession) -> None:
-    """Let what a transform asks Spark for by itself be asked of this session."""
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Let what a transform asks Spark for by itself be asked of this session, and then of the one before again."""
     jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
+    before = jvm.SparkSession.getActiveSession()
     jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            jvm.SparkSession.setActiveSession(before.get())
+        else:
+            jvm.SparkSession.clearActiveSession()
 
 
 def _set(session: SparkSession, key: str, value: str) -> bool:
