@@ -165,11 +165,11 @@ def is_of(found: Row, row: Row) -> bool:
     ]
 
 
-def live(lab: Lab, kind: str, seed: int) -> None:
+def live(lab: Lab, kind: str, seed: int, rounds: int = 5) -> None:
     chance, batches = random.Random(f"{kind} {seed}"), list[list[Row]]()
     (lab.root / "in").mkdir()
     transform = "as_first"
-    for round_ in range(5):
+    for round_ in range(rounds):
         some = [draw(chance, kind, chance.randint(1, 7)) for _ in range(chance.randint(1, 2))]
         contents = {
             f"{number:04d}.json": "\n".join(map(json.dumps, batch)) for number, batch in enumerate(some, len(batches))
@@ -189,7 +189,7 @@ def live(lab: Lab, kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", ["merge_on", "type 1", "type 2"])
 def test_a_life(lab: Lab, kind: str) -> None:
-    live(lab, kind, 1)
+    live(lab, kind, 1, rounds=3)
 
 
 @in_campaigns

@@ -22,6 +22,7 @@ from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest
 from sluice.running.query_starts import QueryStarts
 from sluice.spark.left_behind import forget_tables
+from tests.campaign import rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import NO_LIMITS, Lab, bounded, ids, touch, write_files, write_numbers
 from tests.spark.power_cuts import Cut, power_cut
@@ -260,7 +261,7 @@ def by_hour(numbers: DataFrame) -> DataFrame:
     return windows.select(F.unix_seconds("window.start").alias("id"), "count")
 
 
-@pytest.mark.parametrize("cut", [Cut("Spark's commit"), Cut("commit out"), Cut("commit out", 1, "after")])
+@pytest.mark.parametrize("cut", [Cut("Spark's commit"), Cut("commit out", 1, "after"), *rarely(Cut("commit out"))])
 def test_a_file_that_changes_once_its_rows_are_in_the_sink(lab: Lab, cut: Cut) -> None:
     """The watermark and the state would be those of other rows: refused, until it is as it was."""
     rules = row("expect_column_values_to_be_between", policy="quarantine", column="id", max_value=5000)

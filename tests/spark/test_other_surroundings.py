@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice import Stream, sinks, sources
+from tests.campaign import rarely
 from tests.spark.lab import Lab, bounded, write_files
 from tests.spark.power_cuts import Cut
 from tests.spark.test_mended_files import cut_run
@@ -43,8 +44,19 @@ def joined(numbers: DataFrame, others: DataFrame) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize("suite", [None, [TOTAL], [TOO_LARGE]])
-@pytest.mark.parametrize("cut", [Cut("Spark's commit"), Cut("Spark's commit", 1, "after")])
+@pytest.mark.parametrize(
+    ("cut", "suite"),
+    [
+        (Cut("Spark's commit"), None),
+        (Cut("Spark's commit", 1, "after"), [TOTAL]),
+        (Cut("Spark's commit"), [TOO_LARGE]),
+        *rarely(
+            (Cut("Spark's commit", 1, "after"), None),
+            (Cut("Spark's commit"), [TOTAL]),
+            (Cut("Spark's commit", 1, "after"), [TOO_LARGE]),
+        ),
+    ],
+)
 def test_the_watermark_goes_on_by_what_was_written(
     lab: Lab, cut: Cut, suite: list[Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

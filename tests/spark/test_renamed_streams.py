@@ -19,6 +19,7 @@ from sluice.planning.verdict import Request, plan_stream
 from sluice.running.backfill import backfill_stream
 from sluice.running.backfill_preparation import BackfillRequest, plan_backfill
 from sluice.running.runner import run_stream
+from tests.campaign import rarely
 from tests.remedies import read_remedy
 from tests.spark.lab import Lab, write_files
 from tests.spark.power_cuts import Cut, PowerCutError, let_leases_run_out, power_cut
@@ -102,8 +103,7 @@ def test_everything_is_refused(lab: Lab) -> None:
         (rename_back, None),
         (move_the_folder, None),
         (move_the_folder, "commit out_quarantine"),
-        (move_the_folder, "commit out"),
-        (move_the_folder, "commits"),
+        *rarely((move_the_folder, "commit out"), (move_the_folder, "commits")),
     ],
 )
 def test_the_stream_goes_on(lab: Lab, remedy: Callable[[Lab], Stream], died_at: str | None) -> None:

@@ -282,7 +282,7 @@ WAYS: dict[str, tuple[Sink, str]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["append", "merge_on", "changes", *rarely("append, by Spark")])
+@pytest.mark.parametrize("way", ["append", "changes", *rarely("merge_on", "append, by Spark")])
 def test_a_history(lab: Lab, way: str) -> None:
     """Killed before the change, and while the table follows; the word is taken away again, and all of it is there."""
     sink, where = WAYS[way]
