@@ -28,7 +28,6 @@ ALL = [
 FEW = [
     ("worker", "SIGKILL", "planning"),
     ("supervisor", "SIGKILL", "running"),
-    ("scheduler", "SIGKILL", "deferred"),
     ("triggerer", "SIGKILL", "deferred"),
 ]
 CELLS = ALL if CAMPAIGN else FEW

@@ -291,9 +291,9 @@ def test_the_spark_of_others(bench: Bench, spark: SparkSession) -> None:
     made.add("visits", [(1, None)])
     with active(spark):
         made.run()
-        found = SparkSession.getActiveSession()
-        assert found is not None
-        assert found._jsparkSession.equals(spark._jsparkSession)
+        assert SparkSession.getActiveSession() is spark
+        of_spark = SparkSession._get_j_spark_session_class(spark._jvm).getActiveSession()
+        assert of_spark.get().equals(spark._jsparkSession)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_an_edit_behind_noted_deletes(lab: Lab, kept: Kept, edit: str) -> None:
     assert held(lab) == expected(kept, [*feed[0], *undone, *feed[2]])
 
 
-@pytest.mark.parametrize(("kept", "moment"), [(1, "after"), (2, "before"), *rarely((1, "before"), (2, "after"))])
+@pytest.mark.parametrize(("kept", "moment"), [(2, "after"), *rarely((1, "before"), (1, "after"), (2, "before"))])
 def test_killed_between_its_two_tables(lab: Lab, kept: Kept, moment: Any) -> None:
     """Before the commit that counts, the batch is done again; behind it, it is passed over."""
     feed: list[list[Change]] = [[("a", 1, "one", False)], [("a", 3, None, True), ("b", 2, "two", False)]]

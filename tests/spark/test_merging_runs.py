@@ -152,7 +152,7 @@ KINDS = {
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *[("deletion vectors", "type 2"), ("column mapping", "type 1"), ("change feed and row ids", "by keys")],
+        *[("deletion vectors", "type 2"), ("column mapping", "by keys")],
         *rarely(*((kind, way) for kind in KINDS for way in WAYS)),
     ],
 )

@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"),
 ]
 
-SUITES = 8 * CAMPAIGN or 7
+SUITES = 8 * CAMPAIGN or 4
 PER_SUITE = 30
 
 

@@ -62,16 +62,21 @@ def bench_session(project: Project, stream: Stream) -> SparkSession:
 @contextmanager
 def active(session: SparkSession) -> Iterator[None]:
     """Let what a transform asks Spark for by itself be asked of this session, and then of the one before again."""
-    jvm: Any = session._jvm  # noqa: SLF001 - pyspark has no word for it
-    before = jvm.SparkSession.getActiveSession()
-    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    # pyspark has no word for it, and keeps it beside Spark for itself.
+    python: Any = type(session)
+    of_python = python._activeSession  # noqa: SLF001
+    sessions: Any = session._get_j_spark_session_class(session._jvm)  # noqa: SLF001
+    before = sessions.getActiveSession()
+    python._activeSession = session  # noqa: SLF001
+    sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001
     try:
         yield
     finally:
+        python._activeSession = of_python  # noqa: SLF001
         if before.isDefined():
-            jvm.SparkSession.setActiveSession(before.get())
+            sessions.setActiveSession(before.get())
         else:
-            jvm.SparkSession.clearActiveSession()
+            sessions.clearActiveSession()
 
 
 def _set(session: SparkSession, key: str, value: str) -> bool:
