@@ -184,6 +184,24 @@ def check_together(together: Any, streams: tuple[str, ...], trigger: str | None)
         )
 
 
+def check_streams(task_id: Any, streams: Any) -> None:
+    """Refuse what names no streams.
+
+    Args:
+        task_id: Of the task that is given them.
+        streams: As somebody typed it.
+
+    Raises:
+        DeclarationError: It is no list of names.
+    """
+    if isinstance(streams, str) or not all(isinstance(name, str) for name in streams):
+        raise DeclarationError(
+            f"`streams` is {streams!r}",
+            where=f"RunTogetherOperator(task_id={task_id!r})",
+            remedy='give a list of names: `["a", "b"]`',
+        )
+
+
 def check_task_arguments(operator: type, given: Mapping[str, Any]) -> None:
     """Refuse what neither an operator of ours nor Airflow's own base takes.
 

@@ -72,9 +72,9 @@ def stream_dag(
         DeclarationError: A stream is not declared, or a declaration or the trigger is wrong.
     """
     check_dag_arguments(streams, dag_arguments, inspect.signature(stream_dag).parameters)
+    check_together(together, streams, trigger)
     loaded = airflow_project(project)
     declared = {name: loaded.stream(name) for name in streams}
-    check_together(together, streams, trigger)
     check_trigger(trigger, run_for, (dag_arguments.get("default_args") or {}).get("execution_timeout"))
     is_planned = trigger in PLANNED
     given = dag_arguments.pop("params", None)

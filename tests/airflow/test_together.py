@@ -8,65 +8,109 @@ from typing import Any
 import pytest
 from airflow.utils.state import DagRunState, TaskInstanceState
 from airflow_project import StreamProject
+from deltalake import DeltaTable
+from several_streams import NAMES, home_of, make_several, records_of
 
-from sluice.project import find_project
 from sluice.runs.driver import Drivers
-from sluice.runs.record import RunRecord, RunRecords
+from sluice_airflow.operators.run_together import RunTogetherOperator
+from sluice_airflow.stream_dag import stream_dag
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-_MORE = """
-from pathlib import Path
-from sluice import Stream, sinks, sources
-
-def numbers(name, place, transform):
-    read = sources.files(place, format="json", schema="n bigint")
-    return Stream(name=name, sources={"events": read}, transform=transform, sink=sinks.delta(f"out/{name}"))
-
-failing = numbers("failing", "in", "transform_events:until_mended")
-idle = numbers("idle", "nothing", "transform_events:events")
-"""
-_TRANSFORMS = """
-from pathlib import Path
-
-def events(events):
-    return events
-
-def until_mended(events):
-    is_mended = Path(__file__).with_name("mended").exists()
-    Path(__file__).with_name("mended").touch()
-    return events if is_mended else events.where("raise_error('not yet') is null")
-"""
-STREAMS = '"hourly", "idle", "events", "failing"'
+_SUCCESS, _SKIPPED, _FAILED = TaskInstanceState.SUCCESS, TaskInstanceState.SKIPPED, TaskInstanceState.FAILED
+_STREAMS = '"hourly", "idle", "events", "failing"'
 
 
 @pytest.fixture
 def several(stream_project: StreamProject) -> StreamProject:
-    """Beside `events` and `hourly`, a stream that fails at its first try, and one with nothing to do."""
-    (stream_project.root / "streams" / "more.py").write_text(_MORE)
-    (stream_project.root / "transform_events.py").write_text(_TRANSFORMS)
-    (stream_project.root / "nothing").mkdir()
-    return stream_project
+    return make_several(stream_project)
 
 
 @pytest.mark.spark
 def test_one_driver_for_all(several: StreamProject) -> None:
     """Each stream has its own run, outcome, retry and event: what failed is tried again by itself, and nothing else."""
-    several.arrive(2, at=START - timedelta(hours=2))
-    dag = several.dag(
-        'conn_id="spark_test", together=True, default_args={"retries": 1, "retry_delay": timedelta(0)}', streams=STREAMS
+    several.arrive(1, at=START - timedelta(hours=2))
+    several.arrive(1, at=START + timedelta(hours=2))
+    retry = '"retries": 1, "retry_delay": timedelta(0)'
+
+    run = several.dag(f'conn_id="spark_test", together=True, default_args={{{retry}}}', streams=_STREAMS).test(
+        logical_date=START
     )
 
-    run = dag.test(logical_date=START)
+    assert run.state == DagRunState.SUCCESS
+    tries = {ti.task_id: (ti.state, ti.try_number) for ti in run.get_task_instances()}
+    assert tries == {
+        "together": (_SUCCESS, 1), "events": (_SUCCESS, 1), "hourly": (_SUCCESS, 1),
+        "failing": (_SUCCESS, 2), "idle": (_SKIPPED, 0),
+    }  # fmt: skip
+    found = {name: records_of(several, name) for name in NAMES}
+    assert {name: [(record.status, record.tries) for record in found[name]] for name in NAMES} == {
+        "events": [("succeeded", 1)], "hourly": [("succeeded", 1)], "failing": [("succeeded", 2)], "idle": [],
+    }  # fmt: skip
+    for name in ("events", "hourly", "failing"):
+        (record,) = found[name]
+        assert record.run_key == f"{run.dag_id}/{run.run_id}/{name}/-1/0"
+        # The second file arrived after the interval; `hourly` takes what `events` has just left.
+        assert DeltaTable(str(several.root / "out" / name)).to_pyarrow_table().column("n").to_pylist() == [0]
+        assert _event_run_ids(several, name) == [record.run_id]
+    drivers = {name: Drivers(home_of(several, name)).find(found[name][0].run_id) for name in found if found[name]}
+    assert {name: driver and driver.is_shared for name, driver in drivers.items()} == {
+        "events": True, "hourly": True, "failing": False,
+    }  # fmt: skip
+    assert drivers["events"] is not None
+    assert drivers["hourly"] is not None
+    assert drivers["events"].process == drivers["hourly"].process
+
+
+def test_nothing_new_is_a_skip_of_all_without_a_driver(several: StreamProject) -> None:
+    """No worker begins one of their tasks, either."""
+    names = ("events", "failing", "idle")
+    streams = ", ".join(f'"{name}"' for name in names)
+    run = several.dag('conn_id="spark_test", together=True', streams=streams).test(logical_date=START)
+
+    states = {ti.task_id: (ti.state, ti.try_number) for ti in run.get_task_instances()}
+    assert states == {"together": (_SUCCESS, 1), **dict.fromkeys(names, (_SKIPPED, 0))}
+    for name in names:
+        home = home_of(several, name)
+        assert home.checked().reason == "nothing new before 2026-01-01T00:00:00+00:00"
+        assert home.storage.list_folder(home.drivers_folder()) is None
+
+
+def test_a_driver_that_can_not_be_started_fails_once(several: StreamProject) -> None:
+    """With one message, and nothing is left behind; the tasks of the streams don't begin."""
+    several.arrive(1, at=START - timedelta(hours=2))
+
+    run = several.dag('conn_id="nowhere", together=True', streams=_STREAMS).test(logical_date=START)
 
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
-    print(states)
-    for name in ("events", "hourly", "failing", "idle"):
-        print(name, records(several, name))
-    assert 0
+    assert states == {"together": _FAILED, **dict.fromkeys(NAMES, TaskInstanceState.UPSTREAM_FAILED)}
+    assert [records_of(several, name) for name in NAMES] == [[], [], [], []]
 
 
-def records(project: StreamProject, name: str) -> list[RunRecord]:
-    found = find_project(str(project.root))
-    return list(RunRecords(found.home_named(name)).newest(10))
+def test_what_the_dag_has(several: StreamProject) -> None:
+    """The tasks of the streams are as without it, but for the one before them, which has no outlets."""
+    given: Any = {"project": str(several.root), "schedule": "@daily", "start_date": START, "dag_id": "d"}
+    alone = stream_dag("hourly", "events", **given)
+    dag = stream_dag("hourly", "events", together=True, **given)
+
+    together = dag.get_task("together")
+    assert isinstance(together, RunTogetherOperator)
+    assert list(together.streams) == ["events", "hourly"]
+    assert together.outlets == []
+    assert together.downstream_task_ids == {"events", "hourly"}
+    for name in ("events", "hourly"):
+        own, other = dag.get_task(name), alone.get_task(name)
+        assert own.upstream_task_ids == other.upstream_task_ids | {"together"}
+        assert (own.trigger_rule, own.outlets, own.pool) == (other.trigger_rule, other.outlets, other.pool)
+
+
+def _event_run_ids(project: StreamProject, stream: str) -> list[str]:
+    """The runs of which the events of a sink's asset tell."""
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        events = session.query(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        uri = f"file://{project.root}/out/{stream}"
+        return [event.extra["run_id"] for event in events.filter(AssetModel.uri == uri)]

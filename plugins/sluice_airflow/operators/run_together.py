@@ -18,7 +18,7 @@ from sluice.runs.driver import Drivers
 from sluice.runs.record import RunRecord, RunRecords
 from sluice.sources.contract import Bound
 from sluice.spark.shown_log import words_of_streams
-from sluice_airflow.arguments import check_task_arguments
+from sluice_airflow.arguments import check_streams, check_task_arguments
 from sluice_airflow.listeners.drivers_pool import POOL
 from sluice_airflow.noted_runs import NotedRuns, forget_runs, note_runs, runs_of_try
 from sluice_airflow.openlineage_provider import ToldByProvider, lineage_of_task
@@ -88,6 +88,7 @@ class RunTogetherOperator(ToldByProvider, DriverTask):
         **kwargs: Any,
     ) -> None:
         check_task_arguments(type(self), kwargs)
+        check_streams(kwargs.get("task_id"), streams)
         super().__init__(pool=pool, retries=retries, weight_rule=weight_rule, **kwargs)
         self.streams = streams
         self.until = until
@@ -235,19 +236,23 @@ class _Planning:
 
     @cached_property
     def declared(self) -> dict[str, Stream]:
-        """The streams by name, as far as they can be read."""
-        found = {}
-        for name in self.names:
-            try:
-                found[name] = self.project.stream(name)
-            except SluiceError:
-                self.left.add(name)
-        return found
+        """The streams by name, as far as their declarations are right."""
+        return {name: found for name, found in self._declarations.items() if not isinstance(found, SluiceError)}
 
     @cached_property
     def order(self) -> list[str]:
-        """The names of the streams, each after those that it reads."""
-        return in_order(self._read)
+        """The names of the streams, each after those that it reads; what is not declared rightly first."""
+        return [*(name for name in self.names if name not in self.declared), *in_order(self._read)]
+
+    @cached_property
+    def _declarations(self) -> dict[str, Stream | SluiceError]:
+        found: dict[str, Stream | SluiceError] = {}
+        for name in self.names:
+            try:
+                found[name] = self.project.stream(name)
+            except SluiceError as exc:
+                found[name] = exc
+        return found
 
     @cached_property
     def _read(self) -> dict[str, list[str]]:
@@ -255,6 +260,8 @@ class _Planning:
 
     def plan(self, name: str) -> str:
         """Plan a stream; says in words what becomes of it."""
+        if name not in self.declared:
+            return f"left to its own task: {self._declarations[name]}"
         before = [other for other in self._read[name] if other != name]
         if any(other in self.left for other in before):
             self.left.add(name)
